@@ -1,0 +1,191 @@
+//! The gateway's own settings, checked.
+//!
+//! In: `tollgate.yaml` and the environment (only here). Out: [`Config`].
+//! Never: a default that opens something; a value read later than start-up.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub mod raw;
+
+/// All settings of one gateway process.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Address people and the control plane reach.
+    pub listen: SocketAddr,
+    /// Address of health, readiness and metrics; never public.
+    pub admin_listen: SocketAddr,
+    /// Certificate and key of the public listener; plain HTTP when absent.
+    pub tls: Option<Tls>,
+    /// Folder with the Kubernetes objects.
+    pub state_directory: PathBuf,
+    /// Namespace of the Argo CD control plane.
+    pub control_plane_namespace: String,
+    /// Folder with one policy bundle per front.
+    pub policies_directory: PathBuf,
+    /// Plugins.
+    pub plugins: Plugins,
+    /// Who may call.
+    pub authentication: Authentication,
+    /// Verdicts of Argo CD's `policy.csv`.
+    pub rbac_semantics: Semantics,
+    /// Statuses of the extension front.
+    pub extension_statuses: Statuses,
+    /// Bounds on what one caller may send.
+    pub limits: Limits,
+    /// How long running requests may take after a stop signal.
+    pub drain: Duration,
+}
+
+/// A certificate chain and its key, as PEM files.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// PEM certificate chain, leaf first.
+    pub certificate: PathBuf,
+    /// PEM private key.
+    pub key: PathBuf,
+}
+
+/// How `policy.csv` is judged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Semantics {
+    /// Bit-compatible with Argo CD.
+    #[default]
+    Argocd,
+    /// Deny wins over all principals, groups always count, subjects are typed,
+    /// an invalid rule refuses the load.
+    Strict,
+}
+
+/// Which statuses refusals of the extension front carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Statuses {
+    /// 401 without a good credential, 403 when denied.
+    #[default]
+    Honest,
+    /// What Argo CD answers: 400 without a cookie, 401 when denied.
+    Argocd,
+}
+
+/// Bounds on requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a request head, all headers and the request line.
+    pub header_bytes: usize,
+    /// Number of header fields.
+    pub header_count: usize,
+    /// Bytes of a request body.
+    pub body_bytes: u64,
+    /// Time a client has to send its request head.
+    pub header_timeout: Duration,
+    /// Open client connections.
+    pub connections: usize,
+    /// Requests one person may have open at once, over all extensions.
+    pub requests_per_person: usize,
+}
+
+/// Where plugins come from and what they may do.
+#[derive(Clone, Debug, Default)]
+pub struct Plugins {
+    /// Folder with `<name>.wasm` and `<name>.yaml` pairs; none when absent.
+    pub directory: Option<PathBuf>,
+    /// Private folder of compiled guests; a folder in the system's cache when absent.
+    pub cache: Option<PathBuf>,
+    /// Names that must be loaded, or nothing passes.
+    pub required: Vec<String>,
+    /// What each plugin may do, by plugin name.
+    pub grants: std::collections::BTreeMap<String, Grant>,
+}
+
+/// An operator's grant to one plugin.
+#[derive(Clone, Debug, Default)]
+pub struct Grant {
+    /// Digest the guest must have (hex sha256), when pinned.
+    pub sha256: Option<String>,
+    /// Host interfaces it may import, such as `log` or `clock`.
+    pub imports: Vec<String>,
+    /// Extensions it is applied to; empty for all.
+    pub extensions: Vec<String>,
+    /// Configuration handed to the guest, checked against the manifest's schema.
+    pub config: serde_json::Value,
+    /// Wall time of one call.
+    pub time: Option<Duration>,
+    /// Bytes of guest memory.
+    pub memory_bytes: Option<usize>,
+}
+
+/// Who may call, and how they prove it.
+#[derive(Clone, Debug, Default)]
+pub struct Authentication {
+    /// Accept Argo CD's own session and project tokens.
+    pub argocd_sessions: bool,
+    /// OpenID Connect issuers, in the shape of Kubernetes'
+    /// `AuthenticationConfiguration`.
+    pub issuers: Vec<Issuer>,
+    /// Browser origins (`https://host[:port]`) whose cookie requests may change
+    /// things, besides the origin the request was sent to.
+    pub trusted_origins: Vec<String>,
+}
+
+/// One entry of `jwt` in `AuthenticationConfiguration`.
+#[derive(Clone, Debug)]
+pub struct Issuer {
+    /// `issuer.url`.
+    pub url: String,
+    /// `issuer.discoveryURL`, when the document is served elsewhere.
+    pub discovery_url: Option<String>,
+    /// `issuer.audiences`; one of them must be in `aud`.
+    pub audiences: Vec<String>,
+    /// PEM of `issuer.certificateAuthority`; the system's roots when absent.
+    pub certificate_authority: Option<String>,
+    /// Signature algorithms accepted, such as `RS256`.
+    pub algorithms: Vec<String>,
+    /// Keys older than this are fetched again.
+    pub jwks_max_age: Duration,
+    /// `claimValidationRules`.
+    pub claim_validation: Vec<ClaimRule>,
+    /// `claimMappings.username`.
+    pub username: ClaimMapping,
+    /// `claimMappings.groups`.
+    pub groups: Option<ClaimMapping>,
+    /// `claimMappings.uid`.
+    pub uid: Option<ClaimMapping>,
+    /// `claimMappings.extra`: key and CEL expression.
+    pub extra: Vec<(String, String)>,
+    /// `userValidationRules`: CEL expression over `user` and its message.
+    pub user_validation: Vec<(String, String)>,
+}
+
+/// A rule a token's claims must satisfy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimRule {
+    /// The claim has exactly this value.
+    Required {
+        /// Claim name.
+        claim: String,
+        /// Its value.
+        value: String,
+    },
+    /// The CEL expression over `claims` is `true`.
+    Expression {
+        /// CEL source.
+        expression: String,
+        /// What the refusal says.
+        message: String,
+    },
+}
+
+/// Where a part of the identity comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimMapping {
+    /// A claim, with a prefix put before each value.
+    Claim {
+        /// Claim name.
+        claim: String,
+        /// Prefix, possibly empty.
+        prefix: String,
+    },
+    /// A CEL expression over `claims`.
+    Expression(String),
+}

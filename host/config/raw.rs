@@ -1,0 +1,1 @@
+//! The settings file as it is written.

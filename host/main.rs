@@ -1,0 +1,2 @@
+//! Order of start-up.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Sandboxed WASM components.

@@ -1,0 +1,1 @@
+//! Kubernetes YAML files in a folder, watched.

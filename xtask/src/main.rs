@@ -1,0 +1,2 @@
+//! The project's tasks.
+fn main() {}
