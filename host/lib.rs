@@ -1,6 +1,8 @@
 //! Tollgate: a policy gateway between people, their GitOps control plane and
 //! their Kubernetes clusters. The modules are the path of one request.
 
+pub mod authenticate;
+pub mod authorize;
 pub mod config;
 pub mod diagnostic;
 pub mod headers;
