@@ -150,7 +150,14 @@ pub struct Authentication {
     /// Browser origins (`https://host[:port]`) whose cookie requests may change
     /// things, besides the origin the request was sent to.
     pub trusted_origins: Vec<String>,
+    /// Let requests without credential pass as nobody: no name, no groups, only
+    /// what the default role allows. Refused unless `listen` is a loopback
+    /// address; a bad credential is refused all the same.
+    pub anonymous: bool,
 }
+
+/// `jwksMaxAge` where none is set.
+pub const DEFAULT_JWKS_MAX_AGE: Duration = Duration::from_secs(60 * 60);
 
 /// One entry of `jwt` in `AuthenticationConfiguration`.
 #[derive(Clone, Debug)]
