@@ -2,3 +2,5 @@
 //!
 //! In: principal, attributes. Out: a permit, which only this stage can make.
 //! Refuses: 403. Never: an allow by default.
+
+pub mod cel;
