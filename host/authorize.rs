@@ -4,3 +4,4 @@
 //! Refuses: 403. Never: an allow by default.
 
 pub mod cel;
+pub mod rego;
