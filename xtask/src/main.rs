@@ -4,7 +4,7 @@
 //! file outside the checkout, its target folder and the tool cache.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
@@ -26,7 +26,17 @@ enum Task {
 }
 
 #[tokio::main]
-async fn main() -> Result<()> {
+async fn main() -> ExitCode {
+    match perform().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn perform() -> Result<()> {
     let root = root()?;
     match Task::parse() {
         Task::Compare(task) => task.run(&root).await,
