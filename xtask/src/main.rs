@@ -1,2 +1,72 @@
-//! The project's tasks.
-fn main() {}
+//! The project's tasks: `cargo xtask TASK`.
+//!
+//! In: the checkout, tools of the machine. Out: what the task says. Never: a
+//! file outside the checkout, its target folder and the tool cache.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+
+mod compare;
+mod lint;
+mod setup;
+
+/// The project's tasks.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Task {
+    /// Measure Tollgate beside its peers in one run and write the tables of docs/performance.md.
+    Compare(compare::Compare),
+    /// Formatting, lints, documentation, licences and sources.
+    Lint(lint::Lint),
+    /// Install what the tasks need on a fresh machine.
+    Setup,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match perform().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn perform() -> Result<()> {
+    let root = root()?;
+    match Task::parse() {
+        Task::Compare(task) => task.run(&root).await,
+        Task::Lint(task) => task.run(&root),
+        Task::Setup => setup::all(&root),
+    }
+}
+
+/// The checkout this task was built from.
+fn root() -> Result<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .context("xtask has no parent folder")?;
+    Ok(root.to_owned())
+}
+
+/// Runs a program in the checkout; its output goes where ours goes.
+///
+/// # Errors
+/// It cannot be started, or exits with anything but 0.
+fn run(root: &Path, program: &str, arguments: &[&str]) -> Result<()> {
+    execute(Command::new(program).args(arguments).current_dir(root))
+}
+
+/// Runs a prepared command.
+///
+/// # Errors
+/// It cannot be started, or exits with anything but 0.
+fn execute(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("starting {command:?}"))?;
+    ensure!(status.success(), "{command:?} ended with {status}");
+    Ok(())
+}

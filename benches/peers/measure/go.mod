@@ -1,0 +1,3 @@
+module tollgate.example/benches/measure
+
+go 1.26

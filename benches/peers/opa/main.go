@@ -1,0 +1,114 @@
+// Command opa measures Open Policy Agent's SDK on a bundle that Tollgate loads.
+//
+// In: a folder with Rego, a file with the input. Out: one JSON object a line on
+// standard output.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/rego"
+	"tollgate.example/benches/measure"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "opa: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// run times a prepared query of the OPA SDK over the same Rego and input.
+func run(arguments []string) error {
+	flags := flag.NewFlagSet("opa", flag.ExitOnError)
+	bundle := flags.String("bundle", "", "folder with .rego files")
+	input := flags.String("input", "", "file with the input, JSON")
+	query := flags.String("query", "data.tollgate.extensions.decision", "what to ask")
+	name := flags.String("name", "rego/extensions", "name of the question in the output")
+	budget := flags.Duration("time", 2*time.Second, "time for the question")
+	if err := flags.Parse(arguments); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	prepared, err := prepare(ctx, *bundle, *query)
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(*input)
+	if err != nil {
+		return err
+	}
+	return evaluate(ctx, prepared, text, *name, *budget)
+}
+
+func prepare(ctx context.Context, bundle, query string) (rego.PreparedEvalQuery, error) {
+	options := []func(*rego.Rego){rego.Query(query)}
+	files, err := filepath.Glob(filepath.Join(bundle, "*.rego"))
+	if err != nil {
+		return rego.PreparedEvalQuery{}, err
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.rego") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return rego.PreparedEvalQuery{}, err
+		}
+		options = append(options, rego.Module(file, string(text)))
+	}
+	if len(options) == 1 {
+		return rego.PreparedEvalQuery{}, fmt.Errorf("%s: no .rego file", bundle)
+	}
+	return rego.New(options...).PrepareForEval(ctx)
+}
+
+// evaluate times two ways in: the input already in OPA's own values, and as
+// the decoded JSON a caller of the SDK usually has.
+func evaluate(ctx context.Context, prepared rego.PreparedEvalQuery, text []byte, name string, budget time.Duration) error {
+	var decoded any
+	if err := json.Unmarshal(text, &decoded); err != nil {
+		return err
+	}
+	parsed, err := ast.InterfaceToValue(decoded)
+	if err != nil {
+		return err
+	}
+	for _, run := range []struct {
+		name string
+		way  rego.EvalOption
+	}{{name, rego.EvalParsedInput(parsed)}, {name + "/decoded-json", rego.EvalInput(decoded)}} {
+		measured, err := measure.Once(run.name, budget, func() error {
+			answers, err := prepared.Eval(ctx, run.way)
+			if err != nil {
+				return err
+			}
+			return allowed(answers)
+		})
+		if err != nil {
+			return err
+		}
+		if err := measure.Emit(measured); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allowed refuses to time anything but a decision that allows.
+func allowed(answers rego.ResultSet) error {
+	if len(answers) == 1 && len(answers[0].Expressions) == 1 {
+		if decision, ok := answers[0].Expressions[0].Value.(map[string]any); ok && decision["allow"] == true {
+			return nil
+		}
+	}
+	return fmt.Errorf("the policy did not allow the input: %v", answers)
+}

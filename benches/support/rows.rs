@@ -1,0 +1,79 @@
+//! The RBAC policy and the questions that every side of a comparison gets.
+//!
+//! In: a number of rows. Out: the same policy, caller and tuples each time.
+//! Never: chance, a clock, a crate. The benches and `cargo xtask compare` both
+//! include this file, so that they cannot drift apart.
+//!
+//! Row `10 i + j` belongs to role `role:r<i>` and is the j-th of [`GRANTS`] on
+//! the objects of project `proj<i>`. Each role `r<i>` has one group, `team-<i>`;
+//! the last role has a second one, `guild`. The caller is `alice` with the groups
+//! `everyone` (in no row), `guild` (the last role) and the team of the middle
+//! role. The hit is allowed by the middle role's first row only, after the
+//! caller herself and the other groups have been tried; the miss names a
+//! project that no role of hers covers, and so ends in the default, deny.
+
+use std::fmt::Write;
+
+/// What each role may do: resource, action, object below its project, effect.
+const GRANTS: [(&str, &str, &str, &str); 10] = [
+    ("applications", "get", "*", "allow"),
+    ("applications", "sync", "*", "allow"),
+    ("applications", "create", "*", "allow"),
+    ("applications", "update", "*", "allow"),
+    ("applications", "override", "*", "allow"),
+    ("applications", "action/*", "*", "allow"),
+    ("applications", "delete", "keep-*", "deny"),
+    ("applicationsets", "get", "*", "allow"),
+    ("logs", "get", "*", "allow"),
+    ("exec", "create", "*", "allow"),
+];
+
+/// A policy, a caller, and what the caller asks.
+#[derive(Clone, Debug)]
+pub struct Questions {
+    /// Policy in Argo CD's CSV: `p` rows first, then `g` rows.
+    pub policy: String,
+    /// The caller's `sub` claim.
+    pub subject: String,
+    /// The caller's `groups` claim, in token order.
+    pub groups: Vec<String>,
+    /// Resource, action, object: allowed.
+    pub hit: [String; 3],
+    /// Resource, action, object: denied, as no row matches.
+    pub miss: [String; 3],
+    /// Objects of the applications a list walks, spread evenly over the projects.
+    pub applications: Vec<String>,
+}
+
+/// Makes the policy of `rows` rows and `applications` objects to list.
+///
+/// - `rows`: a multiple of 10, at least 10.
+pub fn questions(rows: usize, applications: usize) -> Questions {
+    let roles = (rows / GRANTS.len()).max(1);
+    let (middle, last) = (roles / 2, roles - 1);
+    let mut policy = String::with_capacity(64 * rows);
+    for role in 0..roles {
+        for (resource, action, object, effect) in GRANTS {
+            // INVARIANT: writing to a `String` cannot fail.
+            let _ = writeln!(
+                policy,
+                "p, role:r{role}, {resource}, {action}, proj{role}/{object}, {effect}"
+            );
+        }
+    }
+    for role in 0..roles {
+        let _ = writeln!(policy, "g, team-{role}, role:r{role}");
+    }
+    let _ = writeln!(policy, "g, guild, role:r{last}");
+    let get = |object: String| ["applications".to_owned(), "get".to_owned(), object];
+    Questions {
+        policy,
+        subject: "alice".to_owned(),
+        groups: vec!["everyone".to_owned(), "guild".to_owned(), format!("team-{middle}")],
+        hit: get(format!("proj{middle}/app-7")),
+        miss: get("elsewhere/app-7".to_owned()),
+        applications: (0..applications)
+            .map(|number| format!("proj{}/app-{number}", number % roles))
+            .collect(),
+    }
+}

@@ -1,0 +1,169 @@
+//! `cargo xtask compare`: Tollgate beside its peers, same machine, same run.
+//!
+//! In: the checkout, Go, nginx, wrk. Out: a table on standard output and the
+//! blocks of docs/performance.md between their markers. Never: traffic to any
+//! address but loopback; a number from another run.
+//!
+//! Three parts: proxies under load ([`load`]), decisions one at a time
+//! ([`micro`]), and the criterion benches of the same questions
+//! ([`criterion`]).
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::setup;
+
+mod criterion;
+mod load;
+mod machine;
+mod micro;
+mod peers;
+mod report;
+mod servers;
+mod world;
+
+/// Measures Tollgate and its peers.
+#[derive(Debug, clap::Args)]
+pub struct Compare {
+    /// Short rounds and few sizes: shows that everything works, not how fast.
+    #[arg(long)]
+    quick: bool,
+    /// Take the criterion results that are there instead of running the benches.
+    #[arg(long)]
+    reuse_benches: bool,
+    /// Measure only the peers and write nothing; checks the rig without a gateway.
+    #[arg(long)]
+    peers_only: bool,
+}
+
+/// How long and how often each thing is measured.
+#[derive(Clone, Copy, Debug)]
+struct Effort {
+    /// Rounds over all proxies; the median counts.
+    rounds: usize,
+    /// Load on one proxy in one round.
+    load: Duration,
+    /// Time for each single question.
+    question: Duration,
+    /// Sizes of the RBAC policy.
+    rows: &'static [usize],
+}
+
+impl Effort {
+    const FULL: Self = Self {
+        rounds: 3,
+        load: Duration::from_secs(8),
+        question: Duration::from_secs(2),
+        rows: &[10, 1_000, 10_000, 100_000],
+    };
+    const QUICK: Self = Self {
+        rounds: 1,
+        load: Duration::from_secs(2),
+        question: Duration::from_millis(200),
+        rows: &[10, 10_000],
+    };
+}
+
+/// Everything one run found.
+#[derive(Debug)]
+struct Findings {
+    proxies: Vec<load::Measured>,
+    peers: Vec<micro::Answer>,
+    benches: Vec<criterion::Bench>,
+}
+
+impl Compare {
+    /// Runs the task.
+    ///
+    /// # Errors
+    /// A tool is missing, a peer does not build, a proxy answers wrongly, or a
+    /// bench that the tables name has no result.
+    pub async fn run(self, root: &Path) -> Result<()> {
+        setup::packages(&[setup::NGINX, setup::WRK])?;
+        setup::go()?;
+        let effort = if self.quick { Effort::QUICK } else { Effort::FULL };
+        let peers = peers::build(root)?;
+        let gateway = if self.peers_only {
+            None
+        } else {
+            Some(build_gateway(root)?)
+        };
+        let folder = tempfile::tempdir()?;
+        let findings = Findings {
+            proxies: self
+                .proxies(root, &peers, gateway.as_deref(), folder.path(), effort)
+                .await?,
+            peers: micro::ask(root, &peers, folder.path(), effort)?,
+            benches: self.benches(root)?,
+        };
+        let machine = machine::describe(root)?;
+        let report = report::Report::new(&findings, &machine, self.command());
+        println!("{}", report.text());
+        if self.peers_only {
+            return Ok(());
+        }
+        let missing = report.missing();
+        ensure!(
+            missing.is_empty(),
+            "no criterion result for {}; have the benches run?",
+            missing.join(", ")
+        );
+        report.write(&root.join("docs/performance.md"))
+    }
+
+    async fn proxies(
+        &self,
+        root: &Path,
+        peers: &peers::Peers,
+        gateway: Option<&Path>,
+        folder: &Path,
+        effort: Effort,
+    ) -> Result<Vec<load::Measured>> {
+        let backend = servers::Server::backend(folder)?;
+        let world = world::World::create(folder, root, backend.address)?;
+        let argocd = servers::Server::argocd(&peers.argocd, &world)?;
+        let mut proxies = vec![
+            load::Target::open(report::DIRECT, backend.address),
+            load::Target::open(report::NGINX, servers::Server::nginx(folder, backend.address)?),
+        ];
+        let token = argocd
+            .token
+            .clone()
+            .context("Argo CD's proxy printed no session token")?;
+        if let Some(binary) = gateway {
+            let server = servers::Server::gateway(binary, &world)?;
+            proxies.push(load::Target::gated(report::TOLLGATE, server, &token));
+        }
+        proxies.push(load::Target::gated(report::ARGOCD, argocd, &token));
+        load::measure(&proxies, effort).await
+    }
+
+    fn benches(&self, root: &Path) -> Result<Vec<criterion::Bench>> {
+        if !self.reuse_benches && !self.peers_only {
+            criterion::run(root, self.quick)?;
+        }
+        criterion::read(&target(root).join("criterion"))
+    }
+
+    /// What to type to get this table again.
+    fn command(&self) -> &'static str {
+        match (self.quick, self.reuse_benches) {
+            (false, false) => "cargo xtask compare",
+            (false, true) => "cargo xtask compare --reuse-benches",
+            (true, false) => "cargo xtask compare --quick",
+            (true, true) => "cargo xtask compare --quick --reuse-benches",
+        }
+    }
+}
+
+fn build_gateway(root: &Path) -> Result<PathBuf> {
+    crate::run(root, "cargo", &["build", "--release", "--locked", "--bin", "tollgate"])?;
+    Ok(target(root).join("release/tollgate"))
+}
+
+/// The target folder cargo uses.
+fn target(root: &Path) -> PathBuf {
+    root.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}

@@ -1,0 +1,101 @@
+//! Tollgate's own medians, as criterion left them.
+//!
+//! In: `target/criterion/**/new/{benchmark,estimates}.json`. Out: benches by
+//! their full name. Never: a bench of another checkout; the folder is ours.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use crate::execute;
+
+/// Benches of the package, as far as their file is there.
+const BENCHES: [&str; 3] = ["policy", "plugin", "request"];
+
+/// One bench.
+#[derive(Debug)]
+pub(super) struct Bench {
+    /// Group, function and parameter joined by `/`, such as `rbac/hit/10000`.
+    pub(super) name: String,
+    /// Median.
+    pub(super) nanoseconds: f64,
+}
+
+#[derive(Deserialize)]
+struct Benchmark {
+    full_id: String,
+}
+
+#[derive(Deserialize)]
+struct Estimates {
+    median: Estimate,
+}
+
+#[derive(Deserialize)]
+struct Estimate {
+    point_estimate: f64,
+}
+
+/// Runs the benches.
+pub(super) fn run(root: &Path, quick: bool) -> Result<()> {
+    for bench in BENCHES
+        .iter()
+        .filter(|bench| root.join(format!("benches/{bench}.rs")).is_file())
+    {
+        let mut command = Command::new("cargo");
+        command.args(["bench", "--locked", "--bench", bench]).current_dir(root);
+        if quick {
+            command.args(["--", "--quick"]);
+        }
+        execute(&mut command)?;
+    }
+    Ok(())
+}
+
+/// Reads every result below `folder`, sorted by name; none when it is missing.
+pub(super) fn read(folder: &Path) -> Result<Vec<Bench>> {
+    let mut benches = Vec::new();
+    if folder.is_dir() {
+        walk(folder, &mut benches)?;
+    }
+    benches.sort_by(|one, other| natural(&one.name).cmp(&natural(&other.name)));
+    Ok(benches)
+}
+
+/// `hit/1000` before `hit/10000` before `miss/10`.
+fn natural(name: &str) -> Vec<(Option<u64>, &str)> {
+    name.split('/').map(|part| (part.parse().ok(), part)).collect()
+}
+
+fn walk(folder: &Path, benches: &mut Vec<Bench>) -> Result<()> {
+    if let Some(bench) = bench(&folder.join("new"))? {
+        benches.push(bench);
+    }
+    for entry in std::fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            walk(&entry.path(), benches)?;
+        }
+    }
+    Ok(())
+}
+
+fn bench(folder: &Path) -> Result<Option<Bench>> {
+    let file = folder.join("benchmark.json");
+    if !file.is_file() {
+        return Ok(None);
+    }
+    let named: Benchmark = json(&file)?;
+    let estimates: Estimates = json(&folder.join("estimates.json"))?;
+    Ok(Some(Bench {
+        name: named.full_id,
+        nanoseconds: estimates.median.point_estimate,
+    }))
+}
+
+fn json<T: for<'de> Deserialize<'de>>(file: &Path) -> Result<T> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("reading {}", file.display()))
+}

@@ -1,0 +1,282 @@
+//! Proxies under load.
+//!
+//! In: running servers. Out: requests per second and latencies, the medians of
+//! alternating rounds. Never: a proxy that answers wrongly, or that lets a
+//! request without a session through where it should not; more load than
+//! [`CONNECTIONS`], longer than the effort says.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::Effort;
+use super::servers::{LOAD_CORE, Server, body, pinned};
+use super::world::{PATH, SCOPE};
+
+/// Connections the load generator keeps busy.
+const CONNECTIONS: usize = 32;
+/// Load before the first round, so that caches and pools are warm.
+const WARM_UP: Duration = Duration::from_secs(1);
+/// How long a server may take to answer its first request.
+const START: Duration = Duration::from_secs(30);
+
+/// One thing to load.
+#[derive(Debug)]
+pub(super) struct Target {
+    name: &'static str,
+    address: SocketAddr,
+    /// Kept so that it runs as long as the target is there.
+    _server: Option<Server>,
+    session: Session,
+}
+
+/// Whether a target asks for a session.
+#[derive(Debug)]
+enum Session {
+    Ignored,
+    Needed(String),
+}
+
+/// What a target was found to do.
+#[derive(Debug)]
+pub(super) struct Measured {
+    /// The target.
+    pub(super) name: &'static str,
+    /// Answers per second.
+    pub(super) requests_per_second: f64,
+    /// Half of the answers came within.
+    pub(super) half: Duration,
+    /// 99 of 100 answers came within.
+    pub(super) most: Duration,
+}
+
+impl Target {
+    /// A target that lets everybody through.
+    pub(super) fn open(name: &'static str, server: impl Into<Place>) -> Self {
+        let Place { address, server } = server.into();
+        Self {
+            name,
+            address,
+            _server: server,
+            session: Session::Ignored,
+        }
+    }
+
+    /// A target that refuses whoever has no session.
+    pub(super) fn gated(name: &'static str, server: Server, token: &str) -> Self {
+        let address = server.address;
+        Self {
+            name,
+            address,
+            _server: Some(server),
+            session: Session::Needed(format!("argocd.token={token}")),
+        }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}{PATH}", self.address)
+    }
+
+    /// One request; gives status and body.
+    async fn ask(&self, client: &reqwest::Client, cookie: Option<&str>) -> Result<(u16, String)> {
+        let mut request = client.get(self.url());
+        for (name, value) in SCOPE {
+            request = request.header(name, value);
+        }
+        if let Some(cookie) = cookie {
+            request = request.header("Cookie", cookie);
+        }
+        let answer = request.send().await?;
+        Ok((answer.status().as_u16(), answer.text().await?))
+    }
+
+    /// Waits until the target answers, and holds the answer and its deny twin
+    /// against what they must be.
+    async fn check(&self, client: &reqwest::Client) -> Result<()> {
+        let cookie = match &self.session {
+            Session::Ignored => None,
+            Session::Needed(cookie) => Some(cookie.as_str()),
+        };
+        let started = Instant::now();
+        let (status, text) = loop {
+            match self.ask(client, cookie).await {
+                // 503: still loading.
+                Ok(answer) if answer.0 != 503 || started.elapsed() > START => break answer,
+                Ok(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                Err(error) if started.elapsed() > START => {
+                    return Err(error).context(format!("{} does not answer", self.name));
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        };
+        ensure!(
+            status == 200 && text == body(),
+            "{} answered {status}: {text}",
+            self.name
+        );
+        if cookie.is_some() {
+            let (status, _) = self.ask(client, None).await?;
+            ensure!(
+                (400..500).contains(&status),
+                "{} answered {status} to a request without a session",
+                self.name
+            );
+        }
+        Ok(())
+    }
+
+    /// One round of load.
+    fn load(&self, duration: Duration) -> Result<Measured> {
+        let mut command = pinned(LOAD_CORE, Path::new("wrk"));
+        command.args(["--threads", "1", "--latency"]);
+        command.arg("--connections").arg(CONNECTIONS.to_string());
+        command.arg("--duration").arg(format!("{}s", duration.as_secs()));
+        for (name, value) in SCOPE {
+            command.arg("--header").arg(format!("{name}: {value}"));
+        }
+        if let Session::Needed(cookie) = &self.session {
+            command.arg("--header").arg(format!("Cookie: {cookie}"));
+        }
+        read(self.name, command.arg(self.url()))
+    }
+}
+
+/// An address, with the server behind it or without.
+#[derive(Debug)]
+pub(super) struct Place {
+    address: SocketAddr,
+    server: Option<Server>,
+}
+
+impl From<Server> for Place {
+    fn from(server: Server) -> Self {
+        Self {
+            address: server.address,
+            server: Some(server),
+        }
+    }
+}
+
+impl From<SocketAddr> for Place {
+    fn from(address: SocketAddr) -> Self {
+        Self { address, server: None }
+    }
+}
+
+/// Checks, warms and loads all targets in turn; gives the medians.
+pub(super) async fn measure(targets: &[Target], effort: Effort) -> Result<Vec<Measured>> {
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .timeout(Duration::from_secs(5))
+        .build()?;
+    for target in targets {
+        target.check(&client).await?;
+        target.load(WARM_UP)?;
+    }
+    let mut rounds: Vec<Vec<Measured>> = targets.iter().map(|_| Vec::new()).collect();
+    for round in 1..=effort.rounds {
+        for (target, measured) in targets.iter().zip(&mut rounds) {
+            println!("round {round} of {}: {}", effort.rounds, target.name);
+            measured.push(target.load(effort.load)?);
+        }
+    }
+    targets
+        .iter()
+        .zip(rounds)
+        .map(|(target, rounds)| combine(target.name, &rounds))
+        .collect()
+}
+
+fn combine(name: &'static str, rounds: &[Measured]) -> Result<Measured> {
+    let rates = rounds.iter().map(|round| round.requests_per_second);
+    Ok(Measured {
+        name,
+        requests_per_second: median(rates, f64::total_cmp).context("no round")?,
+        half: median(rounds.iter().map(|round| round.half), Ord::cmp).context("no round")?,
+        most: median(rounds.iter().map(|round| round.most), Ord::cmp).context("no round")?,
+    })
+}
+
+fn median<T: Copy>(values: impl Iterator<Item = T>, order: impl FnMut(&T, &T) -> std::cmp::Ordering) -> Option<T> {
+    let mut sorted: Vec<T> = values.collect();
+    sorted.sort_by(order);
+    sorted.get(sorted.len() / 2).copied()
+}
+
+fn read(name: &'static str, wrk: &mut Command) -> Result<Measured> {
+    let output = wrk.output().context("starting wrk")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success(), "wrk ended with {}: {text}", output.status);
+    parse(name, &text)
+}
+
+/// Reads wrk's report; any answer that is no success makes it worthless.
+fn parse(name: &'static str, text: &str) -> Result<Measured> {
+    if let Some(line) = text
+        .lines()
+        .find(|line| line.contains("Non-2xx") || line.contains("Socket errors"))
+    {
+        bail!("{name}: {}", line.trim());
+    }
+    let value = |label: &str| {
+        let line = text.lines().map(str::trim).find_map(|line| line.strip_prefix(label));
+        line.map(str::trim)
+            .with_context(|| format!("wrk printed no `{label}`: {text}"))
+    };
+    Ok(Measured {
+        name,
+        requests_per_second: value("Requests/sec:")?.parse()?,
+        half: latency(value("50%")?)?,
+        most: latency(value("99%")?)?,
+    })
+}
+
+/// `1.03ms`, `870.00us`, `1.20s` as wrk writes them.
+fn latency(text: &str) -> Result<Duration> {
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let seconds = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" => 60.0,
+        _ => bail!("`{text}` is no latency"),
+    };
+    Ok(Duration::try_from_secs_f64(number.parse::<f64>()? * seconds)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPORT: &str = "Running 8s test @ http://127.0.0.1:1/\n  1 threads and 32 connections\n  \
+        Latency Distribution\n     50%  870.00us\n     75%    1.03ms\n     90%    1.31ms\n     99%    1.20s \n  \
+        100 requests in 8.00s, 1.00MB read\nRequests/sec:  12345.67\nTransfer/sec:      1.00MB\n";
+
+    #[test]
+    fn reads_a_report() {
+        let measured = parse("nginx", REPORT).unwrap();
+        assert_eq!(measured.requests_per_second, 12345.67);
+        assert_eq!(measured.half, Duration::from_micros(870));
+        assert_eq!(measured.most, Duration::from_millis(1200));
+    }
+
+    #[test]
+    fn refuses_a_report_with_failures() {
+        let failed = format!("{REPORT}  Non-2xx or 3xx responses: 7\n");
+        assert_eq!(
+            parse("nginx", &failed).unwrap_err().to_string(),
+            "nginx: Non-2xx or 3xx responses: 7"
+        );
+        let cut = format!("{REPORT}  Socket errors: connect 0, read 1, write 0, timeout 0\n");
+        assert!(parse("nginx", &cut).unwrap_err().to_string().contains("read 1"));
+    }
+
+    #[test]
+    fn takes_the_middle_round() {
+        assert_eq!(median([3, 1, 2].into_iter(), Ord::cmp), Some(2));
+        assert_eq!(median(std::iter::empty::<u8>(), Ord::cmp), None);
+    }
+}

@@ -1,0 +1,58 @@
+//! Builds the peers into the tool cache.
+//!
+//! In: benches/peers. Out: paths of binaries. Never: a peer's source in the
+//! checkout; module proxy and crates registry deliver it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::{execute, setup};
+
+/// Binaries of the peers that are built here.
+#[derive(Debug)]
+pub(super) struct Peers {
+    /// Argo CD's enforcer and extension proxy.
+    pub(super) argocd: PathBuf,
+    /// OPA's SDK.
+    pub(super) opa: PathBuf,
+    /// casbin-rs.
+    pub(super) casbin: PathBuf,
+}
+
+/// Builds all three; the first time takes minutes, as Argo CD is large.
+pub(super) fn build(root: &Path) -> Result<Peers> {
+    let folder = setup::cache()?.join("peers");
+    std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    let source = root.join("benches/peers");
+    println!("building the peers into {} (minutes the first time)", folder.display());
+    Ok(Peers {
+        argocd: go(&source.join("argocd"), folder.join("argocd"))?,
+        opa: go(&source.join("opa"), folder.join("opa"))?,
+        casbin: casbin(&source.join("casbin"), &folder)?,
+    })
+}
+
+/// Go's own build cache makes this a matter of seconds when nothing changed.
+fn go(source: &Path, binary: PathBuf) -> Result<PathBuf> {
+    let mut build = Command::new("go");
+    build
+        .args(["build", "-trimpath", "-mod=readonly", "-o"])
+        .arg(&binary)
+        .arg(".")
+        .current_dir(source);
+    execute(build.env("GOTOOLCHAIN", "local").env("GOWORK", "off"))?;
+    Ok(binary)
+}
+
+fn casbin(source: &Path, folder: &Path) -> Result<PathBuf> {
+    let target = folder.join("casbin");
+    let mut build = Command::new("cargo");
+    build
+        .args(["build", "--release", "--locked"])
+        .current_dir(source)
+        .env("CARGO_TARGET_DIR", &target);
+    execute(&mut build)?;
+    Ok(target.join("release/casbin-peer"))
+}

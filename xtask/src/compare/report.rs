@@ -1,0 +1,372 @@
+//! The tables.
+//!
+//! In: everything one run found. Out: Markdown, and docs/performance.md with its
+//! blocks replaced. Never: a ratio of numbers from two runs.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::Findings;
+use super::criterion::Bench;
+use super::load::Measured;
+use super::machine::Machine;
+use super::micro::{Answer, Peer};
+
+/// Name of our row.
+pub(super) const TOLLGATE: &str = "Tollgate";
+/// Name of the row of Argo CD's extension proxy.
+pub(super) const ARGOCD: &str = "Argo CD's extension proxy";
+/// Name of nginx' row.
+pub(super) const NGINX: &str = "nginx `proxy_pass`";
+/// Name of the row without any proxy.
+pub(super) const DIRECT: &str = "direct to the backend";
+
+/// Questions every run must have an own answer to.
+const NEEDED: [&str; 4] = ["rbac/hit/10000", "rbac/miss/10000", "rego/extensions", "list/10000"];
+
+/// What a bench is held to: its name, the bound in nanoseconds, in words.
+const BOUNDS: [(&str, f64, &str); 6] = [
+    ("rbac/hit/10000", 300.0, "RBAC decision at 10,000 rows, allowed"),
+    ("rbac/miss/10000", 300.0, "RBAC decision at 10,000 rows, denied"),
+    ("rbac/hit/100000", 500.0, "RBAC decision at 100,000 rows, allowed"),
+    ("rbac/miss/100000", 500.0, "RBAC decision at 100,000 rows, denied"),
+    ("rego/extensions", 3_000.0, "decision through the shipped Rego bundle"),
+    ("list/10000", 10_000_000.0, "list of 10,000 applications"),
+];
+
+/// What throughput is held to: the other row and the least ratio.
+const RATIOS: [(&str, f64); 2] = [(NGINX, 0.7), (ARGOCD, 3.0)];
+
+/// The finished tables.
+#[derive(Debug)]
+pub(super) struct Report<'a> {
+    findings: &'a Findings,
+    machine: &'a Machine,
+    command: &'static str,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(findings: &'a Findings, machine: &'a Machine, command: &'static str) -> Self {
+        Self {
+            findings,
+            machine,
+            command,
+        }
+    }
+
+    /// Everything, as Markdown.
+    pub(super) fn text(&self) -> String {
+        format!("{}\n{}", self.compared(), self.benches())
+    }
+
+    /// Questions without an answer of ours.
+    pub(super) fn missing(&self) -> Vec<&'static str> {
+        NEEDED.into_iter().filter(|name| self.own(name).is_none()).collect()
+    }
+
+    /// Puts both blocks into the file, between their markers.
+    pub(super) fn write(&self, file: &Path) -> Result<()> {
+        let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+        let text = replace(&text, "compare", &self.compared())?;
+        let text = replace(&text, "benches", &self.benches())?;
+        std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))
+    }
+
+    fn own(&self, name: &str) -> Option<f64> {
+        self.findings
+            .benches
+            .iter()
+            .find(|bench| bench.name == name)
+            .map(|bench| bench.nanoseconds)
+    }
+
+    fn rate(&self, name: &str) -> Option<f64> {
+        self.findings
+            .proxies
+            .iter()
+            .find(|proxy| proxy.name == name)
+            .map(|proxy| proxy.requests_per_second)
+    }
+
+    fn heading(&self) -> String {
+        format!(
+            "Made by `{}` at commit {} on {}.\n",
+            self.command, self.machine.commit, self.machine.hardware
+        )
+    }
+
+    fn compared(&self) -> String {
+        let parts = [self.heading(), self.proxies(), self.decisions(), self.goals()];
+        parts.join("\n")
+    }
+
+    fn proxies(&self) -> String {
+        let mut table =
+            "| under load | requests/s | of direct | of nginx | of Argo CD's | half within | 99 of 100 within |\n\
+            |---|---:|---:|---:|---:|---:|---:|\n"
+                .to_owned();
+        for Measured {
+            name,
+            requests_per_second,
+            half,
+            most,
+        } in &self.findings.proxies
+        {
+            let of = |other| {
+                self.rate(other)
+                    .map_or(String::new(), |rate| format!("{:.2}", requests_per_second / rate))
+            };
+            let cells = [
+                (*name).to_owned(),
+                thousands(*requests_per_second),
+                of(DIRECT),
+                of(NGINX),
+                of(ARGOCD),
+                time(*half),
+                time(*most),
+            ];
+            row(&mut table, &cells);
+        }
+        table
+    }
+
+    fn decisions(&self) -> String {
+        let mut table = "| one answer | Tollgate | Argo CD, new question | Argo CD, asked before | casbin-rs | OPA |\n\
+            |---|---:|---:|---:|---:|---:|\n"
+            .to_owned();
+        let mut names: Vec<&str> = Vec::new();
+        for answer in &self.findings.peers {
+            let asked = answer.name.trim_end_matches("/decoded-json");
+            if !names.contains(&asked) && !asked.contains("-repeated") {
+                names.push(asked);
+            }
+        }
+        for name in names {
+            let own = self.own(name);
+            let cell = |peer, name: &str| self.cell(own, peer, name);
+            let cells = [
+                format!("`{name}`"),
+                own.map_or("–".to_owned(), |own| time(nanoseconds(own))),
+                cell(Peer::Argocd, name),
+                cell(Peer::Argocd, &repeated(name)),
+                cell(Peer::Casbin, name),
+                cell(Peer::Opa, name),
+            ];
+            row(&mut table, &cells);
+        }
+        table
+    }
+
+    fn cell(&self, own: Option<f64>, peer: Peer, name: &str) -> String {
+        let Some(answer) = self
+            .findings
+            .peers
+            .iter()
+            .find(|answer| answer.peer == peer && answer.name == name)
+        else {
+            return "–".to_owned();
+        };
+        let Answer {
+            nanoseconds: theirs,
+            scaled_from,
+            ..
+        } = answer;
+        let about = if scaled_from.is_some() { "about " } else { "" };
+        let ratio = own.map_or(String::new(), |own| format!(" ({} ×)", ratio(theirs / own)));
+        format!("{about}{}{ratio}", time(nanoseconds(*theirs)))
+    }
+
+    fn goals(&self) -> String {
+        let mut table = "| goal | bound | reached | met |\n|---|---:|---:|---|\n".to_owned();
+        for (name, bound, words) in BOUNDS {
+            if let Some(own) = self.own(name) {
+                let met = yes(own < bound);
+                row(
+                    &mut table,
+                    &[words.to_owned(), time(nanoseconds(bound)), time(nanoseconds(own)), met],
+                );
+            }
+        }
+        for (other, least) in RATIOS {
+            if let Some(reached) = self
+                .rate(TOLLGATE)
+                .zip(self.rate(other))
+                .map(|(own, other)| own / other)
+            {
+                let words = format!("throughput beside {other}");
+                row(
+                    &mut table,
+                    &[
+                        words,
+                        format!("{least:.1} ×"),
+                        format!("{reached:.2} ×"),
+                        yes(reached >= least),
+                    ],
+                );
+            }
+        }
+        table
+    }
+
+    fn benches(&self) -> String {
+        let mut table = format!("{}\n| bench | median |\n|---|---:|\n", self.heading());
+        for Bench {
+            name,
+            nanoseconds: median,
+        } in &self.findings.benches
+        {
+            row(&mut table, &[format!("`{name}`"), time(nanoseconds(*median))]);
+        }
+        table
+    }
+}
+
+/// `rbac/hit/10` asked again is `rbac/hit-repeated/10`.
+fn repeated(name: &str) -> String {
+    match name.rsplit_once('/') {
+        Some((question, size)) => format!("{question}-repeated/{size}"),
+        None => format!("{name}-repeated"),
+    }
+}
+
+fn row(table: &mut String, cells: &[String]) {
+    // INVARIANT: writing to a `String` cannot fail.
+    let _ = writeln!(table, "| {} |", cells.join(" | "));
+}
+
+fn yes(met: bool) -> String {
+    if met { "yes" } else { "no" }.to_owned()
+}
+
+fn nanoseconds(value: f64) -> Duration {
+    Duration::try_from_secs_f64(value * 1e-9).unwrap_or(Duration::MAX)
+}
+
+/// Three significant digits, in the unit that suits.
+fn time(value: Duration) -> String {
+    let seconds = value.as_secs_f64();
+    let (number, unit) = match seconds {
+        _ if seconds < 1e-6 => return format!("{:.0} ns", seconds * 1e9),
+        _ if seconds < 1e-3 => (seconds * 1e6, "µs"),
+        _ if seconds < 1.0 => (seconds * 1e3, "ms"),
+        _ => (seconds, "s"),
+    };
+    format!("{} {unit}", significant(number))
+}
+
+fn ratio(value: f64) -> String {
+    if value >= 1_000.0 {
+        thousands(value)
+    } else {
+        significant(value)
+    }
+}
+
+fn significant(number: f64) -> String {
+    let digits = match number {
+        _ if number < 10.0 => 2,
+        _ if number < 100.0 => 1,
+        _ => 0,
+    };
+    format!("{number:.digits$}")
+}
+
+/// `12,345`.
+fn thousands(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut grouped = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// Puts `block` between the markers `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
+fn replace(text: &str, name: &str, block: &str) -> Result<String> {
+    let (begin, end) = (format!("<!-- {name}:begin -->"), format!("<!-- {name}:end -->"));
+    let (before, rest) = text
+        .split_once(&begin)
+        .with_context(|| format!("no marker `{begin}`"))?;
+    let (_, after) = rest
+        .split_once(&end)
+        .with_context(|| format!("no marker `{end}` after `{begin}`"))?;
+    Ok(format!("{before}{begin}\n{block}{end}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_three_digits() {
+        let shown = |value| time(nanoseconds(value));
+        assert_eq!(shown(183.4), "183 ns");
+        assert_eq!(shown(2_070.0), "2.07 µs");
+        assert_eq!(shown(9_400_000.0), "9.40 ms");
+        assert_eq!(shown(12_345_000_000.0), "12.3 s");
+        assert_eq!(thousands(1_234_567.4), "1,234,567");
+        assert_eq!(thousands(999.0), "999");
+        assert_eq!(ratio(52.04), "52.0");
+    }
+
+    #[test]
+    fn replaces_only_its_block() {
+        let text = "a\n<!-- compare:begin -->\nold\n<!-- compare:end -->\nb\n";
+        assert_eq!(
+            replace(text, "compare", "new\n").unwrap(),
+            "a\n<!-- compare:begin -->\nnew\n<!-- compare:end -->\nb\n"
+        );
+        assert!(replace(text, "benches", "new\n").is_err());
+    }
+
+    #[test]
+    fn names_what_has_no_answer_and_shows_what_missed_its_goal() {
+        let findings = Findings {
+            proxies: vec![proxy(NGINX, 20_000.0), proxy(TOLLGATE, 13_000.0)],
+            peers: vec![Answer {
+                peer: Peer::Casbin,
+                name: "rbac/hit/10000".into(),
+                nanoseconds: 9.4e6,
+                scaled_from: None,
+            }],
+            benches: vec![Bench {
+                name: "rbac/hit/10000".into(),
+                nanoseconds: 188.0,
+            }],
+        };
+        let machine = Machine {
+            hardware: "a machine".into(),
+            commit: "abc".into(),
+        };
+        let report = Report::new(&findings, &machine, "cargo xtask compare");
+        assert_eq!(report.missing(), ["rbac/miss/10000", "rego/extensions", "list/10000"]);
+        let text = report.text();
+        assert!(
+            text.contains("| `rbac/hit/10000` | 188 ns | – | – | 9.40 ms (50,000 ×) | – |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("| throughput beside nginx `proxy_pass` | 0.7 × | 0.65 × | no |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("| RBAC decision at 10,000 rows, allowed | 300 ns | 188 ns | yes |"),
+            "{text}"
+        );
+    }
+
+    fn proxy(name: &'static str, requests_per_second: f64) -> Measured {
+        Measured {
+            name,
+            requests_per_second,
+            half: Duration::from_millis(1),
+            most: Duration::from_millis(2),
+        }
+    }
+}

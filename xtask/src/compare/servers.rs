@@ -1,0 +1,152 @@
+//! The servers of one run, each stopped with the run.
+//!
+//! In: binaries and a folder. Out: servers on free loopback ports. Never: a
+//! process that outlives the run; an address beyond loopback.
+
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result};
+
+use super::world::{ACCOUNT, World};
+use crate::setup;
+
+const BACKEND: &str = include_str!("../../../benches/peers/nginx/backend.conf");
+const PROXY: &str = include_str!("../../../benches/peers/nginx/proxy.conf");
+
+/// Core of the load generator and the backend.
+pub(super) const LOAD_CORE: &str = "0";
+/// Core of the proxy under load.
+const PROXY_CORE: &str = "1";
+
+/// A running server.
+#[derive(Debug)]
+pub(super) struct Server {
+    /// Where it listens.
+    pub(super) address: SocketAddr,
+    /// Session token it made, if it is one that makes tokens.
+    pub(super) token: Option<String>,
+    child: Child,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // SIGTERM, so that nginx takes its workers along.
+        let stopped = Command::new("kill")
+            .args(["-TERM", &self.child.id().to_string()])
+            .status();
+        if !stopped.is_ok_and(|status| status.success()) {
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    /// The backend behind every proxy: nginx that answers one kibibyte at once.
+    pub(super) fn backend(folder: &Path) -> Result<Self> {
+        let body = body();
+        Self::start_nginx(folder, "backend", LOAD_CORE, |listen| {
+            BACKEND.replace("@LISTEN@", listen).replace("@BODY@", &body)
+        })
+    }
+
+    /// nginx as a plain proxy.
+    pub(super) fn nginx(folder: &Path, backend: SocketAddr) -> Result<Self> {
+        Self::start_nginx(folder, "proxy", PROXY_CORE, |listen| {
+            PROXY
+                .replace("@LISTEN@", listen)
+                .replace("@BACKEND@", &backend.to_string())
+        })
+    }
+
+    /// Argo CD's extension proxy; it logs each request at its default level, to
+    /// nowhere.
+    pub(super) fn argocd(binary: &Path, world: &World) -> Result<Self> {
+        let mut command = pinned(PROXY_CORE, binary);
+        command
+            .args(["extension-proxy", "-account", ACCOUNT, "-state"])
+            .arg(&world.state);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("starting Argo CD's proxy")?;
+        let mut lines = BufReader::new(child.stdout.take().context("no standard output")?).lines();
+        let mut line = || {
+            lines
+                .next()
+                .context("Argo CD's proxy ended at start")?
+                .context("reading its output")
+        };
+        let (address, token) = (line(), line());
+        let placeholder = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut server = Self {
+            address: placeholder,
+            token: None,
+            child,
+        };
+        server.address = address?.parse()?;
+        server.token = Some(token?);
+        Ok(server)
+    }
+
+    /// Tollgate.
+    pub(super) fn gateway(binary: &Path, world: &World) -> Result<Self> {
+        let mut command = pinned(PROXY_CORE, binary);
+        command.args(["serve", "--config"]).arg(&world.settings);
+        let child = command.stdout(Stdio::null()).spawn().context("starting tollgate")?;
+        Ok(Self {
+            address: world.gateway,
+            token: None,
+            child,
+        })
+    }
+
+    fn start_nginx(folder: &Path, name: &str, core: &str, text: impl Fn(&str) -> String) -> Result<Self> {
+        let prefix = folder.join(name);
+        std::fs::create_dir_all(&prefix).with_context(|| format!("creating {}", prefix.display()))?;
+        let [address, _] = free_addresses()?;
+        let file = prefix.join("nginx.conf");
+        std::fs::write(&file, text(&address.to_string())).with_context(|| format!("writing {}", file.display()))?;
+        let binary = setup::find("nginx").context("nginx is missing")?;
+        let mut command = pinned(core, &binary);
+        command
+            .arg("-p")
+            .arg(&prefix)
+            .arg("-c")
+            .arg(&file)
+            .args(["-e", "stderr", "-g", "daemon off;"]);
+        let child = command.stdout(Stdio::null()).spawn().context("starting nginx")?;
+        Ok(Self {
+            address,
+            token: None,
+            child,
+        })
+    }
+}
+
+/// A command on one core, so that every proxy has exactly one and shares it with
+/// neither load nor backend; unpinned on a machine with a single core.
+pub(super) fn pinned(core: &str, binary: &Path) -> Command {
+    let alone = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
+    if alone {
+        return Command::new(binary);
+    }
+    let mut command = Command::new("taskset");
+    command.args(["-c", core]).arg(binary);
+    command
+}
+
+/// The backend's answer, 1,024 bytes of JSON.
+pub(super) fn body() -> String {
+    format!(r#"{{"series":"{}"}}"#, "x".repeat(1024 - r#"{"series":""}"#.len()))
+}
+
+/// Two different free loopback addresses.
+pub(super) fn free_addresses() -> Result<[SocketAddr; 2]> {
+    let (one, two) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
+    Ok([one.local_addr()?, two.local_addr()?])
+}

@@ -1,0 +1,89 @@
+//! `cargo xtask lint`: what a reviewer should not have to say.
+//!
+//! In: the checkout. Out: nothing, or the first finding. Never: a warning that
+//! passes.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::{execute, run, setup};
+
+/// Release of cargo-deny; `deny.toml` is written for it.
+const CARGO_DENY: &str = "0.20.2";
+
+/// Checks formatting, lints, documentation, licences and sources.
+#[derive(Debug, clap::Args)]
+pub struct Lint {
+    /// Also check the advisories; needs a network that reaches their database.
+    #[arg(long)]
+    advisories: bool,
+}
+
+impl Lint {
+    /// Runs the task.
+    ///
+    /// # Errors
+    /// The first check that finds something.
+    pub fn run(self, root: &Path) -> Result<()> {
+        run(root, "cargo", &["fmt", "--all", "--check"])?;
+        let clippy = [
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--",
+            "-D",
+            "warnings",
+        ];
+        run(root, "cargo", &clippy)?;
+        execute(
+            Command::new("cargo")
+                .args([
+                    "doc",
+                    "--workspace",
+                    "--no-deps",
+                    "--locked",
+                    "--document-private-items",
+                ])
+                .env("RUSTDOCFLAGS", "-D warnings")
+                .current_dir(root),
+        )?;
+        self.deny(root)
+    }
+
+    /// Checks licences, duplicates and sources of everything in the lock file.
+    fn deny(self, root: &Path) -> Result<()> {
+        let mut command = Command::new(cargo_deny()?);
+        command.current_dir(root).args(["--all-features", "--locked"]);
+        if self.advisories {
+            return execute(command.args(["check", "all"]));
+        }
+        println!(
+            "advisories are not checked here: `cargo xtask lint --advisories` does, where their database is reachable"
+        );
+        execute(command.args(["--offline", "check", "licenses", "bans", "sources"]))
+    }
+}
+
+/// The program, installed once into the tool cache when it is not on the PATH.
+fn cargo_deny() -> Result<PathBuf> {
+    if let Some(found) = setup::find("cargo-deny") {
+        return Ok(found);
+    }
+    let folder = setup::cache()?.join(format!("cargo-deny-{CARGO_DENY}"));
+    let program = folder.join("bin/cargo-deny");
+    if !program.is_file() {
+        println!("building cargo-deny {CARGO_DENY} into {} (once)", folder.display());
+        let mut install = Command::new("cargo");
+        install
+            .args(["install", "cargo-deny", "--locked", "--version", CARGO_DENY, "--root"])
+            .arg(&folder);
+        // Its own target folder: the checkout's must not be filled with it.
+        install.arg("--target-dir").arg(folder.join("target"));
+        execute(&mut install).context("building cargo-deny")?;
+        std::fs::remove_dir_all(folder.join("target")).context("removing its build folder")?;
+    }
+    Ok(program)
+}

@@ -1,0 +1,135 @@
+//! What the tasks need beyond the Rust toolchain.
+//!
+//! In: the machine. Out: the tools, installed, or an error with the command that
+//! installs them. Never: an install where nothing is missing, or by anyone but
+//! root.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{execute, run};
+
+/// A program and the Debian package that has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Tool {
+    /// Name on the PATH.
+    pub program: &'static str,
+    /// Debian package.
+    pub package: &'static str,
+}
+
+/// Proxy and backend of `compare`.
+pub const NGINX: Tool = Tool {
+    program: "nginx",
+    package: "nginx-light",
+};
+/// Load generator of `compare`.
+pub const WRK: Tool = Tool {
+    program: "wrk",
+    package: "wrk",
+};
+
+/// Oldest Go release whose toolchain builds the peers.
+const GO: (u32, u32) = (1, 26);
+
+/// Installs everything that `test` needs besides the guests' toolchain.
+pub fn all(root: &Path) -> Result<()> {
+    packages(&[NGINX, WRK])?;
+    node_modules(&root.join("tests/oidc"))
+}
+
+/// Installs the Debian packages of those tools that are missing.
+///
+/// # Errors
+/// Something is missing and this is not Debian, or not root; the text has the
+/// command that installs it.
+pub fn packages(tools: &[Tool]) -> Result<()> {
+    let missing: Vec<&str> = tools
+        .iter()
+        .filter(|tool| find(tool.program).is_none())
+        .map(|tool| tool.package)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let by_hand = format!("apt-get install {}", missing.join(" "));
+    if find("apt-get").is_none() || std::fs::metadata("/proc/self")?.uid() != 0 {
+        bail!("missing here: install them with `{by_hand}` as root, or your system's like");
+    }
+    apt(&["update"])?;
+    let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
+    arguments.extend(&missing);
+    apt(&arguments).with_context(|| format!("`{by_hand}` failed"))
+}
+
+fn apt(arguments: &[&str]) -> Result<()> {
+    // Run level 1 keeps invoke-rc.d from starting the services it installs.
+    execute(
+        Command::new("apt-get")
+            .args(arguments)
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .env("RUNLEVEL", "1"),
+    )
+}
+
+/// Installs the locked packages of a folder with a `package-lock.json`, unless
+/// that very lock file is what is installed.
+///
+/// A folder without one needs nothing.
+pub fn node_modules(folder: &Path) -> Result<()> {
+    let Ok(lock) = std::fs::read(folder.join("package-lock.json")) else {
+        return Ok(());
+    };
+    let stamp = folder.join("node_modules/.installed-lock.json");
+    if std::fs::read(&stamp).is_ok_and(|installed| installed == lock) {
+        return Ok(());
+    }
+    if find("npm").is_none() {
+        bail!("npm is missing: install Node.js 20 or later");
+    }
+    run(folder, "npm", &["ci", "--no-audit", "--no-fund", "--ignore-scripts"])?;
+    std::fs::write(&stamp, lock).with_context(|| format!("writing {}", stamp.display()))
+}
+
+/// Checks that Go is here and new enough to build the peers.
+pub fn go() -> Result<()> {
+    let hint = format!("install Go {}.{} or later and put it on the PATH", GO.0, GO.1);
+    if find("go").is_none() {
+        bail!("go is missing: {hint}");
+    }
+    let output = Command::new("go")
+        .args(["env", "GOVERSION"])
+        .env("GOTOOLCHAIN", "local")
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut parts = text.trim().trim_start_matches("go").split('.').map(str::parse::<u32>);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= GO => Ok(()),
+        _ => bail!("`{}` is too old: {hint}", text.trim()),
+    }
+}
+
+/// Folder for what is built from other people's sources, outside `target/`, so
+/// that `cargo clean` does not cost an hour.
+pub fn cache() -> Result<PathBuf> {
+    let base = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")))
+        .context("neither XDG_CACHE_HOME nor HOME is set")?;
+    let folder = base.join("tollgate");
+    std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// The path of a program, looked for on the PATH and in `/usr/sbin`, where
+/// Debian puts nginx.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain([PathBuf::from("/usr/sbin")])
+        .map(|folder| folder.join(program))
+        .find(|candidate| candidate.is_file())
+}
