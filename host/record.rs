@@ -251,6 +251,11 @@ impl Open {
         });
     }
 
+    /// Time a step took; zero while it has not ended.
+    pub fn taken(&self, step: Step) -> Duration {
+        self.record.as_ref().and_then(|record| record.steps.get(step as usize)).copied().unwrap_or_default()
+    }
+
     /// Writes the record with its outcome.
     pub fn close(mut self, outcome: Outcome, status: StatusCode, reason: Cow<'static, str>) {
         self.note(|record| {

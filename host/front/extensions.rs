@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, request};
 
+use crate::route::ExtensionPath;
 use crate::state::ObjectName;
 
 pub mod config;
@@ -190,6 +191,23 @@ fn is_subdomain(text: &str) -> bool {
                 && bytes.first() != Some(&b'-')
                 && bytes.last() != Some(&b'-')
         })
+}
+
+impl Call {
+    /// Reads a routed request head.
+    ///
+    /// # Errors
+    /// As [`read`].
+    pub fn read(path: &ExtensionPath<'_>, head: &request::Parts, registry: &Registry) -> Result<Self, Error> {
+        let (asked, extension) = read(path.name, registry, &head.headers)?;
+        Ok(Self {
+            asked,
+            extension,
+            method: head.method.clone(),
+            rest: path.rest.to_owned(),
+            query: head.uri.query().map(str::to_owned),
+        })
+    }
 }
 
 impl Subject {
