@@ -4,4 +4,5 @@
 pub mod config;
 pub mod diagnostic;
 pub mod headers;
+pub mod plugin;
 pub mod state;
