@@ -7,4 +7,5 @@ pub mod config;
 pub mod diagnostic;
 pub mod glob;
 pub mod headers;
+pub mod plugin;
 pub mod state;
