@@ -54,7 +54,7 @@ impl Findings {
 struct Configuration {
     generation: u64,
     extensions: Vec<String>,
-    plugins: Vec<String>,
+    plugins: Vec<crate::plugin::Listing>,
     policy_sha256: String,
     findings: Vec<Diagnostic>,
 }
@@ -85,7 +85,8 @@ pub fn router(admin: Admin) -> Router {
 /// Ready as long as a good configuration is in force and every required plugin
 /// is loaded; a broken file on disk does not take the gateway out of service.
 async fn ready(State(admin): State<Admin>) -> Response {
-    let missing = admin.current.load().plugins.missing_required();
+    let snapshot = admin.current.load_full();
+    let missing = snapshot.plugins.missing_required();
     if missing.is_empty() {
         "ok\n".into_response()
     } else {
@@ -105,7 +106,7 @@ async fn configuration(State(admin): State<Admin>) -> Response {
     Json(Configuration {
         generation: snapshot.generation,
         extensions: snapshot.extensions.names().into_iter().map(str::to_owned).collect(),
-        plugins: snapshot.plugins.names(),
+        plugins: snapshot.plugins.list().collect(),
         policy_sha256: snapshot.policy.digest().to_owned(),
         findings: admin.findings.all(),
     })

@@ -219,12 +219,16 @@ fn note_call(record: &mut crate::record::Record, call: &Call) {
 
 fn context(permit: &Permit) -> RequestContext<'_> {
     let principal = &permit.caller().principal;
+    let call = permit.call();
     RequestContext {
         extension: permit.extension().name(),
-        method: permit.call().method.as_str(),
-        path: &permit.call().rest,
-        user: principal.username(),
+        method: call.method.as_str(),
+        path: &call.rest,
+        user: Some(principal.username()),
         groups: principal.groups(),
+        application: call.application.as_deref(),
+        project: call.asked.subject.project(),
+        cluster: permit.destination().map(|cluster| cluster.name.as_str()),
     }
 }
 

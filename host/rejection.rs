@@ -40,13 +40,8 @@ pub enum Rejection {
     #[error("required plugins are not loaded: {0}")]
     PluginsMissing(String),
     /// A plugin refused or failed.
-    #[error("plugin `{plugin}`: {source}")]
-    Plugin {
-        /// Its name.
-        plugin: String,
-        /// What happened.
-        source: plugin::CallError,
-    },
+    #[error(transparent)]
+    Plugin(#[from] plugin::CallError),
     /// Too much at once.
     #[error(transparent)]
     Limit(#[from] forward::LimitError),
@@ -105,7 +100,7 @@ impl Rejection {
             Self::PluginsMissing(_) => {
                 Answer::failed(StatusCode::SERVICE_UNAVAILABLE, "plugin_missing", "the gateway is not completely set up")
             }
-            Self::Plugin { source, .. } => plugin_failed(source),
+            Self::Plugin(error) => plugin_failed(error),
             Self::Limit(error) => Answer {
                 retry_after: Some(error.retry_after_seconds()),
                 ..Answer::denied(StatusCode::TOO_MANY_REQUESTS, error.code(), error.to_string())
@@ -145,7 +140,7 @@ impl Rejection {
             | Self::NotFound
             | Self::Authenticate(authenticate::Error::CrossSite { .. })
             | Self::PluginsMissing(_)
-            | Self::Plugin { .. }
+            | Self::Plugin(_)
             | Self::Limit(_)
             | Self::Headers(_)
             | Self::Forward(_) => return honest,
@@ -190,13 +185,16 @@ fn unauthorized(error: &authorize::Error) -> Answer {
 }
 
 fn plugin_failed(error: &plugin::CallError) -> Answer {
-    match error.refusal() {
-        Some((status, reason)) => Answer::denied(status, "refused_by_plugin", reason.to_owned()),
-        None if error.is_busy() => Answer {
+    use plugin::CallError;
+    match error {
+        CallError::Refused { status, reason, .. } => Answer::denied(*status, "refused_by_plugin", reason.clone()),
+        CallError::Busy { .. } => Answer {
             retry_after: Some(1),
-            ..Answer::failed(StatusCode::SERVICE_UNAVAILABLE, error.code(), "the gateway is busy, try again")
+            ..Answer::failed(StatusCode::SERVICE_UNAVAILABLE, "plugin_busy", "the gateway is busy, try again")
         },
-        None => Answer::failed(StatusCode::INTERNAL_SERVER_ERROR, error.code(), "a plugin could not do its work"),
+        CallError::Trap { .. } | CallError::Timeout { .. } | CallError::Memory { .. } | CallError::Lie { .. } => {
+            Answer::failed(StatusCode::INTERNAL_SERVER_ERROR, "plugin_failed", "a plugin could not do its work")
+        }
     }
 }
 

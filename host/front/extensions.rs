@@ -28,6 +28,8 @@ pub struct Call {
     pub asked: Asked,
     /// The extension, when registered.
     pub extension: Option<Arc<Extension>>,
+    /// `namespace:name` of the application the caller names.
+    pub application: Option<String>,
     /// Request method.
     pub method: Method,
     /// Raw path below the extension, starting with `/`.
@@ -200,9 +202,11 @@ impl Call {
     /// As [`read`].
     pub fn read(path: &ExtensionPath<'_>, head: &request::Parts, registry: &Registry) -> Result<Self, Error> {
         let (asked, extension) = read(path.name, registry, &head.headers)?;
+        let application = asked.subject.application().map(|app| format!("{}:{}", app.namespace, app.name));
         Ok(Self {
             asked,
             extension,
+            application,
             method: head.method.clone(),
             rest: path.rest.to_owned(),
             query: head.uri.query().map(str::to_owned),

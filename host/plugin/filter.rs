@@ -5,6 +5,7 @@
 //! does not name in guest memory.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, StatusCode};
 
@@ -41,6 +42,7 @@ pub struct RequestContext<'a> {
 #[derive(Debug)]
 pub struct HeaderFilter {
     manifest: Manifest,
+    label: Arc<str>,
     extensions: Vec<String>,
     config: String,
     request_plan: HeaderPlan,
@@ -61,12 +63,18 @@ impl HeaderFilter {
         let lie = |lie| StartError::Call(CallError::Lie { plugin: manifest.name.clone(), lie });
         let request_plan = edits::check_plan(plans.request).map_err(lie)?;
         let response_plan = edits::check_plan(plans.response).map_err(lie)?;
-        Ok(Self { manifest, extensions, config, request_plan, response_plan, origin, sandbox })
+        let label = Arc::from(format!("{}@sha256:{}", manifest.name, manifest.sha256));
+        Ok(Self { manifest, label, extensions, config, request_plan, response_plan, origin, sandbox })
     }
 
     /// Plugin name.
     pub fn name(&self) -> &str {
         &self.manifest.name
+    }
+
+    /// `name@sha256:digest`, for decision records.
+    pub fn label(&self) -> &Arc<str> {
+        &self.label
     }
 
     /// SHA-256 of the component, lower-case hex.

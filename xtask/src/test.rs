@@ -19,13 +19,13 @@ pub struct Test {
 
 impl Test {
     /// Runs the task.
-    pub async fn run(self, root: &Path, demo: Demo) -> Result<()> {
+    pub async fn run(self, root: &Path) -> Result<()> {
         setup::all(root)?;
         step("guests");
         plugins::build(root)?;
         if !self.no_lint {
             step("lints");
-            lint::run(root)?;
+            lint::Lint::default().run(root)?;
         }
         step("unit and integration tests");
         run(root, "cargo", &["test", "--workspace", "--lib", "--bins", "--tests"])?;
@@ -34,7 +34,7 @@ impl Test {
         step("benches, one round each");
         run(root, "cargo", &["test", "--benches"])?;
         step("the demo");
-        demo.run(root).await?;
+        Demo::checked().run(root).await?;
         step("all tests passed");
         Ok(())
     }

@@ -70,15 +70,15 @@ pub async fn run(world: &mut World) -> Result<()> {
     say("a plugin dropped into the folder takes effect, and goes away with its file");
     let plugins = world.folder.join("plugins");
     for ending in ["yaml", "wasm"] {
-        let file = format!("request-tag.{ending}");
+        let file = format!("tenant-router.{ending}");
         std::fs::copy(world.guests.join(&file), plugins.join(&file)).with_context(|| file)?;
     }
-    wait_for(world, Some(&world.alice), "the plugin's header", |answer| !answer.body["headers"]["x-request-tag"].is_null()).await?;
+    wait_for(world, Some(&world.alice), "the plugin's header", |answer| !answer.body["headers"]["x-scope-orgid"].is_null()).await?;
     for ending in ["yaml", "wasm"] {
-        std::fs::remove_file(plugins.join(format!("request-tag.{ending}")))?;
+        std::fs::remove_file(plugins.join(format!("tenant-router.{ending}")))?;
     }
     wait_for(world, Some(&world.alice), "the plugin to be gone", |answer| {
-        answer.status == 200 && answer.body["headers"]["x-request-tag"].is_null()
+        answer.status == 200 && answer.body["headers"]["x-scope-orgid"].is_null()
     })
     .await?;
     say("all as the README says");
