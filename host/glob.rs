@@ -34,7 +34,9 @@ impl Pattern {
             }
         }
         source.push('$');
-        regex::Regex::new(&source).map(|regex| Self { regex }).map_err(|_| Error)
+        regex::Regex::new(&source)
+            .map(|regex| Self { regex })
+            .map_err(|_| Error)
     }
 
     /// Whether the whole text matches.

@@ -78,15 +78,23 @@ pub fn render(diagnostics: &[Diagnostic], format: Format) -> Result<String, Erro
     sorted.sort_by(|a, b| (&a.location, a.severity).cmp(&(&b.location, b.severity)));
     let errors = sorted.iter().filter(|finding| finding.is_error()).count();
     let warnings = sorted.len().saturating_sub(errors);
-    let report = Report { errors, warnings, diagnostics: &sorted };
+    let report = Report {
+        errors,
+        warnings,
+        diagnostics: &sorted,
+    };
     match format {
         Format::Table => Ok(table(&report)),
         Format::Json => serde_json::to_string_pretty(&report)
             .map(|text| text + "\n")
-            .map_err(|error| Error { format, reason: error.to_string() }),
-        Format::Yaml => {
-            serde_saphyr::to_string(&report).map_err(|error| Error { format, reason: error.to_string() })
-        }
+            .map_err(|error| Error {
+                format,
+                reason: error.to_string(),
+            }),
+        Format::Yaml => serde_saphyr::to_string(&report).map_err(|error| Error {
+            format,
+            reason: error.to_string(),
+        }),
         Format::Github => Ok(sorted.iter().map(github).collect()),
     }
 }
@@ -116,16 +124,27 @@ fn table(report: &Report<'_>) -> String {
     let mut text = String::new();
     if !report.diagnostics.is_empty() {
         let mut table = tabled::Table::new(rows);
-        table.with(Style::blank()).modify(Columns::first(), Padding::new(0, 1, 0, 0));
+        table
+            .with(Style::blank())
+            .modify(Columns::first(), Padding::new(0, 1, 0, 0));
         for line in table.to_string().lines() {
             text.push_str(line.trim_end());
             text.push('\n');
         }
     }
     let plural = |count: usize| if count == 1 { "" } else { "s" };
-    let Report { errors, warnings, diagnostics: _ } = *report;
+    let Report {
+        errors,
+        warnings,
+        diagnostics: _,
+    } = *report;
     // Writing to a String does not fail.
-    let _ = writeln!(text, "{errors} error{}, {warnings} warning{}", plural(errors), plural(warnings));
+    let _ = writeln!(
+        text,
+        "{errors} error{}, {warnings} warning{}",
+        plural(errors),
+        plural(warnings)
+    );
     text
 }
 
@@ -146,9 +165,17 @@ fn github(finding: &Diagnostic) -> String {
         }
     }
     let space = if properties.is_empty() { "" } else { " " };
-    let hint = finding.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+    let hint = finding
+        .hint
+        .as_ref()
+        .map(|hint| format!(" ({hint})"))
+        .unwrap_or_default();
     let message = data(&format!("{}{hint}", finding.message));
-    format!("::{}{space}{}::{message}\n", severity(finding.severity), properties.join(","))
+    format!(
+        "::{}{space}{}::{message}\n",
+        severity(finding.severity),
+        properties.join(",")
+    )
 }
 
 #[cfg(test)]
@@ -159,7 +186,11 @@ mod tests {
     use crate::diagnostic::{Diagnostic, Location};
 
     fn findings() -> Vec<Diagnostic> {
-        let place = Location { file: "state/b,1.yaml".into(), line: 7, column: 3 };
+        let place = Location {
+            file: "state/b,1.yaml".into(),
+            line: 7,
+            column: 3,
+        };
         vec![
             Diagnostic::error(place, "`a` is 100%\nwrong").with_hint("write b"),
             Diagnostic::warning(Location::new("a.yaml", 2), "odd"),
@@ -189,7 +220,10 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&render(&findings(), Format::Json).unwrap()).unwrap();
         let yaml: serde_json::Value = serde_saphyr::from_str(&render(&findings(), Format::Yaml).unwrap()).unwrap();
         assert_eq!(json, yaml);
-        assert_eq!((&json["errors"], &json["diagnostics"][2]["location"]["line"]), (&1.into(), &7.into()));
+        assert_eq!(
+            (&json["errors"], &json["diagnostics"][2]["location"]["line"]),
+            (&1.into(), &7.into())
+        );
         assert_eq!(json["diagnostics"][2]["severity"], "error");
     }
 

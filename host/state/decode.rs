@@ -48,21 +48,34 @@ struct Object<'a> {
 impl Collector {
     /// Nothing read yet; `namespace` is the control plane's.
     pub(crate) fn new(namespace: &str) -> Self {
-        let resources = Resources { control_plane_namespace: namespace.to_owned(), ..Resources::default() };
-        Self { resources, seen: BTreeMap::new(), found_clusters: Vec::new(), findings: Vec::new() }
+        let resources = Resources {
+            control_plane_namespace: namespace.to_owned(),
+            ..Resources::default()
+        };
+        Self {
+            resources,
+            seen: BTreeMap::new(),
+            found_clusters: Vec::new(),
+            findings: Vec::new(),
+        }
     }
 
     /// Reads one document: an object or a list of objects.
     pub(crate) fn document(&mut self, node: &Node, source: &Source) {
-        let Some(fields) = Fields::open(node, source, String::new(), &mut self.findings) else { return };
+        let Some(fields) = Fields::open(node, source, String::new(), &mut self.findings) else {
+            return;
+        };
         if fields.node("kind").is_none() && fields.node("apiVersion").is_none() {
             let finding = Diagnostic::error(fields.location(), "not a Kubernetes object: `kind` is missing");
-            self.findings.push(finding.with_hint("keep only Kubernetes objects in this folder; a file cut short looks like this"));
+            self.findings.push(
+                finding.with_hint("keep only Kubernetes objects in this folder; a file cut short looks like this"),
+            );
             return;
         }
-        let (Some(kind), Some(version)) =
-            (fields.required("kind", &mut self.findings), fields.required("apiVersion", &mut self.findings))
-        else {
+        let (Some(kind), Some(version)) = (
+            fields.required("kind", &mut self.findings),
+            fields.required("apiVersion", &mut self.findings),
+        ) else {
             return;
         };
         match kind.strip_suffix("List") {
@@ -102,11 +115,18 @@ impl Collector {
             return;
         };
         let own = self.resources.control_plane_namespace.clone();
-        let namespace = metadata.text("namespace", &mut self.findings).filter(|namespace| !namespace.is_empty());
+        let namespace = metadata
+            .text("namespace", &mut self.findings)
+            .filter(|namespace| !namespace.is_empty());
         let namespace = namespace.unwrap_or_else(|| own.clone());
-        let Some(name) = metadata.required("name", &mut self.findings) else { return };
+        let Some(name) = metadata.required("name", &mut self.findings) else {
+            return;
+        };
         let labels = metadata.text_map("labels", &mut self.findings);
-        let labels = labels.into_iter().map(|(key, text)| (key, text.value.as_ref().to_owned())).collect();
+        let labels = labels
+            .into_iter()
+            .map(|(key, text)| (key, text.value.as_ref().to_owned()))
+            .collect();
         let name = ObjectName { namespace, name };
         if kind != "Application" && name.namespace != own {
             tracing::debug!(kind, namespace = %name.namespace, location = %fields.location(), "object of another namespace");
@@ -138,13 +158,17 @@ impl Collector {
             "Secret" => self.secret(object),
             "AppProject" => {
                 if let Some(project) = project::project(object, &mut self.findings) {
-                    self.resources.projects.insert(object.name.name.clone(), Arc::new(project));
+                    self.resources
+                        .projects
+                        .insert(object.name.name.clone(), Arc::new(project));
                 }
             }
             // KINDS holds nothing else.
             _ => {
                 if let Some(application) = project::application(object, &mut self.findings) {
-                    self.resources.applications.insert(object.name.clone(), Arc::new(application));
+                    self.resources
+                        .applications
+                        .insert(object.name.clone(), Arc::new(application));
                 }
             }
         }
@@ -157,7 +181,10 @@ impl Collector {
             return;
         }
         let data = object.fields.text_map("data", &mut self.findings);
-        let bytes = data.iter().map(|(key, text)| key.len().saturating_add(text.value.len())).sum();
+        let bytes = data
+            .iter()
+            .map(|(key, text)| key.len().saturating_add(text.value.len()))
+            .sum();
         self.check_size("ConfigMap", bytes, object);
         match name {
             "argocd-cm" => self.resources.argocd_cm = ConfigMap { data },
@@ -168,7 +195,11 @@ impl Collector {
     fn secret(&mut self, object: &Object<'_>) {
         let (secret, bytes) = secret::secret(object, &mut self.findings);
         self.check_size("Secret", bytes, object);
-        if object.labels.get(secret::TYPE_LABEL).is_some_and(|kind| kind == "cluster") {
+        if object
+            .labels
+            .get(secret::TYPE_LABEL)
+            .is_some_and(|kind| kind == "cluster")
+        {
             if let Some(cluster) = secret::cluster(&secret, &object.name.name, &mut self.findings) {
                 self.found_clusters.push((cluster, secret.location.clone()));
             }
@@ -178,23 +209,40 @@ impl Collector {
 
     fn check_size(&mut self, kind: &str, bytes: usize, object: &Object<'_>) {
         if bytes > OBJECT_BYTES {
-            let message = format!("{kind} `{}` holds {bytes} bytes, at most {OBJECT_BYTES} are allowed", object.name.name);
+            let message = format!(
+                "{kind} `{}` holds {bytes} bytes, at most {OBJECT_BYTES} are allowed",
+                object.name.name
+            );
             self.findings.push(Diagnostic::error(object.fields.location(), message));
         }
     }
 
     /// The objects, with the clusters they make.
     pub(crate) fn finish(mut self) -> (Resources, Vec<Diagnostic>) {
-        if !self.seen.keys().any(|(kind, name)| *kind == "ConfigMap" && name.name == "argocd-cm") {
-            let message = format!("no ConfigMap `argocd-cm` in namespace `{}`", self.resources.control_plane_namespace);
-            self.findings.push(Diagnostic::warning(None, message).with_hint("without it nothing is configured"));
+        if !self
+            .seen
+            .keys()
+            .any(|(kind, name)| *kind == "ConfigMap" && name.name == "argocd-cm")
+        {
+            let message = format!(
+                "no ConfigMap `argocd-cm` in namespace `{}`",
+                self.resources.control_plane_namespace
+            );
+            self.findings
+                .push(Diagnostic::warning(None, message).with_hint("without it nothing is configured"));
         }
         // Sorted, so that the order of files does not matter.
-        self.found_clusters.sort_by(|a, b| (&a.0.server, &a.0.name).cmp(&(&b.0.server, &b.0.name)));
+        self.found_clusters
+            .sort_by(|a, b| (&a.0.server, &a.0.name).cmp(&(&b.0.server, &b.0.name)));
         for pair in self.found_clusters.windows(2) {
-            let [(first, at), (second, location)] = pair else { continue };
+            let [(first, at), (second, location)] = pair else {
+                continue;
+            };
             if first.server == second.server {
-                let message = format!("two cluster secrets name the server `{}`, the other at {at}", first.server);
+                let message = format!(
+                    "two cluster secrets name the server `{}`, the other at {at}",
+                    first.server
+                );
                 self.findings.push(Diagnostic::error(location.clone(), message));
             }
         }

@@ -54,9 +54,13 @@ pub enum Error {
 ///
 /// Source: Argo CD, `ListClusters`.
 pub fn known_clusters(argocd_cm: &ConfigMap, found: Vec<Cluster>) -> Vec<Cluster> {
-    let switched_off = argocd_cm.data.get(IN_CLUSTER_KEY).is_some_and(|text| &*text.value == "false");
-    let (mut own, others): (Vec<Cluster>, Vec<Cluster>) =
-        found.into_iter().partition(|cluster| cluster.server == IN_CLUSTER_SERVER);
+    let switched_off = argocd_cm
+        .data
+        .get(IN_CLUSTER_KEY)
+        .is_some_and(|text| &*text.value == "false");
+    let (mut own, others): (Vec<Cluster>, Vec<Cluster>) = found
+        .into_iter()
+        .partition(|cluster| cluster.server == IN_CLUSTER_SERVER);
     if switched_off {
         return others;
     }
@@ -81,13 +85,22 @@ pub fn known_clusters(argocd_cm: &ConfigMap, found: Vec<Cluster>) -> Vec<Cluster
 ///
 /// Source: Argo CD, `GetDestinationCluster`.
 pub fn resolve(destination: &Destination, clusters: &[Cluster]) -> Result<Cluster, Error> {
-    let Destination { name, server, namespace: _ } = destination;
+    let Destination {
+        name,
+        server,
+        namespace: _,
+    } = destination;
     match (name.is_empty(), server.is_empty()) {
         (true, true) => Err(Error::Missing),
-        (false, false) => Err(Error::Both { name: name.clone(), server: server.clone() }),
+        (false, false) => Err(Error::Both {
+            name: name.clone(),
+            server: server.clone(),
+        }),
         (true, false) => {
             let wanted = server.trim_end_matches('/');
-            let found = clusters.iter().find(|cluster| cluster.server.trim_end_matches('/') == wanted);
+            let found = clusters
+                .iter()
+                .find(|cluster| cluster.server.trim_end_matches('/') == wanted);
             found.cloned().ok_or_else(|| Error::UnknownServer(server.clone()))
         }
         (false, true) => {
@@ -140,13 +153,19 @@ pub fn permitted_with(
     let owned = project_clusters().map_err(Error::ProjectClusters)?;
     // SECURITY: an empty name or server is "unknown", two of them are not the same cluster.
     let same = |a: &str, b: &str| !a.is_empty() && a == b;
-    Ok(owned.iter().any(|own| same(&own.name, &cluster.name) || same(&own.server, &cluster.server)))
+    Ok(owned
+        .iter()
+        .any(|own| same(&own.name, &cluster.name) || same(&own.server, &cluster.server)))
 }
 
 fn is_listed(rules: &[Destination], cluster: &Cluster, namespace: &str) -> bool {
     let mut listed = false;
     for rule in rules {
-        let Destination { name, server, namespace: namespaces } = rule;
+        let Destination {
+            name,
+            server,
+            namespace: namespaces,
+        } = rule;
         let name = Match::known(name, &cluster.name);
         let server = Match::known(server, &cluster.server);
         let namespaces = Match::of(namespaces, namespace);
@@ -207,7 +226,9 @@ fn glob(pattern: &str, value: &str) -> Option<bool> {
     if !pattern.contains(['*', '?', '[', ']', '{', '}', '\\', '!']) {
         return Some(pattern == value);
     }
-    Pattern::compile(pattern, &[]).ok().map(|pattern| pattern.matches(value))
+    Pattern::compile(pattern, &[])
+        .ok()
+        .map(|pattern| pattern.matches(value))
 }
 
 #[cfg(test)]

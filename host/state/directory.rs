@@ -7,10 +7,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::Resources;
 use super::decode::Collector;
 use super::fields::Source;
 use super::yaml::{self, Content, Node, Style};
-use super::Resources;
 use crate::diagnostic::{Diagnostic, Loaded, Location};
 
 mod walk;
@@ -64,11 +64,21 @@ fn read(text: &str, name: Arc<str>, collector: &mut Collector) {
     let source = Source::file(name);
     let parsed = yaml::parse(text);
     for problem in parsed.problems {
-        collector.findings.push(Diagnostic::error(source.at(problem.line, problem.column), problem.message));
+        collector.findings.push(Diagnostic::error(
+            source.at(problem.line, problem.column),
+            problem.message,
+        ));
     }
-    if let Some(last) = parsed.documents.last().filter(|_| !text.ends_with('\n')).and_then(|node| last_scalar(node)) {
+    if let Some(last) = parsed
+        .documents
+        .last()
+        .filter(|_| !text.ends_with('\n'))
+        .and_then(|node| last_scalar(node))
+    {
         let finding = Diagnostic::warning(source.of(last), "the file ends inside this text, without a line break");
-        collector.findings.push(finding.with_hint("a file cut short looks like this; end it with a line break"));
+        collector
+            .findings
+            .push(finding.with_hint("a file cut short looks like this; end it with a line break"));
     }
     for document in &parsed.documents {
         collector.document(document, &source);

@@ -31,13 +31,21 @@ enum Columns {
 impl Source {
     /// A whole file.
     pub(crate) fn file(file: Arc<str>) -> Self {
-        Self { file, above: 0, columns: Columns::Known }
+        Self {
+            file,
+            above: 0,
+            columns: Columns::Known,
+        }
     }
 
     /// A value inside a file.
     pub(crate) fn within(text: &Text) -> Self {
         let above = text.location.line.saturating_sub(1);
-        Self { file: text.location.file.clone(), above, columns: Columns::Unknown }
+        Self {
+            file: text.location.file.clone(),
+            above,
+            columns: Columns::Unknown,
+        }
     }
 
     /// The place of a line and column, both from 1.
@@ -46,7 +54,11 @@ impl Source {
             Columns::Known => column,
             Columns::Unknown => 0,
         };
-        Location { file: self.file.clone(), line: self.above.saturating_add(line), column }
+        Location {
+            file: self.file.clone(),
+            line: self.above.saturating_add(line),
+            column,
+        }
     }
 
     /// The place of a node.
@@ -56,7 +68,10 @@ impl Source {
 
     /// A text and the line it begins on.
     pub(crate) fn text(&self, node: &Node, value: &str) -> Text {
-        Text { value: Arc::from(value), location: self.at(node.text_line, 0) }
+        Text {
+            value: Arc::from(value),
+            location: self.at(node.text_line, 0),
+        }
     }
 }
 
@@ -77,7 +92,11 @@ impl<'a> Fields<'a> {
         findings: &mut Vec<Diagnostic>,
     ) -> Option<Self> {
         if node.entries().is_none() {
-            let what = if path.is_empty() { "an object".to_owned() } else { format!("`{path}`") };
+            let what = if path.is_empty() {
+                "an object".to_owned()
+            } else {
+                format!("`{path}`")
+            };
             let message = format!("{what} must be a mapping, found {}", node.kind());
             findings.push(Diagnostic::error(source.of(node), message));
             return None;
@@ -92,7 +111,11 @@ impl<'a> Fields<'a> {
 
     /// The path of a key, as findings name it.
     pub(crate) fn path_of(&self, key: &str) -> String {
-        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+        if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        }
     }
 
     /// The entries as written.
@@ -136,24 +159,36 @@ impl<'a> Fields<'a> {
             findings.push(Diagnostic::error(self.source.of(node), message));
             return Vec::new();
         };
-        items.iter().enumerate().map(|(index, item)| (item.as_ref(), format!("{path}[{index}]"))).collect()
+        items
+            .iter()
+            .enumerate()
+            .map(|(index, item)| (item.as_ref(), format!("{path}[{index}]")))
+            .collect()
     }
 
     /// A list of mappings under `key`.
     pub(crate) fn children(&self, key: &str, findings: &mut Vec<Diagnostic>) -> Vec<Self> {
         let items = self.items(key, findings);
-        items.into_iter().filter_map(|(node, path)| Self::open(node, self.source, path, findings)).collect()
+        items
+            .into_iter()
+            .filter_map(|(node, path)| Self::open(node, self.source, path, findings))
+            .collect()
     }
 
     /// A list of texts under `key`.
     pub(crate) fn texts(&self, key: &str, findings: &mut Vec<Diagnostic>) -> Vec<Text> {
         let items = self.items(key, findings);
-        items.into_iter().filter_map(|(node, path)| read_text(node, self.source, &path, findings)).collect()
+        items
+            .into_iter()
+            .filter_map(|(node, path)| read_text(node, self.source, &path, findings))
+            .collect()
     }
 
     /// A mapping of texts under `key`; null values are empty texts.
     pub(crate) fn text_map(&self, key: &str, findings: &mut Vec<Diagnostic>) -> BTreeMap<String, Text> {
-        let Some(map) = self.child(key, findings) else { return BTreeMap::new() };
+        let Some(map) = self.child(key, findings) else {
+            return BTreeMap::new();
+        };
         let read = |entry: &Entry| {
             let text = read_text(&entry.value, self.source, &map.path_of(&entry.key), findings)?;
             Some((entry.key.as_ref().to_owned(), text))
@@ -190,7 +225,11 @@ impl<'a> Fields<'a> {
 fn read_text(node: &Node, source: &Source, path: &str, findings: &mut Vec<Diagnostic>) -> Option<Text> {
     let refuse = |found: &str| {
         let finding = Diagnostic::error(source.of(node), format!("`{path}` must be text, found {found}"));
-        if node.scalar().is_some() { finding.with_hint("write it in quotes") } else { finding }
+        if node.scalar().is_some() {
+            finding.with_hint("write it in quotes")
+        } else {
+            finding
+        }
     };
     let Some(scalar) = node.scalar() else {
         findings.push(refuse(node.kind()));

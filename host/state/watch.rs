@@ -32,7 +32,11 @@ pub struct Timing {
 
 impl Default for Timing {
     fn default() -> Self {
-        Self { settle: Duration::from_millis(200), patience: Duration::from_secs(2), poll: Duration::from_secs(2) }
+        Self {
+            settle: Duration::from_millis(200),
+            patience: Duration::from_secs(2),
+            poll: Duration::from_secs(2),
+        }
     }
 }
 
@@ -72,7 +76,18 @@ pub async fn watch(paths: Vec<PathBuf>, timing: Timing, events: Events) -> Watch
     let (hint, hints) = mpsc::channel(1);
     let source = Source::start(&paths, hint.clone(), events);
     let last = look(&paths, &source).await;
-    tokio::spawn(run(Task { paths, timing, events, hint, source, last }, hints, sender));
+    tokio::spawn(run(
+        Task {
+            paths,
+            timing,
+            events,
+            hint,
+            source,
+            last,
+        },
+        hints,
+        sender,
+    ));
     Watch { changes }
 }
 
@@ -117,7 +132,9 @@ async fn look(paths: &Arc<[PathBuf]>, source: &Source) -> Option<Fingerprint> {
         Source::Polling => Depth::Contents,
     };
     // A look that fails is no change; the next one comes soon.
-    tokio::task::spawn_blocking(move || fingerprint::take(&paths, depth)).await.ok()
+    tokio::task::spawn_blocking(move || fingerprint::take(&paths, depth))
+        .await
+        .ok()
 }
 
 /// Where hints come from.
@@ -153,7 +170,11 @@ fn listen(paths: &[PathBuf], hint: mpsc::Sender<()>) -> notify::Result<Recommend
     for path in paths.iter().filter(|path| path.exists()) {
         watcher.watch(path, RecursiveMode::Recursive)?;
         if let Some(parent) = path.parent().filter(|_| path.is_file()) {
-            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            let parent = if parent.as_os_str().is_empty() {
+                Path::new(".")
+            } else {
+                parent
+            };
             watcher.watch(parent, RecursiveMode::NonRecursive)?;
         }
     }

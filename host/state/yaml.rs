@@ -155,7 +155,9 @@ fn is_number(text: &str) -> bool {
         return true;
     }
     let starts = unsigned.starts_with(|first: char| first.is_ascii_digit() || first == '.');
-    let numeric = unsigned.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
+    let numeric = unsigned
+        .bytes()
+        .all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
     starts && numeric && unsigned.parse::<f64>().is_ok()
 }
 
@@ -211,12 +213,29 @@ impl Node {
 
     /// A mapping without keys, at the start of its text.
     pub(crate) fn empty_mapping() -> Self {
-        Self { content: Content::Mapping(Vec::new()), line: 1, column: 1, text_line: 1, weight: 1, height: 1 }
+        Self {
+            content: Content::Mapping(Vec::new()),
+            line: 1,
+            column: 1,
+            text_line: 1,
+            weight: 1,
+            height: 1,
+        }
     }
 
     fn null(at: (u32, u32)) -> Self {
-        let scalar = Scalar { text: Rc::from(""), style: Style::Plain };
-        Self { content: Content::Scalar(scalar), line: at.0, column: at.1, text_line: at.0, weight: 1, height: 0 }
+        let scalar = Scalar {
+            text: Rc::from(""),
+            style: Style::Plain,
+        };
+        Self {
+            content: Content::Scalar(scalar),
+            line: at.0,
+            column: at.1,
+            text_line: at.0,
+            weight: 1,
+            height: 0,
+        }
     }
 }
 
@@ -271,7 +290,11 @@ struct Open {
 
 enum OpenKind {
     Sequence(Vec<Rc<Node>>),
-    Mapping { entries: Vec<Entry>, seen: HashMap<Rc<str>, u32>, key: Option<Key> },
+    Mapping {
+        entries: Vec<Entry>,
+        seen: HashMap<Rc<str>, u32>,
+        key: Option<Key>,
+    },
 }
 
 struct Key {
@@ -290,7 +313,11 @@ struct Builder {
 
 impl Builder {
     fn fail(&mut self, at: (u32, u32), message: impl Into<String>) {
-        self.parsed.problems.push(Problem { line: at.0, column: at.1, message: message.into() });
+        self.parsed.problems.push(Problem {
+            line: at.0,
+            column: at.1,
+            message: message.into(),
+        });
     }
 
     fn reset(&mut self) {
@@ -308,10 +335,18 @@ impl Builder {
                 self.place(Rc::new(node), anchor);
             }
             Event::SequenceStart(_, anchor, _) => {
-                self.open.push(Open { at, anchor, kind: OpenKind::Sequence(Vec::new()) });
+                self.open.push(Open {
+                    at,
+                    anchor,
+                    kind: OpenKind::Sequence(Vec::new()),
+                });
             }
             Event::MappingStart(_, anchor, _) => {
-                let kind = OpenKind::Mapping { entries: Vec::new(), seen: HashMap::new(), key: None };
+                let kind = OpenKind::Mapping {
+                    entries: Vec::new(),
+                    seen: HashMap::new(),
+                    key: None,
+                };
                 self.open.push(Open { at, anchor, kind });
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(),
@@ -353,7 +388,14 @@ impl Builder {
             }
         };
         let (line, column) = open.at;
-        let node = Node { content, line, column, text_line: line, weight, height };
+        let node = Node {
+            content,
+            line,
+            column,
+            text_line: line,
+            weight,
+            height,
+        };
         self.place(Rc::new(node), open.anchor);
     }
 
@@ -380,9 +422,11 @@ impl Builder {
                 *key = Some(read);
                 problem
             }
-            OpenKind::Mapping { entries, seen, key: key @ Some(_) } => {
-                key.take().and_then(|key| insert(entries, seen, key, node))
-            }
+            OpenKind::Mapping {
+                entries,
+                seen,
+                key: key @ Some(_),
+            } => key.take().and_then(|key| insert(entries, seen, key, node)),
         };
         if let Some(message) = problem {
             self.fail(at, message);
@@ -402,10 +446,21 @@ fn read_key(node: &Node) -> (Key, Option<String>) {
     match node.scalar() {
         Some(scalar) => {
             let merge = scalar.style == Style::Plain && &*scalar.text == "<<";
-            (Key { text: scalar.text.clone(), at, merge }, None)
+            (
+                Key {
+                    text: scalar.text.clone(),
+                    at,
+                    merge,
+                },
+                None,
+            )
         }
         None => {
-            let key = Key { text: Rc::from(""), at, merge: false };
+            let key = Key {
+                text: Rc::from(""),
+                at,
+                merge: false,
+            };
             (key, Some(format!("a key must be text, found {}", node.kind())))
         }
     }
@@ -417,7 +472,12 @@ fn insert(entries: &mut Vec<Entry>, seen: &mut HashMap<Rc<str>, u32>, key: Key, 
         return merge(entries, seen, &value);
     }
     let (line, column) = key.at;
-    let entry = Entry { key: key.text.clone(), line, column, value };
+    let entry = Entry {
+        key: key.text.clone(),
+        line,
+        column,
+        value,
+    };
     match seen.insert(key.text.clone(), line) {
         None => entries.push(entry),
         // 0 marks a merged key, which an explicit one replaces.
@@ -426,7 +486,10 @@ fn insert(entries: &mut Vec<Entry>, seen: &mut HashMap<Rc<str>, u32>, key: Key, 
             entries.push(entry);
         }
         Some(first) => {
-            return Some(format!("key `{}` stands twice in one mapping, first on line {first}", key.text));
+            return Some(format!(
+                "key `{}` stands twice in one mapping, first on line {first}",
+                key.text
+            ));
         }
     }
     None
@@ -439,7 +502,10 @@ fn merge(entries: &mut Vec<Entry>, seen: &mut HashMap<Rc<str>, u32>, value: &Rc<
     };
     for source in sources {
         let Some(merged) = source.entries() else {
-            return Some(format!("`<<` takes a mapping or a list of mappings, found {}", source.kind()));
+            return Some(format!(
+                "`<<` takes a mapping or a list of mappings, found {}",
+                source.kind()
+            ));
         };
         for entry in merged {
             if !seen.contains_key(&entry.key) {
@@ -456,12 +522,34 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, span: Span) -> Node
     let (written, text_line) = match style {
         ScalarStyle::Plain => (Style::Plain, line),
         ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => (Style::Quoted, line),
-        ScalarStyle::Literal | ScalarStyle::Folded => (Style::Block, line.saturating_add(1)),
+        // The parser gives the first line that is not blank; the blank ones
+        // above it are part of the text.
+        ScalarStyle::Literal | ScalarStyle::Folded => {
+            let blank = text.bytes().take_while(|byte| *byte == b'\n').count();
+            (
+                Style::Block,
+                line.saturating_sub(u32::try_from(blank).unwrap_or(u32::MAX)).max(1),
+            )
+        }
     };
     let as_text = tag.is_some_and(|tag| tag.core_suffix() == Some("str") || tag.is_custom());
-    let style = if as_text && written == Style::Plain { Style::Quoted } else { written };
-    let content = Content::Scalar(Scalar { text: Rc::from(text), style });
-    Node { content, line, column, text_line, weight: 1, height: 0 }
+    let style = if as_text && written == Style::Plain {
+        Style::Quoted
+    } else {
+        written
+    };
+    let content = Content::Scalar(Scalar {
+        text: Rc::from(text),
+        style,
+    });
+    Node {
+        content,
+        line,
+        column,
+        text_line,
+        weight: 1,
+        height: 0,
+    }
 }
 
 #[cfg(test)]

@@ -80,7 +80,14 @@ pub fn register(case: Value) -> Result<(), String> {
     let parsed = config::parse_with(&resources, Options::ARGOCD);
     let class = parsed.class().map(|class| class.as_str().to_owned());
     let said = format!("{:?}", parsed.specs.diagnostics);
-    let Registered { valid, registered, error_class, intended_error_class, effective_headers, lookup } = case.expected;
+    let Registered {
+        valid,
+        registered,
+        error_class,
+        intended_error_class,
+        effective_headers,
+        lookup,
+    } = case.expected;
     if class != error_class {
         return Err(format!("class is {class:?}, expected {error_class:?}: {said}"));
     }
@@ -95,7 +102,11 @@ pub fn register(case: Value) -> Result<(), String> {
         }
         // Tollgate's own rules are stricter, never looser.
         let own = config::parse(&resources).value;
-        return if own.is_none() { Ok(()) } else { Err("the gateway's own rules take it".to_owned()) };
+        return if own.is_none() {
+            Ok(())
+        } else {
+            Err("the gateway's own rules take it".to_owned())
+        };
     };
     if !valid {
         return Err("not refused".to_owned());
@@ -111,24 +122,47 @@ pub fn register(case: Value) -> Result<(), String> {
 }
 
 fn check_headers(specs: &[config::ExtensionSpec], name: &str, expected: &[Header]) -> Result<(), String> {
-    let spec = specs.iter().find(|spec| spec.name == name).ok_or(format!("no extension {name}"))?;
+    let spec = specs
+        .iter()
+        .find(|spec| spec.name == name)
+        .ok_or(format!("no extension {name}"))?;
     let found = spec.services.iter().flat_map(|service| &service.headers);
-    let found: Vec<(String, &[u8])> = found.map(|(name, value)| (name.to_string(), value.as_bytes())).collect();
-    let expected: Vec<(String, &[u8])> =
-        expected.iter().map(|header| (header.name.to_lowercase(), header.value.as_bytes())).collect();
-    if found == expected { Ok(()) } else { Err(format!("headers of {name} are {found:?}")) }
+    let found: Vec<(String, &[u8])> = found
+        .map(|(name, value)| (name.to_string(), value.as_bytes()))
+        .collect();
+    let expected: Vec<(String, &[u8])> = expected
+        .iter()
+        .map(|header| (header.name.to_lowercase(), header.value.as_bytes()))
+        .collect();
+    if found == expected {
+        Ok(())
+    } else {
+        Err(format!("headers of {name} are {found:?}"))
+    }
 }
 
 fn check_lookup(specs: &[config::ExtensionSpec], expected: &Lookup) -> Result<(), String> {
     let Target { name, server } = &expected.destination;
-    let cluster = Cluster { name: name.clone(), server: server.clone(), project: String::new() };
+    let cluster = Cluster {
+        name: name.clone(),
+        server: server.clone(),
+        project: String::new(),
+    };
     let meant = |spec: &&config::ExtensionSpec| match &expected.extension {
         Some(extension) => spec.name == *extension,
         None => spec.services.len() > 1,
     };
-    let found = specs.iter().find(meant).and_then(|spec| spec.service_for(&cluster)).map(|service| service.url.clone());
+    let found = specs
+        .iter()
+        .find(meant)
+        .and_then(|spec| spec.service_for(&cluster))
+        .map(|service| service.url.clone());
     let url = expected.url.parse().ok();
-    if found == url { Ok(()) } else { Err(format!("{name:?} {server:?} leads to {found:?}, expected {url:?}")) }
+    if found == url {
+        Ok(())
+    } else {
+        Err(format!("{name:?} {server:?} leads to {found:?}, expected {url:?}"))
+    }
 }
 
 #[derive(Deserialize)]
@@ -151,8 +185,14 @@ pub fn configmap_keys(case: Value) -> Result<(), String> {
     let case: Keys = serde_json::from_value(case).map_err(|error| error.to_string())?;
     let resources = resources(case.argocd_cm, BTreeMap::new());
     let entries = config::entries(&resources.argocd_cm).into_iter();
-    let found: BTreeMap<String, String> = entries.map(|entry| (entry.name, entry.text.value.to_string())).collect();
-    if found == case.expected_entries { Ok(()) } else { Err(format!("entries are {found:?}")) }
+    let found: BTreeMap<String, String> = entries
+        .map(|entry| (entry.name, entry.text.value.to_string()))
+        .collect();
+    if found == case.expected_entries {
+        Ok(())
+    } else {
+        Err(format!("entries are {found:?}"))
+    }
 }
 
 #[derive(Deserialize)]
@@ -177,21 +217,36 @@ pub fn secret_substitution(case: Value) -> Result<(), String> {
     let resources = resources(BTreeMap::new(), case.secrets);
     let found = secrets::substitute_or(&case.value, &resources.secrets, secrets::UnknownSecret::KeepLiteral);
     let found = found.map_err(|error| error.to_string())?.0.value;
-    if found == case.expected { Ok(()) } else { Err(format!("found {found:?}, expected {:?}", case.expected)) }
+    if found == case.expected {
+        Ok(())
+    } else {
+        Err(format!("found {found:?}, expected {:?}", case.expected))
+    }
 }
 
 fn resources(argocd_cm: BTreeMap<String, String>, secrets: BTreeMap<String, String>) -> Resources {
     let text = |(key, value): (String, String)| {
         let location = Location::new(format!("argocd-cm/{key}"), 1);
-        (key, Text { value: value.into(), location })
+        (
+            key,
+            Text {
+                value: value.into(),
+                location,
+            },
+        )
     };
     let secret = Secret {
         labels: BTreeMap::new(),
-        values: secrets.into_iter().map(|(key, value)| (key, SecretString::from(value))).collect(),
+        values: secrets
+            .into_iter()
+            .map(|(key, value)| (key, SecretString::from(value)))
+            .collect(),
         location: Location::new("argocd-secret", 0),
     };
     Resources {
-        argocd_cm: ConfigMap { data: argocd_cm.into_iter().map(text).collect() },
+        argocd_cm: ConfigMap {
+            data: argocd_cm.into_iter().map(text).collect(),
+        },
         secrets: [("argocd-secret".to_owned(), secret)].into(),
         ..Resources::default()
     }

@@ -75,7 +75,10 @@ pub fn destination_permitted(case: Value) -> Result<(), String> {
 /// `destination_permitted_error`: no decision, with a text that says why.
 pub fn destination_permitted_error(case: Value) -> Result<(), String> {
     let mut case: Case = serde_json::from_value(case).map_err(|error| error.to_string())?;
-    let expected = case.expected_error_contains.take().ok_or("`expected_error_contains` is missing")?;
+    let expected = case
+        .expected_error_contains
+        .take()
+        .ok_or("`expected_error_contains` is missing")?;
     if case.expected.is_some() {
         return Err("`expected` belongs to the other kind".to_owned());
     }
@@ -86,7 +89,15 @@ pub fn destination_permitted_error(case: Value) -> Result<(), String> {
 }
 
 fn decide(case: Case) -> Result<bool, Error> {
-    let rule = |Rule { name, server, namespace }: Rule| Destination { name, server, namespace };
+    let rule = |Rule {
+                    name,
+                    server,
+                    namespace,
+                }: Rule| Destination {
+        name,
+        server,
+        namespace,
+    };
     let project = Project {
         name: "project".to_owned(),
         destinations: case.project_destinations.into_iter().map(rule).collect(),
@@ -96,11 +107,17 @@ fn decide(case: Case) -> Result<bool, Error> {
         roles: Vec::new(),
         location: Location::new("case", 0),
     };
-    let known = |Known { name, server }: Known| Cluster { name, server, project: "project".to_owned() };
+    let known = |Known { name, server }: Known| Cluster {
+        name,
+        server,
+        project: "project".to_owned(),
+    };
     let cluster = known(case.resolved_cluster);
     let owned: Vec<Cluster> = case.project_clusters.into_iter().map(known).collect();
-    permitted_with(&project, &cluster, &case.destination_namespace, || match case.project_clusters_error {
-        Some(error) => Err(error),
-        None => Ok(owned),
+    permitted_with(&project, &cluster, &case.destination_namespace, || {
+        match case.project_clusters_error {
+            Some(error) => Err(error),
+            None => Ok(owned),
+        }
     })
 }

@@ -122,8 +122,10 @@ pub struct Options {
 
 impl Options {
     /// Exactly as loose as Argo CD, to compare with it.
-    pub const ARGOCD: Self =
-        Self { unknown_secret: UnknownSecret::KeepLiteral, unusable_url: UnusableUrl::Keep };
+    pub const ARGOCD: Self = Self {
+        unknown_secret: UnknownSecret::KeepLiteral,
+        unusable_url: UnusableUrl::Keep,
+    };
 }
 
 /// What came of a configuration.
@@ -156,11 +158,20 @@ pub fn parse(resources: &Resources) -> Loaded<Vec<ExtensionSpec>> {
 /// is checked and left out.
 pub fn parse_with(resources: &Resources, options: Options) -> Parsed {
     let mut reader = Reader::new(&resources.secrets, options);
-    let mut registry = Registry { reader: &mut reader, names: BTreeMap::new(), specs: Vec::new() };
+    let mut registry = Registry {
+        reader: &mut reader,
+        names: BTreeMap::new(),
+        specs: Vec::new(),
+    };
     for entry in entries(&resources.argocd_cm) {
         let source = Source::within(entry.text);
-        let Some(node) = document(registry.reader, &entry, &source) else { continue };
-        let view = View { node: &node, source: &source };
+        let Some(node) = document(registry.reader, &entry, &source) else {
+            continue;
+        };
+        let view = View {
+            node: &node,
+            source: &source,
+        };
         match entry.name.as_str() {
             "" => registry.main(view),
             _ => registry.single(view, &entry),
@@ -169,7 +180,10 @@ pub fn parse_with(resources: &Resources, options: Options) -> Parsed {
     let specs = registry.specs;
     let classes = reader.findings.iter().filter_map(|(class, _)| *class).collect();
     let findings = reader.findings.into_iter().map(|(_, finding)| finding).collect();
-    Parsed { specs: Loaded::new(specs, findings), classes }
+    Parsed {
+        specs: Loaded::new(specs, findings),
+        classes,
+    }
 }
 
 /// A key that configures extensions and its text.
@@ -192,19 +206,37 @@ pub fn entries(argocd_cm: &ConfigMap) -> Vec<ConfigEntry<'_>> {
         let rest = key.strip_prefix(KEY)?;
         Some(rest.strip_prefix('.').unwrap_or(rest).to_owned())
     };
-    argocd_cm.data.iter().filter_map(|(key, text)| Some(ConfigEntry { name: name(key)?, key, text })).collect()
+    argocd_cm
+        .data
+        .iter()
+        .filter_map(|(key, text)| {
+            Some(ConfigEntry {
+                name: name(key)?,
+                key,
+                text,
+            })
+        })
+        .collect()
 }
 
 /// The first document of a text; later ones are not read, as in Argo CD.
 fn document(reader: &mut Reader<'_>, entry: &ConfigEntry<'_>, source: &Source) -> Option<std::rc::Rc<yaml::Node>> {
     if entry.key != KEY && !entry.key.starts_with("extension.config.") {
         let message = format!("key `{}` configures the extension `{}`", entry.key, entry.name);
-        reader.warn(entry.text.location.clone(), message, &format!("write `{KEY}.{}`", entry.name));
+        reader.warn(
+            entry.text.location.clone(),
+            message,
+            &format!("write `{KEY}.{}`", entry.name),
+        );
     }
     let parsed = yaml::parse(&entry.text.value);
     for problem in &parsed.problems {
         let message = format!("`{}`: {}", entry.key, problem.message);
-        reader.refuse(ErrorClass::DecodeError, source.at(problem.line, problem.column), message);
+        reader.refuse(
+            ErrorClass::DecodeError,
+            source.at(problem.line, problem.column),
+            message,
+        );
     }
     let mut documents = parsed.documents.into_iter();
     let first = documents.next();
@@ -235,13 +267,16 @@ struct Registry<'a, 'r> {
 impl Registry<'_, '_> {
     /// `extension.config`: `{extensions: [{name, enabled, backend}]}`.
     fn main(&mut self, view: View<'_>) {
-        self.reader.known(view, "`extension.config`", &["extensions"], Unknown::Warn);
+        self.reader
+            .known(view, "`extension.config`", &["extensions"], Unknown::Warn);
         for item in self.reader.list(view, "extensions") {
-            self.reader.known(item, "an extension", &["name", "enabled", "backend"], Unknown::Warn);
+            self.reader
+                .known(item, "an extension", &["name", "enabled", "backend"], Unknown::Warn);
             let name = match self.reader.text(item, "name") {
                 Found::Absent => {
                     let message = "an extension has no `name`";
-                    self.reader.refuse(ErrorClass::MissingExtensionName, item.location(), message);
+                    self.reader
+                        .refuse(ErrorClass::MissingExtensionName, item.location(), message);
                     String::new()
                 }
                 Found::Refused => String::new(),
@@ -266,21 +301,32 @@ impl Registry<'_, '_> {
     /// `extension.config.<name>`: a backend object.
     fn single(&mut self, view: View<'_>, entry: &ConfigEntry<'_>) {
         let known: Vec<&str> = backend::KEYS.into_iter().chain(["enabled"]).collect();
-        self.reader.known(view, &format!("`{}`", entry.key), &known, Unknown::Warn);
+        self.reader
+            .known(view, &format!("`{}`", entry.key), &known, Unknown::Warn);
         self.check_name(&entry.name, entry.text.location.clone());
         self.extension(view, view, entry.name.clone());
     }
 
     fn check_name(&mut self, name: &str, location: Location) {
-        let is_safe = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+        let is_safe = name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
         if !is_safe {
-            let message = format!("extension name `{}` has other characters than letters, digits, `-` and `_`", name.escape_debug());
-            self.reader.refuse(ErrorClass::InvalidExtensionName, location.clone(), message);
+            let message = format!(
+                "extension name `{}` has other characters than letters, digits, `-` and `_`",
+                name.escape_debug()
+            );
+            self.reader
+                .refuse(ErrorClass::InvalidExtensionName, location.clone(), message);
         }
         match self.names.get(name) {
             Some(first) => {
-                let message = format!("extension `{}` is configured twice, first at {first}", name.escape_debug());
-                self.reader.refuse(ErrorClass::DuplicateExtensionName, location, message);
+                let message = format!(
+                    "extension `{}` is configured twice, first at {first}",
+                    name.escape_debug()
+                );
+                self.reader
+                    .refuse(ErrorClass::DuplicateExtensionName, location, message);
             }
             None => {
                 self.names.insert(name.to_owned(), location);
@@ -305,7 +351,11 @@ impl Registry<'_, '_> {
         };
         let encrypted = spec.services.iter().any(|service| service.url.scheme() == "https");
         if let (Some(tls), false) = (backend.get("tls"), encrypted) {
-            reader.warn(tls.location(), "`tls` has no effect, no service has an https URL", "use https");
+            reader.warn(
+                tls.location(),
+                "`tls` has no effect, no service has an https URL",
+                "use https",
+            );
         }
         if reader.boolean(outer, "enabled", true) {
             self.specs.push(spec);

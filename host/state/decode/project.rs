@@ -14,7 +14,10 @@ pub(super) fn project(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Op
     let issued = status_tokens(&object.fields, findings);
     Some(Project {
         name: object.name.name.clone(),
-        destinations: destinations.iter().map(|fields| destination(fields, findings)).collect(),
+        destinations: destinations
+            .iter()
+            .map(|fields| destination(fields, findings))
+            .collect(),
         source_repos: plain(spec.texts("sourceRepos", findings)),
         source_namespaces: plain(spec.texts("sourceNamespaces", findings)),
         permit_only_project_scoped_clusters: spec.boolean("permitOnlyProjectScopedClusters", findings),
@@ -66,7 +69,9 @@ fn roles(
     let mut roles: Vec<ProjectRole> = Vec::new();
     let mut seen: BTreeMap<String, Location> = BTreeMap::new();
     for fields in spec.children("roles", findings) {
-        let Some(name) = fields.required("name", findings) else { continue };
+        let Some(name) = fields.required("name", findings) else {
+            continue;
+        };
         let location = fields.location();
         if let Some(first) = seen.insert(name.clone(), location.clone()) {
             let message = format!("role `{name}` is defined twice, first at {first}");
@@ -87,7 +92,9 @@ fn roles(
 
 /// Argo CD keeps issued tokens in the status and in the spec; either will do.
 fn status_tokens(object: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> BTreeMap<String, Vec<RoleToken>> {
-    let Some(by_role) = object.child("status", findings).and_then(|status| status.child("jwtTokensByRole", findings))
+    let Some(by_role) = object
+        .child("status", findings)
+        .and_then(|status| status.child("jwtTokensByRole", findings))
     else {
         return BTreeMap::new();
     };

@@ -28,7 +28,14 @@ pub(super) fn secret(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> (Se
     }
     let size = |(key, value): (&String, &SecretString)| key.len().saturating_add(value.expose_secret().len());
     let bytes = values.iter().map(size).sum();
-    (Secret { labels: object.labels.clone(), values, location: object.fields.location() }, bytes)
+    (
+        Secret {
+            labels: object.labels.clone(),
+            values,
+            location: object.fields.location(),
+        },
+        bytes,
+    )
 }
 
 /// Decodes base64 as Go does: the standard alphabet, padded, line breaks ignored.
@@ -45,7 +52,10 @@ fn decode(text: &str, path: &str, location: Location, findings: &mut Vec<Diagnos
         Ok(value) => Some(SecretString::from(value)),
         Err(refused) => {
             refused.into_bytes().zeroize();
-            findings.push(Diagnostic::warning(location, format!("`{path}` is not UTF-8 text and is left out")));
+            findings.push(Diagnostic::warning(
+                location,
+                format!("`{path}` is not UTF-8 text and is left out"),
+            ));
             None
         }
     }

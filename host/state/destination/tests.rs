@@ -3,15 +3,27 @@ use crate::diagnostic::Location;
 use crate::state::{Cluster, ConfigMap, Destination, Project, Text};
 
 fn cluster(name: &str, server: &str, project: &str) -> Cluster {
-    Cluster { name: name.into(), server: server.into(), project: project.into() }
+    Cluster {
+        name: name.into(),
+        server: server.into(),
+        project: project.into(),
+    }
 }
 
 fn to(name: &str, server: &str) -> Destination {
-    Destination { name: name.into(), server: server.into(), namespace: "ns".into() }
+    Destination {
+        name: name.into(),
+        server: server.into(),
+        namespace: "ns".into(),
+    }
 }
 
 fn project(rules: &[(&str, &str, &str)]) -> Project {
-    let rule = |rule: &(&str, &str, &str)| Destination { name: rule.0.into(), server: rule.1.into(), namespace: rule.2.into() };
+    let rule = |rule: &(&str, &str, &str)| Destination {
+        name: rule.0.into(),
+        server: rule.1.into(),
+        namespace: rule.2.into(),
+    };
     Project {
         name: "p".into(),
         destinations: rules.iter().map(rule).collect(),
@@ -24,8 +36,13 @@ fn project(rules: &[(&str, &str, &str)]) -> Project {
 }
 
 fn switched(value: &str) -> ConfigMap {
-    let text = Text { value: value.into(), location: Location::new("cm.yaml", 1) };
-    ConfigMap { data: [("cluster.inClusterEnabled".to_owned(), text)].into() }
+    let text = Text {
+        value: value.into(),
+        location: Location::new("cm.yaml", 1),
+    };
+    ConfigMap {
+        data: [("cluster.inClusterEnabled".to_owned(), text)].into(),
+    }
 }
 
 #[test]
@@ -38,14 +55,26 @@ fn a_destination_leads_to_exactly_one_cluster() {
     ];
     assert_eq!(resolve(&to("a", ""), &clusters).unwrap(), clusters[0]);
     assert_eq!(resolve(&to("", "https://c/"), &clusters).unwrap(), clusters[2]);
-    assert_eq!(resolve(&to("in-cluster", ""), &clusters).unwrap().server, IN_CLUSTER_SERVER);
+    assert_eq!(
+        resolve(&to("in-cluster", ""), &clusters).unwrap().server,
+        IN_CLUSTER_SERVER
+    );
     assert_eq!(resolve(&to("", ""), &clusters), Err(Error::Missing));
-    let both = Error::Both { name: "a".into(), server: "https://a".into() };
+    let both = Error::Both {
+        name: "a".into(),
+        server: "https://a".into(),
+    };
     assert_eq!(resolve(&to("a", "https://a"), &clusters), Err(both));
     assert_eq!(resolve(&to("A", ""), &clusters), Err(Error::UnknownName("A".into())));
-    assert_eq!(resolve(&to("", "https://d"), &clusters), Err(Error::UnknownServer("https://d".into())));
+    assert_eq!(
+        resolve(&to("", "https://d"), &clusters),
+        Err(Error::UnknownServer("https://d".into()))
+    );
     let ambiguous = resolve(&to("twin", ""), &clusters).unwrap_err();
-    assert_eq!(ambiguous.to_string(), "2 clusters have the name `twin`: https://b, https://c");
+    assert_eq!(
+        ambiguous.to_string(),
+        "2 clusters have the name `twin`: https://b, https://c"
+    );
 }
 
 #[test]
@@ -57,7 +86,10 @@ fn the_own_cluster_is_known_unless_redefined_or_switched_off() {
     let redefined = vec![other.clone(), cluster("home", IN_CLUSTER_SERVER, "p")];
     let known = known_clusters(&switched("False"), redefined.clone());
     assert_eq!(own(&known), Some(("home".into(), IN_CLUSTER_SERVER.into())));
-    assert_eq!(resolve(&to("in-cluster", ""), &known), Err(Error::UnknownName("in-cluster".into())));
+    assert_eq!(
+        resolve(&to("in-cluster", ""), &known),
+        Err(Error::UnknownName("in-cluster".into()))
+    );
     assert_eq!(known_clusters(&switched("false"), redefined), [other]);
 }
 
@@ -82,7 +114,12 @@ fn negated_names_refuse_everywhere_negated_servers_only_in_their_namespace() {
 fn a_broken_pattern_never_allows_and_refuses_when_negated() {
     let here = cluster("a", "https://a", "");
     assert!(!permitted(&project(&[("", "[", "*")]), &here, "x", &[]));
-    assert!(!permitted(&project(&[("", "*", "*"), ("", "![", "*")]), &here, "x", &[]));
+    assert!(!permitted(
+        &project(&[("", "*", "*"), ("", "![", "*")]),
+        &here,
+        "x",
+        &[]
+    ));
 }
 
 #[test]

@@ -15,19 +15,32 @@ fn good(folder: &Path) -> Resources {
 fn lines(folder: &Path) -> Vec<String> {
     let loaded = load(folder, "argocd");
     let root = format!("{}/", folder.display());
-    loaded.diagnostics.iter().map(|finding| finding.to_string().replace(&root, "")).collect()
+    loaded
+        .diagnostics
+        .iter()
+        .map(|finding| finding.to_string().replace(&root, ""))
+        .collect()
 }
 
 fn text_lines(text: &str) -> Vec<String> {
-    load_text(text, "f.yaml", "argocd").diagnostics.iter().map(ToString::to_string).collect()
+    load_text(text, "f.yaml", "argocd")
+        .diagnostics
+        .iter()
+        .map(ToString::to_string)
+        .collect()
 }
 
 fn errors(text: &str) -> Vec<String> {
-    text_lines(text).into_iter().filter(|line| line.contains(" error: ") || line.starts_with("error: ")).collect()
+    text_lines(text)
+        .into_iter()
+        .filter(|line| line.contains(" error: ") || line.starts_with("error: "))
+        .collect()
 }
 
 fn samples(name: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/state").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data/state")
+        .join(name)
 }
 
 #[test]
@@ -38,9 +51,20 @@ fn the_good_sample_is_read_whole() {
     assert!(policy.value.starts_with("p, role:dev"));
     assert_eq!(policy.location.line, 9);
     assert!(policy.location.file.ends_with("good/argocd-rbac-cm.yaml"));
-    assert_eq!(resources.secrets["argocd-secret"].values["metrics.token"].expose_secret(), "s3cret\n");
-    assert!(resources.secrets["prod-cluster"].values["config"].expose_secret().contains("bearerToken"));
-    let servers: Vec<&str> = resources.clusters.iter().map(|cluster| cluster.server.as_str()).collect();
+    assert_eq!(
+        resources.secrets["argocd-secret"].values["metrics.token"].expose_secret(),
+        "s3cret\n"
+    );
+    assert!(
+        resources.secrets["prod-cluster"].values["config"]
+            .expose_secret()
+            .contains("bearerToken")
+    );
+    let servers: Vec<&str> = resources
+        .clusters
+        .iter()
+        .map(|cluster| cluster.server.as_str())
+        .collect();
     assert_eq!(servers, ["https://kubernetes.default.svc", "https://prod.example.com"]);
     assert_eq!(resources.clusters[1].project, "shop");
     let project = &resources.projects["shop"];
@@ -49,11 +73,20 @@ fn the_good_sample_is_read_whole() {
     assert_eq!(project.roles[0].tokens.len(), 2, "spec and status");
     assert_eq!(project.destinations[1].namespace, "!kube-system");
     assert!(project.permit_only_project_scoped_clusters);
-    let name = ObjectName { namespace: "team-a".into(), name: "cart".into() };
+    let name = ObjectName {
+        namespace: "team-a".into(),
+        name: "cart".into(),
+    };
     let application = &resources.applications[&name];
-    assert_eq!((application.project.as_str(), application.destination.name.as_str()), ("shop", "prod"));
+    assert_eq!(
+        (application.project.as_str(), application.destination.name.as_str()),
+        ("shop", "prod")
+    );
     assert_eq!(application.labels["team"], "a");
-    let plain = ObjectName { namespace: "argocd".into(), name: "plain".into() };
+    let plain = ObjectName {
+        namespace: "argocd".into(),
+        name: "plain".into(),
+    };
     assert_eq!(resources.applications[&plain].project, "default");
     assert!(!resources.secrets.contains_key("elsewhere"), "another namespace");
 }
@@ -65,16 +98,19 @@ fn every_mistake_of_the_broken_sample_is_reported_with_its_place() {
         "a-syntax.yaml:5",
         "b-types.yaml:8:13: error: `data.replicas` must be text, found a number (write it in quotes)",
         "b-types.yaml:12:9: error: `metadata.name` must be text",
-        "c-missing.yaml:3:1: error: `metadata.name` is missing",
+        "c-missing.yaml:4:3: error: `metadata.name` is missing",
         "c-missing.yaml:7:1: error: not a Kubernetes object: `kind` is missing",
-        "c-missing.yaml:12:1: error: AppProject `empty` has no `spec`",
+        "c-missing.yaml:9:1: error: AppProject `empty` has no `spec`",
         "d-secret.yaml:7: error: `data.password` is not base64",
         "e-twice.yaml:10:1: error: Application `one` in namespace `argocd` is defined twice, first at ",
         "f-latin1.yaml:6: error: text is not UTF-8",
         "g-empty.yaml: error: file is empty",
     ];
     for line in expected {
-        assert!(found.iter().any(|found| found.starts_with(line)), "missing `{line}` in {found:#?}");
+        assert!(
+            found.iter().any(|found| found.starts_with(line)),
+            "missing `{line}` in {found:#?}"
+        );
     }
     let errors = found.iter().filter(|line| line.contains("error: ")).count();
     assert_eq!(errors, expected.len(), "{found:#?}");
@@ -85,13 +121,18 @@ fn every_mistake_of_the_broken_sample_is_reported_with_its_place() {
 #[test]
 fn text_lines_lead_to_the_right_policy_line() {
     for (header, first) in [("|", 6), ("|-", 6), (">", 6), ("|2 # why", 6)] {
-        let text = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: argocd-cm}}\ndata:\n  k: {header}\n    one\n    two\n");
+        let text = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: argocd-cm}}\ndata:\n  k: {header}\n    one\n    two\n"
+        );
         let loaded = load_text(&text, "f.yaml", "argocd").value.unwrap();
         let value = &loaded.argocd_cm.data["k"];
         assert_eq!(value.location.line, first, "{header}");
         if header != ">" {
             let second = value.location.below(1);
-            assert_eq!(text.lines().nth(second.line as usize - 1).unwrap().trim(), value.value.lines().nth(1).unwrap().trim());
+            assert_eq!(
+                text.lines().nth(second.line as usize - 1).unwrap().trim(),
+                value.value.lines().nth(1).unwrap().trim()
+            );
         }
     }
     for value in ["plain", "'quoted'", "\"quoted\\nmore\"", "\n    below"] {
@@ -112,12 +153,16 @@ fn lists_of_both_forms_and_json_are_read() {
     let text = "apiVersion: v1\nkind: SecretList\nitems:\n- metadata: {name: a}\n  stringData: {k: v}\n";
     let resources = load_text(text, "f.yaml", "argocd").value.unwrap();
     assert_eq!(resources.secrets["a"].values["k"].expose_secret(), "v");
-    assert_eq!(errors("apiVersion: v1\nkind: List\nitems:\n- metadata: {name: a}\n"), ["f.yaml:4:3: error: `items[0].kind` is missing"]);
+    assert_eq!(
+        errors("apiVersion: v1\nkind: List\nitems:\n- metadata: {name: a}\n"),
+        ["f.yaml:4:3: error: `items[0].kind` is missing"]
+    );
 }
 
 #[test]
 fn unknown_kinds_and_versions_are_left_out() {
-    let text = "apiVersion: app.k8s.io/v1beta1\nkind: Application\nmetadata: {name: a}\n---\napiVersion: v1\nkind: Pod\n";
+    let text =
+        "apiVersion: app.k8s.io/v1beta1\nkind: Application\nmetadata: {name: a}\n---\napiVersion: v1\nkind: Pod\n";
     let loaded = load_text(text, "f.yaml", "argocd");
     assert!(loaded.value.unwrap().applications.is_empty());
 }
@@ -125,22 +170,31 @@ fn unknown_kinds_and_versions_are_left_out() {
 #[test]
 fn oversized_objects_are_refused() {
     let text = |bytes: usize| {
-        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: argocd-cm}}\ndata:\n  k: \"{}\"\n", "x".repeat(bytes))
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: argocd-cm}}\ndata:\n  k: \"{}\"\n",
+            "x".repeat(bytes)
+        )
     };
     assert_eq!(errors(&text(1024 * 1024 - 1)), [""; 0]);
-    assert_eq!(errors(&text(1024 * 1024)), ["f.yaml:1:1: error: ConfigMap `argocd-cm` holds 1048577 bytes, at most 1048576 are allowed"]);
+    assert_eq!(
+        errors(&text(1024 * 1024)),
+        ["f.yaml:1:1: error: ConfigMap `argocd-cm` holds 1048577 bytes, at most 1048576 are allowed"]
+    );
 }
 
 #[test]
 fn cut_files_are_refused_or_warned_about() {
     let whole = fs::read_to_string(samples("good/argocd-rbac-cm.yaml")).unwrap();
-    let refused = (1..whole.len()).filter(|cut| whole.is_char_boundary(*cut)).filter(|cut| {
-        load_text(&whole[..*cut], "f.yaml", "argocd").value.is_none()
-    });
+    let refused = (1..whole.len())
+        .filter(|cut| whole.is_char_boundary(*cut))
+        .filter(|cut| load_text(&whole[..*cut], "f.yaml", "argocd").value.is_none());
     assert!(refused.count() > 50, "cuts before the metadata are refused");
     let inside = whole.find("applications, get").unwrap();
     let found = text_lines(&whole[..inside]);
-    assert!(found.iter().any(|line| line.contains("the file ends inside this text")), "{found:?}");
+    assert!(
+        found.iter().any(|line| line.contains("the file ends inside this text")),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -160,7 +214,11 @@ fn mounted_config_maps_are_read_once_and_link_loops_end() {
     let resources = good(folder.path());
     assert!(resources.rbac_cm.data.contains_key("policy.csv"));
     symlink("nothing", folder.path().join("dangling.yaml")).unwrap();
-    assert!(lines(folder.path()).iter().any(|line| line.starts_with("dangling.yaml: error: cannot be read")));
+    assert!(
+        lines(folder.path())
+            .iter()
+            .any(|line| line.starts_with("dangling.yaml: error: cannot be read"))
+    );
 }
 
 #[test]
@@ -188,7 +246,10 @@ fn cluster_secrets_need_a_server_of_their_own() {
 #[test]
 fn kubernetes_booleans_are_not_text() {
     let head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-cm}\ndata:\n";
-    assert_eq!(errors(&format!("{head}  a: yes\n")), ["f.yaml:5:6: error: `data.a` must be text, found what Kubernetes reads as a boolean (write it in quotes)"]);
+    assert_eq!(
+        errors(&format!("{head}  a: yes\n")),
+        ["f.yaml:5:6: error: `data.a` must be text, found what Kubernetes reads as a boolean (write it in quotes)"]
+    );
     assert_eq!(errors(&format!("{head}  a: 'yes'\n  b:\n  c: null\n")), [""; 0]);
 }
 

@@ -38,7 +38,12 @@ struct Walk<'a> {
 
 /// The files below `folder` that count, in path order.
 pub(super) fn files(folder: &Path, findings: &mut Vec<Diagnostic>) -> Vec<PathBuf> {
-    let mut walk = Walk { files: Vec::new(), visited: BTreeSet::new(), bytes: 0, findings };
+    let mut walk = Walk {
+        files: Vec::new(),
+        visited: BTreeSet::new(),
+        bytes: 0,
+        findings,
+    };
     walk.folder(folder, 0);
     if walk.files.len() > FILES {
         let message = format!("{} files, at most {FILES} are read", walk.files.len());
@@ -81,7 +86,9 @@ impl Walk<'_> {
 
     fn entry(&mut self, path: PathBuf, depth: usize) {
         // A name that is not UTF-8 cannot end in one of our extensions.
-        let Some(name) = path.file_name().and_then(|name| name.to_str()).map(str::to_owned) else { return };
+        let Some(name) = path.file_name().and_then(|name| name.to_str()).map(str::to_owned) else {
+            return;
+        };
         if name.starts_with('.') || self.files.len() > FILES {
             return;
         }
@@ -122,7 +129,10 @@ pub(super) fn read(path: &Path) -> Result<String, Refused> {
         return Err(Refused::whole(message, None));
     }
     let mut bytes = Vec::new();
-    Read::by_ref(&mut file).take(FILE_BYTES.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
+    Read::by_ref(&mut file)
+        .take(FILE_BYTES.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
     let after = fs::metadata(path).map_err(failed)?;
     let read = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     if read != after.len() || before.modified().ok() != after.modified().ok() {
@@ -135,8 +145,17 @@ pub(super) fn read(path: &Path) -> Result<String, Refused> {
     }
     String::from_utf8(bytes).map_err(|error| {
         let good = error.utf8_error().valid_up_to();
-        let breaks = error.as_bytes().iter().take(good).filter(|byte| **byte == b'\n').count();
+        let breaks = error
+            .as_bytes()
+            .iter()
+            .take(good)
+            .filter(|byte| **byte == b'\n')
+            .count();
         let line = u32::try_from(breaks).unwrap_or(u32::MAX).saturating_add(1);
-        Refused { line, message: "text is not UTF-8".to_owned(), hint: None }
+        Refused {
+            line,
+            message: "text is not UTF-8".to_owned(),
+            hint: None,
+        }
     })
 }

@@ -35,7 +35,12 @@ struct Look {
 
 /// Looks at everything below `paths` that is not hidden. Blocking.
 pub(super) fn take(paths: &[PathBuf], depth: Depth) -> Fingerprint {
-    let mut look = Look { digest: Sha256::new(), depth, visited: BTreeSet::new(), files: 0 };
+    let mut look = Look {
+        digest: Sha256::new(),
+        depth,
+        visited: BTreeSet::new(),
+        files: 0,
+    };
     for path in paths {
         look.path(path);
     }
@@ -65,7 +70,11 @@ impl Look {
         }
         match fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>) {
             Ok(entries) => {
-                let shown = |path: &PathBuf| !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+                let shown = |path: &PathBuf| {
+                    !path
+                        .file_name()
+                        .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+                };
                 let mut paths: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).filter(shown).collect();
                 paths.sort();
                 for path in paths {
@@ -81,7 +90,12 @@ impl Look {
         for number in [metadata.ino(), metadata.len()] {
             self.field(&number.to_le_bytes());
         }
-        for time in [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()] {
+        for time in [
+            metadata.mtime(),
+            metadata.mtime_nsec(),
+            metadata.ctime(),
+            metadata.ctime_nsec(),
+        ] {
             self.field(&time.to_le_bytes());
         }
         if self.depth == Depth::Contents && metadata.is_file() && metadata.len() <= CONTENT_BYTES {

@@ -17,7 +17,10 @@ async fn start(folder: &Path, events: Events) -> Watch {
 }
 
 async fn expect_change(watch: &mut Watch) {
-    tokio::time::timeout(Duration::from_secs(20), watch.changed()).await.expect("no change was reported").unwrap();
+    tokio::time::timeout(Duration::from_secs(20), watch.changed())
+        .await
+        .expect("no change was reported")
+        .unwrap();
 }
 
 fn replace(folder: &Path, name: &str, text: &str) {
@@ -85,7 +88,12 @@ fn hidden_files_and_reading_are_no_change_but_same_size_contents_are() {
     assert_eq!(take(&paths, Depth::Contents), before);
     let modified = fs::metadata(&file).unwrap().modified().unwrap();
     fs::write(&file, "b").unwrap();
-    fs::File::options().write(true).open(&file).unwrap().set_modified(modified).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&file)
+        .unwrap()
+        .set_modified(modified)
+        .unwrap();
     assert_ne!(take(&paths, Depth::Contents), before);
 }
 

@@ -7,7 +7,11 @@ fn documents(text: &str) -> Vec<std::rc::Rc<Node>> {
 }
 
 fn problems(text: &str) -> Vec<String> {
-    parse(text).problems.iter().map(|problem| format!("{}:{} {}", problem.line, problem.column, problem.message)).collect()
+    parse(text)
+        .problems
+        .iter()
+        .map(|problem| format!("{}:{} {}", problem.line, problem.column, problem.message))
+        .collect()
 }
 
 fn text_line(text: &str) -> (String, u32) {
@@ -23,7 +27,10 @@ fn text_lines_of_every_scalar_style() {
     assert_eq!(text_line("a: 'single\n  two'\n"), ("single two".into(), 1));
     assert_eq!(text_line("a: \"x\\ny\"\n"), ("x\ny".into(), 1));
     assert_eq!(text_line("a: |\n  one\n  two\n"), ("one\ntwo\n".into(), 2));
-    assert_eq!(text_line("x: 1\na: |-  # comment\n\n\n  one\n  two\n\nb: 2\n"), ("\n\none\ntwo".into(), 3));
+    assert_eq!(
+        text_line("x: 1\na: |-  # comment\n\n\n  one\n  two\n\nb: 2\n"),
+        ("\n\none\ntwo".into(), 3)
+    );
     assert_eq!(text_line("a: |2\n   one\n  two\n"), (" one\ntwo\n".into(), 2));
     assert_eq!(text_line("a:\n  |\n  one\n"), ("one\n".into(), 3));
     assert_eq!(text_line("a: >\n\n  one\n  two\n"), ("\none two\n".into(), 2));
@@ -53,7 +60,11 @@ fn mistakes_of_several_documents_are_all_reported() {
     let lines: Vec<u32> = parsed.problems.iter().map(|problem| problem.line).collect();
     assert_eq!(parsed.problems.len(), 3, "{:?}", parsed.problems);
     assert!(lines[0] <= 3 && lines[1] == 7 && lines[2] >= 9, "{lines:?}");
-    assert!(parsed.problems[1].message.contains("`d` stands twice in one mapping, first on line 6"));
+    assert!(
+        parsed.problems[1]
+            .message
+            .contains("`d` stands twice in one mapping, first on line 6")
+    );
     assert!(parsed.documents.iter().any(|document| document.get("c").is_some()));
 }
 
@@ -74,7 +85,12 @@ fn alias_bombs_are_refused() {
         text.push_str(&format!("a{level}: &a{level} [{inner}]\n"));
     }
     let found = problems(&text);
-    assert!(found.iter().any(|problem| problem.contains("aliases expand to more than 100000 values")), "{found:?}");
+    assert!(
+        found
+            .iter()
+            .any(|problem| problem.contains("aliases expand to more than 100000 values")),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -84,7 +100,11 @@ fn deep_nesting_is_refused() {
     for level in 1..100 {
         chain.push_str(&format!("a{level}: &a{level} [*a{}]\n", level - 1));
     }
-    assert!(problems(&chain).iter().any(|problem| problem.contains("aliases nest deeper than 64 levels")));
+    assert!(
+        problems(&chain)
+            .iter()
+            .any(|problem| problem.contains("aliases nest deeper than 64 levels"))
+    );
 }
 
 #[test]
@@ -109,14 +129,32 @@ fn debug_and_mistakes_never_show_values() {
 fn plain_scalars_mean_what_the_core_schema_says() {
     use super::Meaning::{Boolean, Null, Number, Text};
     for (text, meaning) in [
-        ("a: ", Null), ("a: ~", Null), ("a: null", Null), ("a: ''", Text), ("a: true", Boolean(true)),
-        ("a: False", Boolean(false)), ("a: yes", Text), ("a: 12", Number), ("a: -1.5e3", Number), ("a: 0x1F", Number),
-        ("a: 0o17", Number), ("a: .5", Number), ("a: .inf", Number), ("a: 1.2.3", Text), ("a: e5", Text), ("a: '12'", Text),
-        ("a: !!str 12", Text), ("a: 10s", Text), ("a: -", Text),
+        ("a: ", Null),
+        ("a: ~", Null),
+        ("a: null", Null),
+        ("a: ''", Text),
+        ("a: true", Boolean(true)),
+        ("a: False", Boolean(false)),
+        ("a: yes", Text),
+        ("a: 12", Number),
+        ("a: -1.5e3", Number),
+        ("a: 0x1F", Number),
+        ("a: 0o17", Number),
+        ("a: .5", Number),
+        ("a: .inf", Number),
+        ("a: 1.2.3", Text),
+        ("a: e5", Text),
+        ("a: '12'", Text),
+        ("a: !!str 12", Text),
+        ("a: 10s", Text),
     ] {
         let documents = parse(text).documents;
-        let Content::Mapping(entries) = &documents.first().unwrap_or_else(|| panic!("{text}")).content else { panic!() };
-        let Some(scalar) = entries[0].value.scalar() else { continue };
+        let Content::Mapping(entries) = &documents.first().unwrap_or_else(|| panic!("{text}")).content else {
+            panic!()
+        };
+        let Some(scalar) = entries[0].value.scalar() else {
+            continue;
+        };
         assert_eq!(scalar.meaning(), meaning, "{text}");
     }
 }

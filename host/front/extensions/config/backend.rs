@@ -8,7 +8,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use secrecy::SecretString;
 
 use super::ErrorClass::{DecodeError, InvalidSetting};
-use super::reader::{Reader, Unknown, View};
+use super::reader::{Found, Reader, Unknown, View};
 use super::secrets::{Origin, Substituted};
 use super::spec::{
     AssertionSpec, ConnectionSpec, IdentitySpec, LimitSpec, PersonLimitSpec, Scope, TimeoutSpec, TlsSpec,
@@ -38,7 +38,12 @@ pub(super) const KEYS: [&str; 12] = [
     "identity",
 ];
 
-const CONNECTION_KEYS: [&str; 4] = ["connectionTimeout", "keepAlive", "idleConnectionTimeout", "maxIdleConnections"];
+const CONNECTION_KEYS: [&str; 4] = [
+    "connectionTimeout",
+    "keepAlive",
+    "idleConnectionTimeout",
+    "maxIdleConnections",
+];
 
 /// The four connection settings; 0 means the default, as in Argo CD.
 ///
@@ -57,12 +62,16 @@ pub(super) fn connection(reader: &mut Reader<'_>, backend: View<'_>) -> Connecti
     let connect = reader.duration(place("connectionTimeout"), "connectionTimeout", &CONNECT);
     let keep_alive = reader.duration(place("keepAlive"), "keepAlive", &CONNECTION);
     let idle = reader.duration(place("idleConnectionTimeout"), "idleConnectionTimeout", &CONNECTION);
-    let most = reader.count(place("maxIdleConnections"), "maxIdleConnections", (0, 10_000)).filter(|most| *most > 0);
+    let most = reader
+        .count(place("maxIdleConnections"), "maxIdleConnections", (0, 10_000))
+        .filter(|most| *most > 0);
     ConnectionSpec {
         connect_timeout: connect.unwrap_or(default.connect_timeout),
         keep_alive: keep_alive.unwrap_or(default.keep_alive),
         idle_connection_timeout: idle.unwrap_or(default.idle_connection_timeout),
-        max_idle_connections: most.and_then(|most| usize::try_from(most).ok()).unwrap_or(default.max_idle_connections),
+        max_idle_connections: most
+            .and_then(|most| usize::try_from(most).ok())
+            .unwrap_or(default.max_idle_connections),
     }
 }
 
@@ -70,9 +79,17 @@ pub(super) fn connection(reader: &mut Reader<'_>, backend: View<'_>) -> Connecti
 pub(super) fn timeouts(reader: &mut Reader<'_>, backend: View<'_>) -> TimeoutSpec {
     let proposed = reader.bound(backend, "idleConnTimeout", &REQUEST);
     let Some(block) = reader.mapping(backend, "timeouts", InvalidSetting) else {
-        return TimeoutSpec { idle: proposed, ..TimeoutSpec::default() };
+        return TimeoutSpec {
+            idle: proposed,
+            ..TimeoutSpec::default()
+        };
     };
-    reader.known(block, "`timeouts`", &["idle", "total", "upgradeLifetime"], Unknown::Refuse);
+    reader.known(
+        block,
+        "`timeouts`",
+        &["idle", "total", "upgradeLifetime"],
+        Unknown::Refuse,
+    );
     if let (Some(idle), Some(_)) = (block.get("idle"), backend.get("idleConnTimeout")) {
         let message = "`timeouts.idle` and `idleConnTimeout` are both set, one is allowed";
         reader.refuse(InvalidSetting, idle.location(), message);
@@ -86,19 +103,35 @@ pub(super) fn timeouts(reader: &mut Reader<'_>, backend: View<'_>) -> TimeoutSpe
 
 /// `limits`.
 pub(super) fn limits(reader: &mut Reader<'_>, backend: View<'_>) -> LimitSpec {
-    let Some(block) = reader.mapping(backend, "limits", InvalidSetting) else { return LimitSpec::default() };
+    let Some(block) = reader.mapping(backend, "limits", InvalidSetting) else {
+        return LimitSpec::default();
+    };
     let keys = ["concurrency", "requestsPerSecond", "burst", "perPerson"];
     reader.known(block, "`limits`", &keys, Unknown::Refuse);
     let all = three(reader, block);
     let per_person = match reader.mapping(block, "perPerson", InvalidSetting) {
         Some(person) => {
-            reader.known(person, "`limits.perPerson`", &["concurrency", "requestsPerSecond", "burst"], Unknown::Refuse);
+            reader.known(
+                person,
+                "`limits.perPerson`",
+                &["concurrency", "requestsPerSecond", "burst"],
+                Unknown::Refuse,
+            );
             three(reader, person)
         }
         None => PersonLimitSpec::default(),
     };
-    let PersonLimitSpec { concurrency, requests_per_second, burst } = all;
-    LimitSpec { concurrency, requests_per_second, burst, per_person }
+    let PersonLimitSpec {
+        concurrency,
+        requests_per_second,
+        burst,
+    } = all;
+    LimitSpec {
+        concurrency,
+        requests_per_second,
+        burst,
+        per_person,
+    }
 }
 
 fn three(reader: &mut Reader<'_>, block: View<'_>) -> PersonLimitSpec {
@@ -131,17 +164,30 @@ pub(super) fn scope(reader: &mut Reader<'_>, backend: View<'_>) -> Scope {
 
 /// `tls`.
 pub(super) fn tls(reader: &mut Reader<'_>, backend: View<'_>) -> TlsSpec {
-    let Some(block) = reader.mapping(backend, "tls", InvalidSetting) else { return TlsSpec::default() };
-    reader.known(block, "`tls`", &["ca", "clientCertificate", "clientKey", "serverName"], Unknown::Refuse);
+    let Some(block) = reader.mapping(backend, "tls", InvalidSetting) else {
+        return TlsSpec::default();
+    };
+    reader.known(
+        block,
+        "`tls`",
+        &["ca", "clientCertificate", "clientKey", "serverName"],
+        Unknown::Refuse,
+    );
     let certificate = pem(reader, block, "clientCertificate", are_certificates);
-    let key = pem(reader, block, "clientKey", |text| PrivateKeyDer::from_pem_slice(text.as_bytes()).is_ok());
+    let key = pem(reader, block, "clientKey", |text| {
+        PrivateKeyDer::from_pem_slice(text.as_bytes()).is_ok()
+    });
     if block.get("clientCertificate").is_some() != block.get("clientKey").is_some() {
         let message = "`clientCertificate` and `clientKey` belong together, one is missing";
         reader.refuse(InvalidSetting, block.location(), message);
     }
     if let (Some(key), Some(at)) = (&key, block.get("clientKey")) {
         if key.origin == Origin::Written {
-            reader.warn(at.location(), "`clientKey` stands in a ConfigMap", "put it into a Secret and write `$<secret>:<key>`");
+            reader.warn(
+                at.location(),
+                "`clientKey` stands in a ConfigMap",
+                "put it into a Secret and write `$<secret>:<key>`",
+            );
         }
     }
     TlsSpec {
@@ -163,7 +209,11 @@ fn pem(reader: &mut Reader<'_>, block: View<'_>, key: &str, is_good: impl Fn(&st
     if is_good(&found.value) {
         return Some(found);
     }
-    reader.refuse(InvalidSetting, location, format!("`{key}` is not PEM text of the kind that belongs here"));
+    reader.refuse(
+        InvalidSetting,
+        location,
+        format!("`{key}` is not PEM text of the kind that belongs here"),
+    );
     None
 }
 
@@ -173,31 +223,59 @@ fn server_name(reader: &mut Reader<'_>, block: View<'_>) -> Option<String> {
     if ServerName::try_from(name.as_str()).is_ok() {
         return Some(name);
     }
-    reader.refuse(InvalidSetting, location, "`serverName` is neither a host name nor an IP address");
+    reader.refuse(
+        InvalidSetting,
+        location,
+        "`serverName` is neither a host name nor an IP address",
+    );
     None
 }
 
 /// `identity`; `tls` says whether there is a client certificate.
 pub(super) fn identity(reader: &mut Reader<'_>, backend: View<'_>) -> IdentitySpec {
-    let Some(block) = reader.mapping(backend, "identity", InvalidSetting) else { return IdentitySpec::default() };
+    let Some(block) = reader.mapping(backend, "identity", InvalidSetting) else {
+        return IdentitySpec::default();
+    };
     reader.known(block, "`identity`", &["requestHeader", "assertion"], Unknown::Refuse);
     let request_header = reader.boolean(block, "requestHeader", false);
-    let with_certificate = backend.get("tls").and_then(|tls| tls.get("clientCertificate")).is_some();
+    let with_certificate = backend
+        .get("tls")
+        .and_then(|tls| tls.get("clientCertificate"))
+        .is_some();
     if request_header && !with_certificate {
-        let message = "`requestHeader` needs `tls.clientCertificate`, the service could not tell the gateway from anyone else";
+        let message =
+            "`requestHeader` needs `tls.clientCertificate`, the service could not tell the gateway from anyone else";
         reader.refuse(InvalidSetting, block.location(), message);
     }
-    let assertion = reader.mapping(block, "assertion", InvalidSetting).and_then(|block| assertion(reader, block));
-    IdentitySpec { request_header, assertion }
+    let assertion = reader
+        .mapping(block, "assertion", InvalidSetting)
+        .and_then(|block| assertion(reader, block));
+    IdentitySpec {
+        request_header,
+        assertion,
+    }
 }
 
 fn assertion(reader: &mut Reader<'_>, block: View<'_>) -> Option<AssertionSpec> {
-    reader.known(block, "`identity.assertion`", &["audience", "lifetime"], Unknown::Refuse);
+    reader.known(
+        block,
+        "`identity.assertion`",
+        &["audience", "lifetime"],
+        Unknown::Refuse,
+    );
     let lifetime = reader.bound(block, "lifetime", &ASSERTION).unwrap_or(MINUTE);
-    let audience = reader.text(block, "audience").value()?.value;
+    let audience = match reader.text(block, "audience") {
+        Found::Value(found) => found.value,
+        Found::Absent => String::new(),
+        Found::Refused => return None,
+    };
     if (1..=256).contains(&audience.len()) && audience.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Some(AssertionSpec { audience, lifetime });
     }
-    reader.refuse(InvalidSetting, block.location(), "`audience` must be 1 to 256 visible ASCII characters");
+    reader.refuse(
+        InvalidSetting,
+        block.location(),
+        "`audience` must be 1 to 256 visible ASCII characters",
+    );
     None
 }

@@ -26,7 +26,10 @@ pub(super) struct View<'a> {
 impl<'a> View<'a> {
     /// A key's value when present and not null.
     pub(super) fn get(self, key: &str) -> Option<Self> {
-        Some(Self { node: self.node.get(key)?, source: self.source })
+        Some(Self {
+            node: self.node.get(key)?,
+            source: self.source,
+        })
     }
 
     /// Where it stands.
@@ -73,7 +76,11 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(secrets: &'a BTreeMap<String, Secret>, options: Options) -> Self {
-        Self { secrets, options, findings: Vec::new() }
+        Self {
+            secrets,
+            options,
+            findings: Vec::new(),
+        }
     }
 
     pub(super) fn options(&self) -> Options {
@@ -85,11 +92,13 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn refuse_with(&mut self, class: ErrorClass, location: Location, message: String, hint: &str) {
-        self.findings.push((Some(class), Diagnostic::error(location, message).with_hint(hint)));
+        self.findings
+            .push((Some(class), Diagnostic::error(location, message).with_hint(hint)));
     }
 
     pub(super) fn warn(&mut self, location: Location, message: impl Into<String>, hint: &str) {
-        self.findings.push((None, Diagnostic::warning(location, message).with_hint(hint)));
+        self.findings
+            .push((None, Diagnostic::warning(location, message).with_hint(hint)));
     }
 
     /// Reports keys that mean nothing here.
@@ -130,7 +139,10 @@ impl<'a> Reader<'a> {
         };
         let mut views = Vec::new();
         for item in items {
-            let item = View { node: item, source: found.source };
+            let item = View {
+                node: item,
+                source: found.source,
+            };
             if item.node.entries().is_none() && !item.node.is_null() {
                 let message = format!("each of `{key}` must be a mapping, found {}", item.node.kind());
                 self.refuse(ErrorClass::DecodeError, item.location(), message);
@@ -143,7 +155,9 @@ impl<'a> Reader<'a> {
     /// A text under `key`, substituted. Numbers and booleans are texts here, as
     /// in Argo CD.
     pub(super) fn text(&mut self, view: View<'_>, key: &str) -> Found {
-        let Some(found) = view.get(key) else { return Found::Absent };
+        let Some(found) = view.get(key) else {
+            return Found::Absent;
+        };
         let Some(scalar) = found.node.scalar() else {
             let message = format!("`{key}` must be text, found {}", found.node.kind());
             self.refuse(ErrorClass::DecodeError, found.location(), message);
@@ -161,17 +175,30 @@ impl<'a> Reader<'a> {
                 return Found::Refused;
             }
         };
-        if value.value.is_empty() { Found::Absent } else { Found::Value(value) }
+        if value.value.is_empty() {
+            Found::Absent
+        } else {
+            Found::Value(value)
+        }
     }
 
     /// A duration under `key`, within `bounds`; 0 is `None`, as is absent.
-    pub(super) fn duration(&mut self, view: View<'_>, key: &str, bounds: &RangeInclusive<Duration>) -> Option<Duration> {
+    pub(super) fn duration(
+        &mut self,
+        view: View<'_>,
+        key: &str,
+        bounds: &RangeInclusive<Duration>,
+    ) -> Option<Duration> {
         let location = view.get(key)?.location();
         let value = self.text(view, key).value()?;
         let refused = match duration::parse(&value.value) {
             Ok(Duration::ZERO) => return None,
             Ok(found) if bounds.contains(&found) => return Some(found),
-            Ok(found) => format!("`{key}` is {found:?}, allowed is {:?} to {:?}", bounds.start(), bounds.end()),
+            Ok(found) => format!(
+                "`{key}` is {found:?}, allowed is {:?} to {:?}",
+                bounds.start(),
+                bounds.end()
+            ),
             Err(error) => format!("`{key}`: {error}"),
         };
         self.refuse(ErrorClass::InvalidSetting, location, refused);
@@ -185,7 +212,12 @@ impl<'a> Reader<'a> {
         let found = self.duration(view, key, bounds);
         if found.is_none() && self.findings.len() == before {
             let message = format!("`{key}` must not be 0");
-            self.refuse_with(ErrorClass::InvalidSetting, location, message, "leave it out for no bound");
+            self.refuse_with(
+                ErrorClass::InvalidSetting,
+                location,
+                message,
+                "leave it out for no bound",
+            );
         }
         found
     }
@@ -194,7 +226,11 @@ impl<'a> Reader<'a> {
     pub(super) fn count(&mut self, view: View<'_>, key: &str, (least, most): (u32, u32)) -> Option<u32> {
         let found = view.get(key)?;
         let value = self.text(view, key).value()?;
-        let number = value.value.parse::<u32>().ok().filter(|number| (least..=most).contains(number));
+        let number = value
+            .value
+            .parse::<u32>()
+            .ok()
+            .filter(|number| (least..=most).contains(number));
         if number.is_none() {
             let message = format!("`{key}` must be a whole number from {least} to {most}");
             self.refuse(ErrorClass::InvalidSetting, found.location(), message);

@@ -96,13 +96,19 @@ pub enum Error {
 /// See [`Error`]; the text names the key, never a value.
 pub fn substitute(text: &str, secrets: &BTreeMap<String, Secret>) -> Result<Substituted, Error> {
     let Some(reference) = text.strip_prefix('$') else {
-        return Ok(Substituted { value: text.to_owned(), origin: Origin::Written });
+        return Ok(Substituted {
+            value: text.to_owned(),
+            origin: Origin::Written,
+        });
     };
     if let Some(value) = secrets.get(OWN).and_then(|secret| secret.values.get(reference)) {
         return Ok(taken(value.expose_secret()));
     }
     let is_key = |text: &str| {
-        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+        !text.is_empty()
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
     };
     let (name, key) = reference.split_once(':').unwrap_or((OWN, reference));
     if !is_key(name) || !is_key(key) {
@@ -134,12 +140,19 @@ pub fn substitute_or(
     match (substitute(text, secrets), unknown) {
         (Ok(value), _) => Ok((value, None)),
         (Err(error), UnknownSecret::Refuse) => Err(error),
-        (Err(error), UnknownSecret::KeepLiteral) => {
-            Ok((Substituted { value: text.to_owned(), origin: Origin::Written }, Some(error)))
-        }
+        (Err(error), UnknownSecret::KeepLiteral) => Ok((
+            Substituted {
+                value: text.to_owned(),
+                origin: Origin::Written,
+            },
+            Some(error),
+        )),
     }
 }
 
 fn taken(value: &str) -> Substituted {
-    Substituted { value: value.trim().to_owned(), origin: Origin::Secret }
+    Substituted {
+        value: value.trim().to_owned(),
+        origin: Origin::Secret,
+    }
 }

@@ -50,7 +50,12 @@ pub(super) fn services(reader: &mut Reader<'_>, backend: View<'_>, name: &str) -
 }
 
 fn service(reader: &mut Reader<'_>, view: View<'_>, several: bool) -> Option<ServiceSpec> {
-    reader.known(view, "a service", &["url", "cluster", "clusterName", "headers"], Unknown::Warn);
+    reader.known(
+        view,
+        "a service",
+        &["url", "cluster", "clusterName", "headers"],
+        Unknown::Warn,
+    );
     let url = match reader.text(view, "url") {
         Found::Absent => {
             reader.refuse(ErrorClass::MissingServiceUrl, view.location(), "a service has no `url`");
@@ -65,7 +70,12 @@ fn service(reader: &mut Reader<'_>, view: View<'_>, several: bool) -> Option<Ser
         reader.refuse(ErrorClass::MissingClusterForMultipleServices, view.location(), message);
     }
     let headers = headers(reader, view);
-    Some(ServiceSpec { url: url?, cluster, headers, location: view.location() })
+    Some(ServiceSpec {
+        url: url?,
+        cluster,
+        headers,
+        location: view.location(),
+    })
 }
 
 /// Checks a URL. Argo CD takes any text and fails at the request.
@@ -89,11 +99,20 @@ fn url(reader: &mut Reader<'_>, view: View<'_>, text: &Substituted) -> Option<Ur
     };
     if !url.username().is_empty() || url.password().is_some() {
         let message = "`url` contains a user or password".to_owned();
-        reader.refuse_with(InvalidSetting, location, message, "use `headers` with an Authorization value from a Secret");
+        reader.refuse_with(
+            InvalidSetting,
+            location,
+            message,
+            "use `headers` with an Authorization value from a Secret",
+        );
         return None;
     }
     if url.query().is_some() || url.fragment().is_some() {
-        reader.warn(location, "`url` has a query or fragment, which is left out", "queries of requests are kept");
+        reader.warn(
+            location,
+            "`url` has a query or fragment, which is left out",
+            "queries of requests are kept",
+        );
         url.set_query(None);
         url.set_fragment(None);
     }
@@ -104,7 +123,10 @@ fn url(reader: &mut Reader<'_>, view: View<'_>, text: &Substituted) -> Option<Ur
 fn cluster(reader: &mut Reader<'_>, view: View<'_>) -> Option<ClusterRef> {
     let proposed = reader.text(view, "clusterName").value().map(|found| found.value);
     let Some(block) = reader.mapping(view, "cluster", ErrorClass::DecodeError) else {
-        return proposed.map(|name| ClusterRef { name, server: String::new() });
+        return proposed.map(|name| ClusterRef {
+            name,
+            server: String::new(),
+        });
     };
     reader.known(block, "`cluster`", &["name", "server"], Unknown::Warn);
     let (name, server) = (reader.text(block, "name"), reader.text(block, "server"));
@@ -113,10 +135,18 @@ fn cluster(reader: &mut Reader<'_>, view: View<'_>) -> Option<ClusterRef> {
         reader.refuse(ErrorClass::EmptyCluster, block.location(), message);
     }
     let text = |found: Found| found.value().map(|found| found.value).unwrap_or_default();
-    let cluster = ClusterRef { name: text(name), server: text(server) };
+    let cluster = ClusterRef {
+        name: text(name),
+        server: text(server),
+    };
     if proposed.is_some_and(|proposed| proposed != cluster.name) {
         let message = "`clusterName` and `cluster.name` differ";
-        reader.refuse_with(InvalidSetting, block.location(), message.to_owned(), "keep `cluster.name`");
+        reader.refuse_with(
+            InvalidSetting,
+            block.location(),
+            message.to_owned(),
+            "keep `cluster.name`",
+        );
     }
     Some(cluster)
 }
@@ -127,9 +157,15 @@ fn duplicates(reader: &mut Reader<'_>, services: &[ServiceSpec]) {
         let Some(cluster) = &service.cluster else { continue };
         for earlier in services.iter().take(index) {
             let Some(other) = &earlier.cluster else { continue };
-            for (key, a, b) in [("name", &cluster.name, &other.name), ("server", &cluster.server, &other.server)] {
+            for (key, a, b) in [
+                ("name", &cluster.name, &other.name),
+                ("server", &cluster.server, &other.server),
+            ] {
                 if !a.is_empty() && a == b {
-                    let message = format!("cluster {key} `{a}` is claimed by two services, first at {}", earlier.location);
+                    let message = format!(
+                        "cluster {key} `{a}` is claimed by two services, first at {}",
+                        earlier.location
+                    );
                     reader.refuse(ErrorClass::DuplicateClusterKey, service.location.clone(), message);
                 }
             }
@@ -147,12 +183,24 @@ fn headers(reader: &mut Reader<'_>, view: View<'_>) -> Vec<(HeaderName, HeaderVa
         }
         let value = reader.text(item, "value");
         if matches!(value, Found::Absent) {
-            reader.refuse(ErrorClass::MissingHeaderValue, item.location(), "a header has no `value`");
+            reader.refuse(
+                ErrorClass::MissingHeaderValue,
+                item.location(),
+                "a header has no `value`",
+            );
         }
-        let (Some(name), Some(value)) = (name.value(), value.value()) else { continue };
-        let Some((name, value)) = header(reader, item, &name, &value) else { continue };
+        let (Some(name), Some(value)) = (name.value(), value.value()) else {
+            continue;
+        };
+        let Some((name, value)) = header(reader, item, &name, &value) else {
+            continue;
+        };
         if headers.iter().any(|(earlier, _)| *earlier == name) {
-            reader.warn(item.location(), format!("header `{name}` is set twice"), "the last one counts");
+            reader.warn(
+                item.location(),
+                format!("header `{name}` is set twice"),
+                "the last one counts",
+            );
             headers.retain(|(earlier, _)| *earlier != name);
         }
         headers.push((name, value));
@@ -168,7 +216,11 @@ fn header(
     value: &Substituted,
 ) -> Option<(HeaderName, HeaderValue)> {
     let Ok(name) = HeaderName::try_from(name.value.as_str()) else {
-        reader.refuse(InvalidSetting, item.location(), "a header `name` has characters that names cannot have");
+        reader.refuse(
+            InvalidSetting,
+            item.location(),
+            "a header `name` has characters that names cannot have",
+        );
         return None;
     };
     let Ok(mut header) = HeaderValue::from_str(&value.value) else {
@@ -187,5 +239,11 @@ fn header(
 
 fn is_reserved(name: &str) -> bool {
     name == "content-length"
-        || RESERVED.iter().any(|reserved| if reserved.ends_with('-') { name.starts_with(reserved) } else { name == *reserved })
+        || RESERVED.iter().any(|reserved| {
+            if reserved.ends_with('-') {
+                name.starts_with(reserved)
+            } else {
+                name == *reserved
+            }
+        })
 }

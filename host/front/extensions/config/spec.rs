@@ -151,7 +151,12 @@ impl TlsSpec {
 
 impl PartialEq for TlsSpec {
     fn eq(&self, other: &Self) -> bool {
-        let Self { ca_pem, client_certificate_pem, client_key_pem: _, server_name } = self;
+        let Self {
+            ca_pem,
+            client_certificate_pem,
+            client_key_pem: _,
+            server_name,
+        } = self;
         *ca_pem == other.ca_pem
             && *client_certificate_pem == other.client_certificate_pem
             && *server_name == other.server_name
