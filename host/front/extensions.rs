@@ -1,0 +1,3 @@
+//! Argo CD's proxy extensions.
+
+pub mod config;
