@@ -2,6 +2,7 @@
 //! their Kubernetes clusters. The modules are the path of one request.
 
 pub mod authorize;
+pub mod cli;
 pub mod config;
 pub mod diagnostic;
 pub mod headers;

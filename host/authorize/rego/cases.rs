@@ -129,7 +129,7 @@ pub(super) fn read(source: &Source, found: &mut Vec<Diagnostic>) -> Vec<Case> {
 
 /// Lays `over` over `under`: objects key by key, `null` removes, anything else
 /// replaces.
-pub(crate) fn merge(under: &mut Json, over: Json) {
+fn merge(under: &mut Json, over: Json) {
     match (under, over) {
         (_, Json::Null) => {}
         (Json::Object(under), Json::Object(over)) => {
