@@ -35,8 +35,6 @@ pub use scan::{BRACKET_DEPTH, COLUMNS, FILE_BYTES, LINES};
 pub use source::Source;
 pub use worker::{CaseResult, Checker, Coverage, FileCoverage, Limits, Outcome, Report, answer};
 
-pub(crate) use cases::merge;
-
 /// RVM instructions of one decision. A scan of a few thousand rows fits.
 pub const INSTRUCTIONS: usize = 100_000;
 /// Wall time of one decision. Looked at between instructions.

@@ -129,7 +129,7 @@ pub(super) fn read(source: &Source, found: &mut Vec<Diagnostic>) -> Vec<Case> {
 
 /// Lays `over` over `under`: objects key by key, `null` removes, anything else
 /// replaces.
-pub(crate) fn merge(under: &mut Json, over: Json) {
+fn merge(under: &mut Json, over: Json) {
     match (under, over) {
         (_, Json::Null) => {}
         (Json::Object(under), Json::Object(over)) => {
@@ -163,33 +163,29 @@ pub(super) fn schema_errors(front: Front, input: &Json) -> Vec<String> {
 /// agree on.
 pub(super) fn evaluate(front: Front, parsed: &mut Parsed, input: &Json) -> Result<Result<Decision, Error>, String> {
     let value = Value::from(input.clone());
-    let interpreted = interpret(front, parsed, value.clone());
-    let ran = vm::machine(&parsed.compiled).and_then(|machine| vm::once(machine, value.clone()));
-    match (&interpreted, &ran) {
-        (Ok(one), Ok(other)) if one == other => {}
-        (Ok(one), Ok(other)) => {
+    // The machine first: it has limits. What it cannot finish is no decision,
+    // whatever the interpreter, which has fewer, would say.
+    let ran = match vm::machine(&parsed.compiled).and_then(|machine| vm::once(machine, value.clone())) {
+        Ok(ran) => ran,
+        Err(error) => return Ok(Err(error)),
+    };
+    match interpret(front, parsed, value.clone()) {
+        Ok(interpreted) if interpreted == ran => {}
+        Ok(other) => {
+            let (one, other) = (show(&ran), show(&other));
             return Err(format!(
-                "the engines disagree: the interpreter gives {}, the machine {}",
-                show(one),
-                show(other)
+                "the engines disagree: the machine gives {one}, the interpreter {other}"
             ));
         }
-        (Ok(one), Err(error)) => {
+        Err(error) => {
+            let one = show(&ran);
             return Err(format!(
-                "the engines disagree: the interpreter gives {}, the machine fails: {error}",
-                show(one)
+                "the engines disagree: the machine gives {one}, the interpreter fails: {error}"
             ));
         }
-        (Err(error), Ok(other)) => {
-            return Err(format!(
-                "the engines disagree: the interpreter fails: {error}; the machine gives {}",
-                show(other)
-            ));
-        }
-        (Err(error), Err(other)) => return Err(format!("{other} ({error})")),
     }
     match parsed.compiled.conditions_deny(&value) {
-        Ok(None) => Ok(ran.and_then(|value| decision::read(front, &value))),
+        Ok(None) => Ok(decision::read(front, &ran)),
         Ok(Some(denied)) => Ok(Ok(denied)),
         Err(error) => Ok(Err(error)),
     }

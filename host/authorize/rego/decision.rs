@@ -13,7 +13,7 @@ use super::{Error, Front};
 use crate::headers::is_host_owned;
 
 /// Bytes of a reason.
-pub const REASON_BYTES: usize = 512;
+const REASON_BYTES: usize = 512;
 /// Entries of one map of an obligation.
 const ENTRIES: usize = 32;
 /// Bytes of one value in an obligation.

@@ -16,7 +16,7 @@ use regorus::value::Object;
 use crate::state;
 
 /// Rows of the RBAC table handed to a policy at most.
-pub const CANDIDATES: usize = 64;
+const CANDIDATES: usize = 64;
 
 macro_rules! keys {
     ($($name:ident),* $(,)?) => {
@@ -233,7 +233,7 @@ pub struct ExtensionInput<'a> {
     pub projects_get: Option<RbacVerdict<'a>>,
     /// Verdict about `extensions, invoke`.
     pub extensions_invoke: RbacVerdict<'a>,
-    /// Rows that could matter; the first [`CANDIDATES`] are passed on.
+    /// Rows that could matter; the first 64 are passed on.
     pub candidates: &'a [RbacRow<'a>],
 }
 
@@ -296,12 +296,13 @@ impl ExtensionInput<'_> {
 }
 
 fn verdict(keys: &Keys, verdict: &RbacVerdict<'_>) -> Value {
-    let rule = verdict.rule.map_or(Value::Null, Value::from);
-    object([
-        (&keys.allow, Value::from(verdict.allow)),
-        (&keys.rule, rule),
-        (&keys.why, Value::from(verdict.why)),
-    ])
+    let mut object = Object::new();
+    object.insert(keys.allow.clone(), Value::from(verdict.allow));
+    object.insert(keys.why.clone(), Value::from(verdict.why));
+    if let Some(rule) = verdict.rule {
+        object.insert(keys.rule.clone(), Value::from(rule));
+    }
+    object.into_value()
 }
 
 fn candidate(keys: &Keys, row: &RbacRow<'_>) -> Value {
