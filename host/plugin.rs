@@ -53,14 +53,27 @@ impl Runtime {
     /// # Errors
     /// [`Error`]: the engine or its clock does not start.
     pub fn new(config: &config::Plugins) -> Result<Self, Error> {
-        let host = engine::Host::start()?;
+        Self::with_allocation(config, Allocation::Pool)
+    }
+
+    /// As [`Self::new`]; [`Allocation::OnDemand`] never tries a pool, which is
+    /// also what happens where address space is limited.
+    ///
+    /// # Errors
+    /// [`Error`]: the engine or its clock does not start.
+    pub fn with_allocation(config: &config::Plugins, wanted: Allocation) -> Result<Self, Error> {
+        let host = engine::Host::start(wanted)?;
         let folder = config.cache.clone().unwrap_or_else(default_cache);
         let cache = cache::Cache::open(&folder).map_err(|error| {
             let place = Location::new(folder.display().to_string(), 0);
             Diagnostic::warning(place, format!("compiled plugins are not kept: {error}"))
                 .with_hint("name a private folder in `plugins.cache`")
         });
-        Ok(Self { host, cache, config: config.clone() })
+        Ok(Self {
+            host,
+            cache,
+            config: config.clone(),
+        })
     }
 
     /// Loads the folder. Plugins whose files did not change are taken over from
@@ -72,9 +85,15 @@ impl Runtime {
     /// call it on a blocking thread.
     pub fn load(&self, previous: Option<&Set>) -> (Set, Vec<Diagnostic>) {
         // Another engine's guests cannot be taken over.
-        let before = previous.filter(|set| Arc::ptr_eq(&set.host, &self.host)).map(|set| &set.entries);
+        let before = previous
+            .filter(|set| Arc::ptr_eq(&set.host, &self.host))
+            .map(|set| &set.entries);
         let nothing = BTreeMap::new();
-        let loader = load::Loader { host: &self.host, cache: self.cache.as_ref().ok(), config: &self.config };
+        let loader = load::Loader {
+            host: &self.host,
+            cache: self.cache.as_ref().ok(),
+            config: &self.config,
+        };
         let (entries, mut diagnostics) = match in_own_thread(|| loader.load(before.unwrap_or(&nothing))) {
             Ok(loaded) => loaded,
             Err(error) => {
@@ -82,14 +101,27 @@ impl Runtime {
                 (before.cloned().unwrap_or_default(), vec![finding])
             }
         };
-        diagnostics.extend(self.cache.as_ref().err().filter(|_| self.config.directory.is_some()).cloned());
+        diagnostics.extend(
+            self.cache
+                .as_ref()
+                .err()
+                .filter(|_| self.config.directory.is_some())
+                .cloned(),
+        );
         let missing = self.config.required.iter().filter(|name| !entries.contains_key(*name));
         let missing: Vec<String> = missing.cloned().collect();
         for name in &missing {
             let message = format!("the required plugin `{name}` is not loaded");
             diagnostics.push(Diagnostic::error(None, message).with_hint("nothing passes until it is"));
         }
-        (Set { host: self.host.clone(), entries, missing }, diagnostics)
+        (
+            Set {
+                host: self.host.clone(),
+                entries,
+                missing,
+            },
+            diagnostics,
+        )
     }
 
     /// How instances get their memory.
@@ -119,8 +151,12 @@ fn in_own_thread<F: Future<Output: Send>>(work: impl FnOnce() -> F + Send) -> st
         Ok(runtime.block_on(work()))
     };
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("plugin-load".to_owned()).spawn_scoped(scope, run)?;
-        thread.join().unwrap_or_else(|_| Err(std::io::Error::other("the loader panicked")))
+        let thread = std::thread::Builder::new()
+            .name("plugin-load".to_owned())
+            .spawn_scoped(scope, run)?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(std::io::Error::other("the loader panicked")))
     })
 }
 
@@ -158,7 +194,10 @@ impl Set {
     /// The header filters of `extension`, in the order of their names, which is
     /// the order they are applied in.
     pub fn header_filters(&self, extension: &str) -> impl Iterator<Item = &Arc<HeaderFilter>> {
-        self.entries.values().map(|entry| &entry.filter).filter(move |filter| filter.applies_to(extension))
+        self.entries
+            .values()
+            .map(|entry| &entry.filter)
+            .filter(move |filter| filter.applies_to(extension))
     }
 
     /// The header filter of that name.

@@ -41,7 +41,10 @@ impl Default for Budget {
 impl Budget {
     /// The budget of the one call at load, which may take its time.
     pub(super) fn for_plan(self) -> Self {
-        Self { time: self.time.max(Duration::from_secs(5)), ..self }
+        Self {
+            time: self.time.max(Duration::from_secs(5)),
+            ..self
+        }
     }
 }
 

@@ -63,24 +63,43 @@ pub(super) struct Cache {
 impl Cache {
     /// Opens the folder, or makes it.
     pub(super) fn open(folder: &Path) -> Result<Self, Error> {
-        let io = |source| Error::Io { path: folder.to_owned(), source };
-        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io)?;
+        let io = |source| Error::Io {
+            path: folder.to_owned(),
+            source,
+        };
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(io)?;
         // Not followed: a link could be turned elsewhere after the check.
         let metadata = fs::symlink_metadata(folder).map_err(io)?;
         if !metadata.is_dir() {
-            return Err(Error::NotAFolder { path: folder.to_owned() });
+            return Err(Error::NotAFolder {
+                path: folder.to_owned(),
+            });
         }
         let mode = metadata.mode() & 0o777;
         if mode & 0o077 != 0 {
-            return Err(Error::Open { path: folder.to_owned(), mode });
+            return Err(Error::Open {
+                path: folder.to_owned(),
+                mode,
+            });
         }
         let key = key(folder)?;
         // A file made here belongs to whom the gateway runs as.
         let user = fs::symlink_metadata(folder.join(KEY_FILE)).map_err(io)?.uid();
         if user != metadata.uid() {
-            return Err(Error::Foreign { path: folder.to_owned(), owner: metadata.uid(), user });
+            return Err(Error::Foreign {
+                path: folder.to_owned(),
+                owner: metadata.uid(),
+                user,
+            });
         }
-        Ok(Self { folder: folder.to_owned(), key })
+        Ok(Self {
+            folder: folder.to_owned(),
+            key,
+        })
     }
 
     /// The file of one guest for one engine.
@@ -92,14 +111,21 @@ impl Cache {
     fn load(&self, engine: &Engine, sha256: &str) -> Option<Component> {
         let path = self.file(engine, sha256);
         let mut content = Vec::new();
-        File::open(&path).ok()?.take(FILE_MOST_BYTES).read_to_end(&mut content).ok()?;
+        File::open(&path)
+            .ok()?
+            .take(FILE_MOST_BYTES)
+            .read_to_end(&mut content)
+            .ok()?;
         let (tag, code) = content.split_at_checked(TAG_BYTES)?;
         if self.mac(&name(engine, sha256), code)?.verify_slice(tag).is_err() {
             tracing::warn!(file = %path.display(), "a compiled plugin was changed; it is compiled again");
             return None;
         }
         let component = {
-            #[expect(unsafe_code, reason = "compiled by this engine and unchanged since, as the keyed hash shows")]
+            #[expect(
+                unsafe_code,
+                reason = "compiled by this engine and unchanged since, as the keyed hash shows"
+            )]
             // SAFETY: `code` is in this process's memory, was written by
             // `store` from `Component::serialize`, and its hash with a key
             // only this user can read was just checked.
@@ -116,7 +142,9 @@ impl Cache {
     fn store(&self, engine: &Engine, sha256: &str, component: &Component) {
         let path = self.file(engine, sha256);
         let written = component.serialize().map_err(std::io::Error::other).and_then(|code| {
-            let mac = self.mac(&name(engine, sha256), &code).ok_or_else(|| std::io::Error::other("no key"))?;
+            let mac = self
+                .mac(&name(engine, sha256), &code)
+                .ok_or_else(|| std::io::Error::other("no key"))?;
             let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(&self.folder)?;
             file.write_all(&mac.finalize().into_bytes())?;
             file.write_all(&code)?;
@@ -167,7 +195,10 @@ fn key(folder: &Path) -> Result<zeroize::Zeroizing<Vec<u8>>, Error> {
     use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 
     let path = folder.join(KEY_FILE);
-    let io = |source| Error::Io { path: path.clone(), source };
+    let io = |source| Error::Io {
+        path: path.clone(),
+        source,
+    };
     if let Ok(key) = fs::read(&path)
         && key.len() == KEY_BYTES
     {
@@ -176,9 +207,17 @@ fn key(folder: &Path) -> Result<zeroize::Zeroizing<Vec<u8>>, Error> {
     let mut key = zeroize::Zeroizing::new(vec![0; KEY_BYTES]);
     SystemRandom::new().fill(&mut key).map_err(|_| Error::Random)?;
     let temporary = folder.join(format!(".key-{}", std::process::id()));
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary).map_err(io)?;
-    file.write_all(&key).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&temporary, &path)).map_err(io)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&temporary)
+        .map_err(io)?;
+    file.write_all(&key)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&temporary, &path))
+        .map_err(io)?;
     Ok(key)
 }
 
@@ -196,7 +235,12 @@ struct Sha256Hasher(Sha256);
 
 impl Hasher for Sha256Hasher {
     fn finish(&self) -> u64 {
-        self.0.clone().finalize().iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+        self.0
+            .clone()
+            .finalize()
+            .iter()
+            .take(8)
+            .fold(0, |sum, byte| sum << 8 | u64::from(*byte))
     }
 
     fn write(&mut self, bytes: &[u8]) {
@@ -208,11 +252,13 @@ impl Hasher for Sha256Hasher {
 pub(super) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
 
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }
 
 /// SHA-256 of a guest, lower-case hex.

@@ -62,22 +62,34 @@ pub(super) fn apply(edits: Vec<Edit>, headers: &mut HeaderMap) {
 
 /// A plan, when every part of it is allowed.
 pub(super) fn check_plan(plan: wit::Plan) -> Result<HeaderPlan, Lie> {
-    let wit::Plan { remove, remove_prefixes, set } = plan;
+    let wit::Plan {
+        remove,
+        remove_prefixes,
+        set,
+    } = plan;
     bound_count(remove.len(), REMOVE_MOST)?;
     bound_count(remove_prefixes.len(), PREFIXES_MOST)?;
     bound_count(set.len(), SET_MOST)?;
     let names: usize = remove.iter().chain(&remove_prefixes).map(String::len).sum();
     bound_bytes(names + set.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>())?;
     let remove = remove.iter().map(|name| own_name(name)).collect::<Result<_, _>>()?;
-    let remove_prefixes = remove_prefixes.iter().map(|prefix| own_prefix(prefix)).collect::<Result<_, _>>()?;
-    let set = set.iter().map(|(name, value)| Ok((own_name(name)?, own_value(value)?))).collect::<Result<_, _>>()?;
+    let remove_prefixes = remove_prefixes
+        .iter()
+        .map(|prefix| own_prefix(prefix))
+        .collect::<Result<_, _>>()?;
+    let set = set
+        .iter()
+        .map(|(name, value)| Ok((own_name(name)?, own_value(value)?)))
+        .collect::<Result<_, _>>()?;
     Ok(HeaderPlan::new(remove, remove_prefixes, set))
 }
 
 /// Status and reason of a refusal, fit for the client.
 pub(super) fn check_refusal(refusal: &wit::Refusal) -> Result<(StatusCode, String), Lie> {
     match StatusCode::from_u16(refusal.status) {
-        Ok(status) if (400..600).contains(&refusal.status) => Ok((status, one_line(&refusal.reason, REASON_BYTES_MOST))),
+        Ok(status) if (400..600).contains(&refusal.status) => {
+            Ok((status, one_line(&refusal.reason, REASON_BYTES_MOST)))
+        }
         Ok(_) | Err(_) => Err(Lie::Status(refusal.status)),
     }
 }
@@ -85,7 +97,10 @@ pub(super) fn check_refusal(refusal: &wit::Refusal) -> Result<(StatusCode, Strin
 /// `text` without control characters, at most `most` bytes of it.
 pub(super) fn one_line(text: &str, most: usize) -> String {
     let mut line = String::with_capacity(text.len().min(most));
-    for letter in text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }) {
+    for letter in text
+        .chars()
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+    {
         if line.len() + letter.len_utf8() > most {
             break;
         }
@@ -96,7 +111,11 @@ pub(super) fn one_line(text: &str, most: usize) -> String {
 
 fn own_name(name: &str) -> Result<HeaderName, Lie> {
     let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Lie::HeaderName)?;
-    if is_host_owned(&name) { Err(Lie::ForbiddenHeader(name)) } else { Ok(name) }
+    if is_host_owned(&name) {
+        Err(Lie::ForbiddenHeader(name))
+    } else {
+        Ok(name)
+    }
 }
 
 fn own_value(value: &[u8]) -> Result<HeaderValue, Lie> {
@@ -112,11 +131,22 @@ fn own_prefix(prefix: &str) -> Result<String, Lie> {
 }
 
 fn bound_count(observed: usize, allowed: usize) -> Result<(), Lie> {
-    if observed > allowed { Err(Lie::TooManyEdits { observed, allowed }) } else { Ok(()) }
+    if observed > allowed {
+        Err(Lie::TooManyEdits { observed, allowed })
+    } else {
+        Ok(())
+    }
 }
 
 fn bound_bytes(observed: usize) -> Result<(), Lie> {
-    if observed > EDIT_BYTES_MOST { Err(Lie::TooManyBytes { observed, allowed: EDIT_BYTES_MOST }) } else { Ok(()) }
+    if observed > EDIT_BYTES_MOST {
+        Err(Lie::TooManyBytes {
+            observed,
+            allowed: EDIT_BYTES_MOST,
+        })
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -147,19 +177,31 @@ mod tests {
         let forbidden = |name: &'static str| Lie::ForbiddenHeader(HeaderName::from_static(name));
         let cases = [
             (vec![set("Argocd-Username", b"admin")], forbidden("argocd-username")),
-            (vec![wit::Edit::Remove("AUTHORIZATION".to_owned())], forbidden("authorization")),
-            (vec![wit::Edit::Append(("Content-Length".to_owned(), b"0".to_vec()))], forbidden("content-length")),
+            (
+                vec![wit::Edit::Remove("AUTHORIZATION".to_owned())],
+                forbidden("authorization"),
+            ),
+            (
+                vec![wit::Edit::Append(("Content-Length".to_owned(), b"0".to_vec()))],
+                forbidden("content-length"),
+            ),
             (vec![set("x y", b"")], Lie::HeaderName),
             (vec![set("", b"")], Lie::HeaderName),
             (vec![set("x", b"a\r\nb: c")], Lie::HeaderValue),
             (vec![set("x", &[0])], Lie::HeaderValue),
             (
                 (0..=EDITS_MOST).map(|_| set("x", b"")).collect(),
-                Lie::TooManyEdits { observed: EDITS_MOST + 1, allowed: EDITS_MOST },
+                Lie::TooManyEdits {
+                    observed: EDITS_MOST + 1,
+                    allowed: EDITS_MOST,
+                },
             ),
             (
                 vec![set("x", &[b'a'; EDIT_BYTES_MOST])],
-                Lie::TooManyBytes { observed: EDIT_BYTES_MOST + 1, allowed: EDIT_BYTES_MOST },
+                Lie::TooManyBytes {
+                    observed: EDIT_BYTES_MOST + 1,
+                    allowed: EDIT_BYTES_MOST,
+                },
             ),
         ];
         for (edits, lie) in cases {
@@ -173,25 +215,42 @@ mod tests {
             check_plan(wit::Plan {
                 remove: remove.iter().map(|name| (*name).to_owned()).collect(),
                 remove_prefixes: prefixes.iter().map(|prefix| (*prefix).to_owned()).collect(),
-                set: set.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect(),
+                set: set
+                    .iter()
+                    .map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec()))
+                    .collect(),
             })
         };
         let good = plan(&["X-Api-Key"], &["X-Auth-"], &[("X-Frame-Options", "DENY")]).unwrap();
         assert_eq!(good.remove(), ["x-api-key"]);
         assert_eq!(good.remove_prefixes(), ["x-auth-"]);
-        assert_eq!(plan(&["host"], &[], &[]), Err(Lie::ForbiddenHeader(HeaderName::from_static("host"))));
+        assert_eq!(
+            plan(&["host"], &[], &[]),
+            Err(Lie::ForbiddenHeader(HeaderName::from_static("host")))
+        );
         assert_eq!(plan(&[], &["x-"], &[]), Err(Lie::ShortPrefix(PREFIX_LEAST_BYTES)));
         assert_eq!(plan(&[], &["x y z"], &[]), Err(Lie::HeaderName));
         assert_eq!(plan(&[], &[], &[("x", "\n")]), Err(Lie::HeaderValue));
         let names: Vec<&str> = vec!["x-a"; REMOVE_MOST + 1];
-        let many = Lie::TooManyEdits { observed: REMOVE_MOST + 1, allowed: REMOVE_MOST };
+        let many = Lie::TooManyEdits {
+            observed: REMOVE_MOST + 1,
+            allowed: REMOVE_MOST,
+        };
         assert_eq!(plan(&names, &[], &[]), Err(many));
     }
 
     #[test]
     fn refusals_refuse_in_one_line() {
-        let refusal = |status, reason: &str| check_refusal(&wit::Refusal { status, reason: reason.to_owned() });
-        assert_eq!(refusal(451, "a\r\nb\u{7}"), Ok((StatusCode::UNAVAILABLE_FOR_LEGAL_REASONS, "a  b ".to_owned())));
+        let refusal = |status, reason: &str| {
+            check_refusal(&wit::Refusal {
+                status,
+                reason: reason.to_owned(),
+            })
+        };
+        assert_eq!(
+            refusal(451, "a\r\nb\u{7}"),
+            Ok((StatusCode::UNAVAILABLE_FOR_LEGAL_REASONS, "a  b ".to_owned()))
+        );
         assert_eq!(refusal(403, &"é".repeat(400)).unwrap().1.len(), REASON_BYTES_MOST);
         for status in [0, 200, 399, 600] {
             assert_eq!(refusal(status, ""), Err(Lie::Status(status)));

@@ -55,26 +55,28 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// Starts the engine and its clock.
-    pub(super) fn start() -> Result<Arc<Self>, Error> {
+    /// Starts the engine and its clock, with a pool unless there is no room
+    /// for one or `wanted` says otherwise.
+    pub(super) fn start(wanted: Allocation) -> Result<Arc<Self>, Error> {
         let workers = std::thread::available_parallelism().map_or(2, usize::from);
         let share = (workers * 2).clamp(8, 64);
         let slots = share * PLUGINS_MOST + SPARE_SLOTS;
-        let pooled = if fits(slots) { pool(slots) } else { None };
+        let pooled = if wanted == Allocation::Pool && fits(slots) {
+            pool(slots)
+        } else {
+            None
+        };
         let (engine, allocation) = match pooled {
             Some(engine) => (engine, Allocation::Pool),
             None => (on_demand().map_err(Error::Engine)?, Allocation::OnDemand),
         };
         tick(&engine)?;
-        Ok(Arc::new(Self { engine, allocation, slots: Semaphore::new(slots), share }))
-    }
-
-    /// An engine without a pool, as on a machine with little address space.
-    #[cfg(test)]
-    pub(super) fn start_on_demand() -> Result<Arc<Self>, Error> {
-        let engine = on_demand().map_err(Error::Engine)?;
-        tick(&engine)?;
-        Ok(Arc::new(Self { engine, allocation: Allocation::OnDemand, slots: Semaphore::new(16), share: 8 }))
+        Ok(Arc::new(Self {
+            engine,
+            allocation,
+            slots: Semaphore::new(slots),
+            share,
+        }))
     }
 }
 
@@ -116,7 +118,10 @@ fn pool(slots: usize) -> Option<Engine> {
 fn on_demand() -> wasmtime::Result<Engine> {
     let mut config = config();
     config.allocation_strategy(InstanceAllocationStrategy::OnDemand);
-    config.memory_reservation(0).memory_reservation_for_growth(1 << 20).memory_guard_size(64 << 10);
+    config
+        .memory_reservation(0)
+        .memory_reservation_for_growth(1 << 20)
+        .memory_guard_size(64 << 10);
     Engine::new(&config)
 }
 
@@ -139,6 +144,9 @@ fn tick(engine: &Engine) -> Result<(), Error> {
             std::thread::sleep(TICK);
         }
     };
-    std::thread::Builder::new().name("plugin-clock".to_owned()).spawn(count).map_err(Error::Ticker)?;
+    std::thread::Builder::new()
+        .name("plugin-clock".to_owned())
+        .spawn(count)
+        .map_err(Error::Ticker)?;
     Ok(())
 }

@@ -59,8 +59,16 @@ impl HeaderFilter {
         config: String,
         extensions: Vec<String>,
     ) -> Result<Self, StartError> {
-        let plans = sandbox.plan(&config).await?.map_err(|text| StartError::Config(edits::one_line(&text, 512)))?;
-        let lie = |lie| StartError::Call(CallError::Lie { plugin: manifest.name.clone(), lie });
+        let plans = sandbox
+            .plan(&config)
+            .await?
+            .map_err(|text| StartError::Config(edits::one_line(&text, 512)))?;
+        let lie = |lie| {
+            StartError::Call(CallError::Lie {
+                plugin: manifest.name.clone(),
+                lie,
+            })
+        };
         let request_plan = edits::check_plan(plans.request).map_err(lie)?;
         let response_plan = edits::check_plan(plans.response).map_err(lie)?;
         let label = Arc::from(format!("{}@sha256:{}", manifest.name, manifest.sha256));
@@ -128,13 +136,12 @@ impl HeaderFilter {
     ///
     /// # Errors
     /// [`CallError`]; each denies this request and nothing else.
-    pub async fn filter_request(
-        &self,
-        context: &RequestContext<'_>,
-        headers: &mut HeaderMap,
-    ) -> Result<(), CallError> {
+    pub async fn filter_request(&self, context: &RequestContext<'_>, headers: &mut HeaderMap) -> Result<(), CallError> {
         let fields = pick(&self.manifest.request_fields, headers);
-        let message = Message::Request(wit::Request { context: self.context(context), fields });
+        let message = Message::Request(wit::Request {
+            context: self.context(context),
+            fields,
+        });
         let verdict = self.sandbox.filter(&self.config, &message).await?;
         self.conclude(verdict, headers)
     }
@@ -154,7 +161,11 @@ impl HeaderFilter {
     ) -> Result<(), CallError> {
         let fields = pick(&self.manifest.response_fields, headers);
         let context = self.context(context);
-        let message = Message::Response(wit::Response { context, status: status.as_u16(), fields });
+        let message = Message::Response(wit::Response {
+            context,
+            status: status.as_u16(),
+            fields,
+        });
         let verdict = self.sandbox.filter(&self.config, &message).await?;
         self.conclude(verdict, headers)
     }
@@ -169,14 +180,27 @@ impl HeaderFilter {
             }
             Err(refusal) => {
                 let (status, reason) = edits::check_refusal(&refusal).map_err(lie)?;
-                Err(CallError::Refused { plugin: plugin(), status, reason })
+                Err(CallError::Refused {
+                    plugin: plugin(),
+                    status,
+                    reason,
+                })
             }
         }
     }
 
     /// The parts of the context the manifest asks for.
     fn context(&self, context: &RequestContext<'_>) -> wit::Context {
-        let RequestContext { extension, method, path, user, groups, application, project, cluster } = *context;
+        let RequestContext {
+            extension,
+            method,
+            path,
+            user,
+            groups,
+            application,
+            project,
+            cluster,
+        } = *context;
         let parts: &BTreeSet<ContextPart> = &self.manifest.context;
         let asked = |part, value: Option<&str>| value.filter(|_| parts.contains(&part)).map(str::to_owned);
         wit::Context {
@@ -184,7 +208,11 @@ impl HeaderFilter {
             method: method.to_owned(),
             path: path.to_owned(),
             user: asked(ContextPart::User, user),
-            groups: if parts.contains(&ContextPart::Groups) { groups.to_vec() } else { Vec::new() },
+            groups: if parts.contains(&ContextPart::Groups) {
+                groups.to_vec()
+            } else {
+                Vec::new()
+            },
             application: asked(ContextPart::Application, application),
             project: asked(ContextPart::Project, project),
             cluster: asked(ContextPart::Cluster, cluster),
@@ -205,6 +233,11 @@ pub(super) enum StartError {
 fn pick(names: &[HeaderName], headers: &HeaderMap) -> Vec<wit::Field> {
     names
         .iter()
-        .flat_map(|name| headers.get_all(name).iter().map(|value| (name.as_str().to_owned(), value.as_bytes().to_vec())))
+        .flat_map(|name| {
+            headers
+                .get_all(name)
+                .iter()
+                .map(|value| (name.as_str().to_owned(), value.as_bytes().to_vec()))
+        })
         .collect()
 }

@@ -75,7 +75,10 @@ pub(super) struct Log {
 impl Log {
     pub(super) fn new(plugin: &str) -> Arc<Self> {
         let rate = RateLimiter::direct(Quota::per_second(LINES_PER_SECOND));
-        Arc::new(Self { plugin: plugin.to_owned(), rate })
+        Arc::new(Self {
+            plugin: plugin.to_owned(),
+            rate,
+        })
     }
 }
 
@@ -111,7 +114,9 @@ impl random::Host for State {
             return Err(wasmtime::Error::msg("too many random bytes"));
         }
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-        SystemRandom::new().fill(&mut bytes).map_err(|_| wasmtime::Error::msg("no random bytes"))?;
+        SystemRandom::new()
+            .fill(&mut bytes)
+            .map_err(|_| wasmtime::Error::msg("no random bytes"))?;
         Ok(bytes)
     }
 }

@@ -58,19 +58,30 @@ impl Loader<'_> {
     pub(super) async fn load(&self, previous: &BTreeMap<String, Entry>) -> (BTreeMap<String, Entry>, Vec<Diagnostic>) {
         let mut diagnostics = Vec::new();
         let mut entries = BTreeMap::new();
-        let Some(directory) = &self.config.directory else { return (entries, diagnostics) };
+        let Some(directory) = &self.config.directory else {
+            return (entries, diagnostics);
+        };
         let pairs = match pairs(directory) {
             Ok(pairs) => pairs,
             Err(error) => {
                 let message = format!("cannot read the plugins folder: {error}");
-                diagnostics.push(Diagnostic::error(Location::new(directory.display().to_string(), 0), message));
+                diagnostics.push(Diagnostic::error(
+                    Location::new(directory.display().to_string(), 0),
+                    message,
+                ));
                 return (previous.clone(), diagnostics);
             }
         };
         for (name, pair) in pairs {
             let (component, manifest) = match pair {
-                Pair { component: Some(component), manifest: Some(manifest) } => (component, manifest),
-                Pair { component: Some(component), manifest: None } => {
+                Pair {
+                    component: Some(component),
+                    manifest: Some(manifest),
+                } => (component, manifest),
+                Pair {
+                    component: Some(component),
+                    manifest: None,
+                } => {
                     diagnostics.push(
                         Diagnostic::error(place(&component), "the component has no manifest")
                             .with_hint(format!("write `{name}.yaml` beside it")),
@@ -78,7 +89,10 @@ impl Loader<'_> {
                     entries.extend(previous.get(&name).map(|entry| (name, entry.clone())));
                     continue;
                 }
-                Pair { component: None, manifest } => {
+                Pair {
+                    component: None,
+                    manifest,
+                } => {
                     let message = format!("the manifest has no component `{name}.wasm` beside it");
                     diagnostics.push(Diagnostic::warning(manifest.as_deref().map(place), message));
                     continue;
@@ -114,7 +128,10 @@ impl Loader<'_> {
     ) -> Result<(Entry, Vec<Diagnostic>), Vec<Diagnostic>> {
         let wasm = read(component, COMPONENT_MOST_BYTES).map_err(|error| vec![error])?;
         let text = read(manifest, MANIFEST_MOST_BYTES).map_err(|error| vec![error])?;
-        let made_of = Sources { component: cache::sha256(&wasm), manifest: cache::sha256(&text) };
+        let made_of = Sources {
+            component: cache::sha256(&wasm),
+            manifest: cache::sha256(&text),
+        };
         if let Some(previous) = previous.filter(|entry| entry.made_of == made_of) {
             return Ok((previous.clone(), Vec::new()));
         }
@@ -122,11 +139,19 @@ impl Loader<'_> {
             .map_err(|_| vec![Diagnostic::error(place(manifest), "the manifest is not UTF-8")])?;
         let loaded = manifest::parse(&text, &manifest.display().to_string(), name);
         let mut diagnostics = loaded.diagnostics;
-        let Some(checked) = loaded.value else { return Err(diagnostics) };
+        let Some(checked) = loaded.value else {
+            return Err(diagnostics);
+        };
         match self.start(checked, &wasm, &made_of.component).await {
             Ok((filter, warnings)) => {
                 diagnostics.extend(warnings);
-                Ok((Entry { filter: Arc::new(filter), made_of }, diagnostics))
+                Ok((
+                    Entry {
+                        filter: Arc::new(filter),
+                        made_of,
+                    },
+                    diagnostics,
+                ))
             }
             Err(errors) => {
                 diagnostics.extend(errors);
@@ -145,30 +170,48 @@ impl Loader<'_> {
         let places = manifest.places.clone();
         let refuse = |location: &Location, message: String| vec![Diagnostic::error(location.clone(), message)];
         if manifest.sha256 != sha256 {
-            let message = format!("the component's digest is `{sha256}`, its manifest says `{}`", manifest.sha256);
+            let message = format!(
+                "the component's digest is `{sha256}`, its manifest says `{}`",
+                manifest.sha256
+            );
             return Err(refuse(&places.sha256, message));
         }
         let grant = self.config.grants.get(&manifest.name).cloned().unwrap_or_default();
-        if let Some(pinned) = grant.sha256.as_deref().filter(|pinned| !pinned.eq_ignore_ascii_case(sha256)) {
-            return Err(refuse(&places.sha256, format!("the component's digest is `{sha256}`, the grant pins `{pinned}`")));
+        if let Some(pinned) = grant
+            .sha256
+            .as_deref()
+            .filter(|pinned| !pinned.eq_ignore_ascii_case(sha256))
+        {
+            return Err(refuse(
+                &places.sha256,
+                format!("the component's digest is `{sha256}`, the grant pins `{pinned}`"),
+            ));
         }
         let (granted, budget, warnings) = terms(&manifest, &grant);
         check_config(&manifest, &grant.config)?;
         if !wasm.starts_with(b"\0asm") {
-            return Err(refuse(&places.file, "the file beside the manifest is not WebAssembly".to_owned()));
+            return Err(refuse(
+                &places.file,
+                "the file beside the manifest is not WebAssembly".to_owned(),
+            ));
         }
         let (component, origin) = cache::component(&self.host.engine, self.cache, sha256, wasm)
             .map_err(|error| refuse(&places.file, format!("the component does not compile: {error:#}")))?;
         let sandbox = Sandbox::new(self.host, &component, &manifest, (granted, budget))?;
         let config = grant.config.to_string();
         let filter = HeaderFilter::start((manifest, origin), sandbox, config, grant.extensions).await;
-        filter.map(|filter| (filter, warnings)).map_err(|error| refuse(&places.file, format!("`plan` failed: {error}")))
+        filter
+            .map(|filter| (filter, warnings))
+            .map_err(|error| refuse(&places.file, format!("`plan` failed: {error}")))
     }
 
     /// A grant without a plugin is a typing mistake more often than not.
     fn unused_grants(&self, entries: &BTreeMap<String, Entry>, diagnostics: &mut Vec<Diagnostic>) {
         for name in self.config.grants.keys().filter(|name| !entries.contains_key(*name)) {
-            diagnostics.push(Diagnostic::warning(None, format!("`plugins.grants.{name}` is for a plugin that is not there")));
+            diagnostics.push(Diagnostic::warning(
+                None,
+                format!("`plugins.grants.{name}` is for a plugin that is not there"),
+            ));
         }
     }
 }
@@ -191,7 +234,10 @@ fn terms(manifest: &Manifest, grant: &config::Grant) -> (Granted, Budget, Vec<Di
     let standard = Budget::default();
     let budget = Budget {
         time: grant.time.unwrap_or(standard.time),
-        memory_bytes: grant.memory_bytes.unwrap_or(standard.memory_bytes).min(MEMORY_MOST_BYTES),
+        memory_bytes: grant
+            .memory_bytes
+            .unwrap_or(standard.memory_bytes)
+            .min(MEMORY_MOST_BYTES),
         ..standard
     };
     (Granted::new(&agreed), budget, warnings)
@@ -199,10 +245,16 @@ fn terms(manifest: &Manifest, grant: &config::Grant) -> (Granted, Budget, Vec<Di
 
 /// Holds the operator's configuration against the manifest's schema.
 fn check_config(manifest: &Manifest, config: &serde_json::Value) -> Result<(), Vec<Diagnostic>> {
-    let Some(schema) = &manifest.config_schema else { return Ok(()) };
+    let Some(schema) = &manifest.config_schema else {
+        return Ok(());
+    };
     let file = &manifest.places.file;
-    let validator = jsonschema::validator_for(schema)
-        .map_err(|error| vec![Diagnostic::error(file.clone(), format!("`configSchema` is not a JSON Schema: {error}"))])?;
+    let validator = jsonschema::validator_for(schema).map_err(|error| {
+        vec![Diagnostic::error(
+            file.clone(),
+            format!("`configSchema` is not a JSON Schema: {error}"),
+        )]
+    })?;
     let findings: Vec<Diagnostic> = validator
         .iter_errors(config)
         .map(|error| {
@@ -218,7 +270,9 @@ fn pairs(directory: &Path) -> std::io::Result<BTreeMap<String, Pair>> {
     let mut pairs: BTreeMap<String, Pair> = BTreeMap::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
-        let (Some(stem), Some(extension)) = (path.file_stem(), path.extension()) else { continue };
+        let (Some(stem), Some(extension)) = (path.file_stem(), path.extension()) else {
+            continue;
+        };
         // Editors and Kubernetes volumes keep their own files under dots.
         let stem = stem.to_string_lossy().into_owned();
         if stem.starts_with('.') {
@@ -241,10 +295,15 @@ fn read(path: &Path, most: u64) -> Result<Vec<u8>, Diagnostic> {
         return Err(Diagnostic::error(place(path), "not a regular file"));
     }
     let mut content = Vec::new();
-    File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut content)).map_err(fail)?;
+    File::open(path)
+        .and_then(|file| file.take(most + 1).read_to_end(&mut content))
+        .map_err(fail)?;
     let observed = metadata.len().max(u64::try_from(content.len()).unwrap_or(u64::MAX));
     if observed > most {
-        return Err(Diagnostic::error(place(path), format!("the file has `{observed}` bytes; at most `{most}` are allowed")));
+        return Err(Diagnostic::error(
+            place(path),
+            format!("the file has `{observed}` bytes; at most `{most}` are allowed"),
+        ));
     }
     Ok(content)
 }

@@ -139,7 +139,10 @@ pub(super) fn parse(text: &str, file: &str, stem: &str) -> Loaded<Manifest> {
         Ok(raw) => raw,
         Err(error) => return Loaded::refused(vec![crate::plugin::yaml::diagnostic(&error, &file)]),
     };
-    let mut check = Check { file, diagnostics: Vec::new() };
+    let mut check = Check {
+        file,
+        diagnostics: Vec::new(),
+    };
     let manifest = check.manifest(raw, stem);
     match manifest {
         Some(manifest) => Loaded::new(manifest, check.diagnostics),
@@ -159,7 +162,8 @@ impl Check {
     }
 
     fn refuse<T>(&mut self, part: &Spanned<T>, message: String, hint: &str) {
-        self.diagnostics.push(Diagnostic::error(self.at(part), message).with_hint(hint));
+        self.diagnostics
+            .push(Diagnostic::error(self.at(part), message).with_hint(hint));
     }
 
     fn manifest(&mut self, raw: RawManifest, stem: &str) -> Option<Manifest> {
@@ -169,20 +173,31 @@ impl Check {
         }
         let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if raw.name.value.is_empty() || raw.name.value.len() > 63 || !raw.name.value.bytes().all(good) {
-            self.refuse(&raw.name, format!("`{}` is not a plugin name", raw.name.value), NAME_HINT);
+            self.refuse(
+                &raw.name,
+                format!("`{}` is not a plugin name", raw.name.value),
+                NAME_HINT,
+            );
         }
         let version = self.version(&raw.version);
         let sha256 = self.digest(&raw.sha256);
         let world = World::named(&raw.world.value);
         if world.is_none() {
-            self.refuse(&raw.world, format!("there is no world `{}`", raw.world.value), "known: `header-filter`");
+            self.refuse(
+                &raw.world,
+                format!("there is no world `{}`", raw.world.value),
+                "known: `header-filter`",
+            );
         }
         self.host_version(raw.minimum_host_version.as_ref());
         let places = Places {
             file: Location::new(self.file.clone(), 0),
             sha256: self.at(&raw.sha256),
             world: self.at(&raw.world),
-            imports: raw.imports.first().map_or_else(|| Location::new(self.file.clone(), 0), |part| self.at(part)),
+            imports: raw
+                .imports
+                .first()
+                .map_or_else(|| Location::new(self.file.clone(), 0), |part| self.at(part)),
         };
         let imports = self.words(&raw.imports, "host interface", IMPORTS, Import::named);
         let context = self.words(&raw.context, "part of the context", CONTEXT, ContextPart::named);
@@ -210,7 +225,11 @@ impl Check {
         match semver::Version::parse(&part.value) {
             Ok(version) => Some(version),
             Err(error) => {
-                self.refuse(part, format!("`{}` is not a version: {error}", part.value), "such as `1.0.0`");
+                self.refuse(
+                    part,
+                    format!("`{}` is not a version: {error}", part.value),
+                    "such as `1.0.0`",
+                );
                 None
             }
         }
@@ -223,7 +242,11 @@ impl Check {
         let host = semver::Version::parse(env!("CARGO_PKG_VERSION"));
         if host.as_ref().map_or(true, |host| *host < wanted) {
             let message = format!("the plugin needs version `{wanted}` of the gateway");
-            self.refuse(part, message, concat!("this is version `", env!("CARGO_PKG_VERSION"), "`"));
+            self.refuse(
+                part,
+                message,
+                concat!("this is version `", env!("CARGO_PKG_VERSION"), "`"),
+            );
         }
     }
 
@@ -232,7 +255,11 @@ impl Check {
         if hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Some(hex);
         }
-        self.refuse(part, "`sha256` is not a digest".to_owned(), "64 hex digits, as `sha256sum` prints them");
+        self.refuse(
+            part,
+            "`sha256` is not a digest".to_owned(),
+            "64 hex digits, as `sha256sum` prints them",
+        );
         None
     }
 
@@ -267,7 +294,11 @@ impl Check {
                 }
                 Ok(name) if fields.contains(&name) => {}
                 Ok(name) => fields.push(name),
-                Err(_) => self.refuse(part, format!("`{}` is not a field name", part.value), "such as `x-tenant`"),
+                Err(_) => self.refuse(
+                    part,
+                    format!("`{}` is not a field name", part.value),
+                    "such as `x-tenant`",
+                ),
             }
         }
         if let (true, Some(part)) = (fields.len() > FIELDS_MOST, parts.first()) {
@@ -279,7 +310,11 @@ impl Check {
     fn schema(&mut self, part: Option<Spanned<serde_json::Value>>) -> Option<serde_json::Value> {
         let part = part?;
         if let Err(error) = jsonschema::validator_for(&part.value) {
-            self.refuse(&part, format!("`configSchema` is not a JSON Schema: {error}"), "draft 2020-12");
+            self.refuse(
+                &part,
+                format!("`configSchema` is not a JSON Schema: {error}"),
+                "draft 2020-12",
+            );
         }
         Some(part.value)
     }

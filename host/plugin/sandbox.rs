@@ -44,7 +44,10 @@ pub(super) struct Sandbox {
 
 impl std::fmt::Debug for Sandbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sandbox").field("plugin", &self.plugin).field("budget", &self.budget).finish_non_exhaustive()
+        f.debug_struct("Sandbox")
+            .field("plugin", &self.plugin)
+            .field("budget", &self.budget)
+            .finish_non_exhaustive()
     }
 }
 
@@ -59,7 +62,10 @@ impl Sandbox {
     ) -> Result<Self, Vec<Diagnostic>> {
         let wasi = compare(host, component, manifest, granted)?;
         let refuse = |error: wasmtime::Error| {
-            vec![Diagnostic::error(manifest.places.world.clone(), format!("the component does not fit its world: {error:#}"))]
+            vec![Diagnostic::error(
+                manifest.places.world.clone(),
+                format!("the component does not fit its world: {error:#}"),
+            )]
         };
         let mut linker = Linker::new(&host.engine);
         imports::link(&mut linker, granted).map_err(refuse)?;
@@ -124,8 +130,13 @@ impl Sandbox {
         budget: Budget,
         work: impl Future<Output = Result<T, CallError>>,
     ) -> Result<T, CallError> {
-        let timeout = || CallError::Timeout { plugin: self.plugin.clone(), allowed_ms: budget.time.as_millis() };
-        let busy = || CallError::Busy { plugin: self.plugin.clone() };
+        let timeout = || CallError::Timeout {
+            plugin: self.plugin.clone(),
+            allowed_ms: budget.time.as_millis(),
+        };
+        let busy = || CallError::Busy {
+            plugin: self.plugin.clone(),
+        };
         let slots = async { (self.share.acquire().await, self.host.slots.acquire().await) };
         let (Ok(_own), Ok(_common)) = tokio::time::timeout(budget.time, slots).await.map_err(|_| busy())? else {
             return Err(busy());
@@ -138,9 +149,24 @@ impl Sandbox {
         tracing::debug!(target: "tollgate::plugin", plugin = self.plugin, error = %format!("{error:#}"), "call failed");
         let plugin = self.plugin.clone();
         match state.exceeded {
-            Some(Exceeded::Time) => return CallError::Timeout { plugin, allowed_ms: budget.time.as_millis() },
-            Some(Exceeded::Memory) => return CallError::Memory { plugin, allowed_bytes: budget.memory_bytes },
-            Some(Exceeded::HostCalls) => return CallError::Trap { plugin, cause: TrapCause::HostCalls },
+            Some(Exceeded::Time) => {
+                return CallError::Timeout {
+                    plugin,
+                    allowed_ms: budget.time.as_millis(),
+                };
+            }
+            Some(Exceeded::Memory) => {
+                return CallError::Memory {
+                    plugin,
+                    allowed_bytes: budget.memory_bytes,
+                };
+            }
+            Some(Exceeded::HostCalls) => {
+                return CallError::Trap {
+                    plugin,
+                    cause: TrapCause::HostCalls,
+                };
+            }
             None => {}
         }
         if error.is::<PoolConcurrencyLimitError>() {
@@ -160,12 +186,7 @@ impl Sandbox {
 
 /// Looks for what the component wants or offers and the manifest does not say.
 /// Gives whether it imports WASI.
-fn compare(
-    host: &Host,
-    component: &Component,
-    manifest: &Manifest,
-    granted: Granted,
-) -> Result<bool, Vec<Diagnostic>> {
+fn compare(host: &Host, component: &Component, manifest: &Manifest, granted: Granted) -> Result<bool, Vec<Diagnostic>> {
     let kind = component.component_type();
     let mut findings = Vec::new();
     let mut wasi = false;
@@ -176,18 +197,33 @@ fn compare(
             Some(short) => findings.extend(import(Import::named(short), name, manifest, granted)),
             None if interface.starts_with("wasi:") && !interface.starts_with("wasi:http/") => wasi = true,
             None => findings.push(
-                Diagnostic::error(manifest.places.imports.clone(), format!("the component imports `{name}`"))
-                    .with_hint("a plugin gets the interfaces of `tollgate:plugin` and an inert WASI 0.2"),
+                Diagnostic::error(
+                    manifest.places.imports.clone(),
+                    format!("the component imports `{name}`"),
+                )
+                .with_hint("a plugin gets the interfaces of `tollgate:plugin` and an inert WASI 0.2"),
             ),
         }
     }
     let wanted = manifest.world.export();
     let interface = |item: &ComponentItem| matches!(item, ComponentItem::ComponentInstance(_));
-    let exports: Vec<String> = kind.exports(&host.engine).map(|(name, _)| unversioned(name).to_owned()).collect();
-    let found = kind.exports(&host.engine).any(|(name, item)| unversioned(name) == wanted && interface(&item.ty));
+    let exports: Vec<String> = kind
+        .exports(&host.engine)
+        .map(|(name, _)| unversioned(name).to_owned())
+        .collect();
+    let found = kind
+        .exports(&host.engine)
+        .any(|(name, item)| unversioned(name) == wanted && interface(&item.ty));
     if !found {
         let message = format!("the component does not export `{wanted}`, which its world demands");
-        let hint = format!("it exports: {}", if exports.is_empty() { "nothing".to_owned() } else { exports.join(", ") });
+        let hint = format!(
+            "it exports: {}",
+            if exports.is_empty() {
+                "nothing".to_owned()
+            } else {
+                exports.join(", ")
+            }
+        );
         findings.push(Diagnostic::error(manifest.places.world.clone(), message).with_hint(hint));
     }
     if findings.is_empty() { Ok(wasi) } else { Err(findings) }
@@ -198,7 +234,9 @@ fn import(import: Option<Import>, name: &str, manifest: &Manifest, granted: Gran
     let place = manifest.places.imports.clone();
     let Some(import) = import else {
         let hint = "the plugin was built for another version of the gateway";
-        return Some(Diagnostic::error(place, format!("the component imports `{name}`, which does not exist")).with_hint(hint));
+        return Some(
+            Diagnostic::error(place, format!("the component imports `{name}`, which does not exist")).with_hint(hint),
+        );
     };
     let short = import.name();
     if !manifest.imports.contains(&import) {
@@ -207,7 +245,10 @@ fn import(import: Option<Import>, name: &str, manifest: &Manifest, granted: Gran
     }
     if !granted.has(import) {
         let message = format!("the component imports `{short}`, which is not granted");
-        let hint = format!("`plugins.grants.{}.imports: [{short}]` in the gateway's settings", manifest.name);
+        let hint = format!(
+            "`plugins.grants.{}.imports: [{short}]` in the gateway's settings",
+            manifest.name
+        );
         return Some(Diagnostic::error(place, message).with_hint(hint));
     }
     None

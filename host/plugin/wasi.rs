@@ -47,14 +47,20 @@ impl Wasi {
         }
         let mut table = ResourceTable::new();
         table.set_max_capacity(HANDLES_MOST);
-        Self { context: builder.build(), table }
+        Self {
+            context: builder.build(),
+            table,
+        }
     }
 }
 
 impl WasiView for State {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         let wasi = self.wasi();
-        WasiCtxView { ctx: &mut wasi.context, table: &mut wasi.table }
+        WasiCtxView {
+            ctx: &mut wasi.context,
+            table: &mut wasi.table,
+        }
     }
 }
 
