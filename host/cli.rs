@@ -1,3 +1,4 @@
 //! The command line.
 
+/// `tollgate rbac`.
 pub mod rbac;
