@@ -21,9 +21,9 @@ mod list;
 mod parse;
 mod program;
 mod source;
-mod witness;
 #[cfg(test)]
 mod tests;
+mod witness;
 
 pub use list::{List, ListMode, Negation, matches_list, matches_negatable, namespace_enabled};
 pub use source::{normalize_repository, source_permitted};
@@ -127,7 +127,10 @@ impl Pattern {
 
     fn build(pattern: &str, separators: &[char], overlap: Overlap) -> Result<Self, Error> {
         if pattern.len() > MAX_PATTERN_BYTES {
-            return Err(Error::TooLong { observed: pattern.len(), allowed: MAX_PATTERN_BYTES });
+            return Err(Error::TooLong {
+                observed: pattern.len(),
+                allowed: MAX_PATTERN_BYTES,
+            });
         }
         let nodes = parse::parse(pattern)?;
         let shape = shape(&nodes, separators, overlap);
@@ -138,7 +141,12 @@ impl Pattern {
         if let (Some(Node::Text(text)), true) = (nodes.last(), nodes.len() > 1) {
             suffix = text.clone().into_boxed_str();
         }
-        Ok(Self { source: pattern.into(), shape, prefix, suffix })
+        Ok(Self {
+            source: pattern.into(),
+            shape,
+            prefix,
+            suffix,
+        })
     }
 
     /// Whether the whole text matches. Case-sensitive.

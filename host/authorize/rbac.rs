@@ -41,7 +41,9 @@ pub use differences::{Difference, differences};
 pub use explain::{Explanation, Field, MatchedRule, NearMiss, Tried, TriedOutcome};
 pub use identity::{Identity, PrincipalKind};
 pub use names::{is_project_scoped, object_name, repository_object_name};
-pub use project::{Error as ProjectError, validate_action, validate_group_name, validate_object, validate_policy, validate_role_name};
+pub use project::{
+    Error as ProjectError, validate_action, validate_group_name, validate_object, validate_policy, validate_role_name,
+};
 pub use read::{compose_policy, undefined_roles, validate_line, validate_text};
 
 use index::Table;

@@ -45,7 +45,9 @@ impl List {
             }
             let expression = text.strip_prefix('/').and_then(|rest| rest.strip_suffix('/'));
             if let (ListMode::Regexp, Some(expression)) = (mode, expression) {
-                let regex = fancy_regex::RegexBuilder::new(expression).backtrack_limit(BACKTRACK_LIMIT).build();
+                let regex = fancy_regex::RegexBuilder::new(expression)
+                    .backtrack_limit(BACKTRACK_LIMIT)
+                    .build();
                 entries.extend(regex.ok().map(|regex| Entry::Regexp(Box::new(regex))));
             }
             entries.extend(Pattern::compile(text, &[]).ok().map(Entry::Glob));

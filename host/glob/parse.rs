@@ -107,7 +107,11 @@ pub(super) fn parse(pattern: &str) -> Result<Vec<Node>, Error> {
             }
             '*' => {
                 chars.next();
-                let node = if chars.next_if_eq(&'*').is_some() { Node::Super } else { Node::Any };
+                let node = if chars.next_if_eq(&'*').is_some() {
+                    Node::Super
+                } else {
+                    Node::Any
+                };
                 push_star(&mut frame.current, node);
             }
             '?' => {
@@ -174,14 +178,22 @@ fn class(chars: &mut Peekable<Chars<'_>>) -> Result<Class, Error> {
             return Err(syntax("expected close range character"));
         }
         if high < low {
-            return Err(syntax(format!("hi character '{high}' should be greater than lo '{low}'")));
+            return Err(syntax(format!(
+                "hi character '{high}' should be greater than lo '{low}'"
+            )));
         }
-        return Ok(Class { set: Set::Range(low, high), negated });
+        return Ok(Class {
+            set: Set::Range(low, high),
+            negated,
+        });
     }
     let list = text(chars, "]");
     chars.next().ok_or_else(end)?;
     if list.is_empty() {
         return Err(syntax("could not parse range"));
     }
-    Ok(Class { set: Set::List(list.into()), negated })
+    Ok(Class {
+        set: Set::List(list.into()),
+        negated,
+    })
 }

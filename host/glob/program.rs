@@ -27,7 +27,11 @@ impl Step {
         match self {
             Self::Text(literal) => rest.starts_with(&**literal).then_some(at + literal.len()),
             Self::One => rest.chars().next().map(|c| at + c.len_utf8()),
-            Self::Class(class) => rest.chars().next().filter(|c| class.contains(*c)).map(|c| at + c.len_utf8()),
+            Self::Class(class) => rest
+                .chars()
+                .next()
+                .filter(|c| class.contains(*c))
+                .map(|c| at + c.len_utf8()),
             Self::Star => Some(at),
         }
     }
@@ -68,7 +72,9 @@ impl Sequence {
                 continue;
             }
             let Some((after, end)) = star else { return false };
-            let Some(next) = self.widen(after, end, text) else { return false };
+            let Some(next) = self.widen(after, end, text) else {
+                return false;
+            };
             star = Some((after, next));
             (step, at) = (after, next);
         }
@@ -127,7 +133,10 @@ impl Program {
         let mut states = Vec::new();
         emit(nodes, &mut states);
         states.push(State::Accept);
-        Self { states: states.into(), separators: separators.into() }
+        Self {
+            states: states.into(),
+            separators: separators.into(),
+        }
     }
 
     pub(super) fn matches(&self, text: &str) -> bool {
@@ -162,12 +171,21 @@ impl Program {
                 return false;
             }
         }
-        scratch.current.iter().any(|&id| matches!(self.states.get(id as usize), Some(State::Accept)))
+        scratch
+            .current
+            .iter()
+            .any(|&id| matches!(self.states.get(id as usize), Some(State::Accept)))
     }
 
     /// Adds a state, and every state reached from it for free, to `next`.
     fn enter(&self, id: u32, scratch: &mut Scratch) {
-        let Scratch { next, pending, seen, round, .. } = scratch;
+        let Scratch {
+            next,
+            pending,
+            seen,
+            round,
+            ..
+        } = scratch;
         pending.push(id);
         while let Some(id) = pending.pop() {
             match seen.get_mut(id as usize) {

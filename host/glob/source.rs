@@ -16,7 +16,10 @@ pub fn source_permitted(source_repos: &[String], repository: &str) -> bool {
             Some(rest) => (format!("!{}", normalize_repository(rest)), true),
             None => (normalize_repository(entry), false),
         };
-        match (matches_negatable(&pattern, &repository, Negation::Allowed, &['/']), denies) {
+        match (
+            matches_negatable(&pattern, &repository, Negation::Allowed, &['/']),
+            denies,
+        ) {
             (true, _) => permitted = true,
             (false, true) => return false,
             (false, false) => {}

@@ -15,7 +15,9 @@ impl Pattern {
     /// Texts that match: the shortest, and the shortest in which every star
     /// stands for something. Patterns without separators only.
     pub fn witnesses(&self) -> Vec<String> {
-        let Ok(nodes) = parse::parse(&self.source) else { return Vec::new() };
+        let Ok(nodes) = parse::parse(&self.source) else {
+            return Vec::new();
+        };
         let mut texts = Vec::new();
         for star in ["", "x", "x/y"] {
             let mut text = String::new();
@@ -68,7 +70,11 @@ fn write(nodes: &[Node], star: &str, text: &mut String) {
 }
 
 fn member(class: &Class) -> char {
-    (FRESH..='\u{ff}').chain('!'..=FRESH).chain(class.named()).find(|c| class.contains(*c)).unwrap_or(FRESH)
+    (FRESH..='\u{ff}')
+        .chain('!'..=FRESH)
+        .chain(class.named())
+        .find(|c| class.contains(*c))
+        .unwrap_or(FRESH)
 }
 
 /// A pattern as a machine with single characters on its edges.
@@ -89,7 +95,10 @@ enum Edge {
 impl Machine {
     fn new(pattern: &Pattern) -> Option<Self> {
         let nodes = parse::parse(&pattern.source).ok()?;
-        let mut machine = Self { states: Vec::new(), alphabet: Vec::new() };
+        let mut machine = Self {
+            states: Vec::new(),
+            alphabet: Vec::new(),
+        };
         machine.emit(&nodes);
         machine.states.push(Edge::Accept);
         Some(machine)
@@ -166,7 +175,13 @@ impl Machine {
 
     /// The shortest text both machines accept.
     fn meet(&self, other: &Self) -> Option<String> {
-        let mut alphabet: Vec<char> = self.alphabet.iter().chain(&other.alphabet).copied().chain([FRESH]).collect();
+        let mut alphabet: Vec<char> = self
+            .alphabet
+            .iter()
+            .chain(&other.alphabet)
+            .copied()
+            .chain([FRESH])
+            .collect();
         alphabet.sort_unstable();
         alphabet.dedup();
         let mut seen = std::collections::HashSet::new();

@@ -65,25 +65,40 @@ impl Rbac {
     /// Answers a question about a subject by name. Project roles do not take
     /// part; [`Rbac::explain`] judges whole callers.
     pub fn can(&self, question: Question<'_>) -> (Verdict, Vec<Advice>) {
-        let Question { subject, action, resource, sub_resource } = question;
+        let Question {
+            subject,
+            action,
+            resource,
+            sub_resource,
+        } = question;
         let resource = resolve_resource(resource);
         let everything = is_project_scoped(resource) && matches!(sub_resource, "" | "*");
-        let tuple = Tuple { resource, action, object: if everything { "*/*" } else { sub_resource } };
+        let tuple = Tuple {
+            resource,
+            action,
+            object: if everything { "*/*" } else { sub_resource },
+        };
         let verdict = self.decide(&self.identify_subject(subject), tuple);
         let mut advice = Vec::new();
         if !self.knows(subject) {
-            advice.push(Advice::UnknownSubject { subject: subject.to_owned() });
+            advice.push(Advice::UnknownSubject {
+                subject: subject.to_owned(),
+            });
         }
         let alone = || self.decide(&self.identify_alone(subject), tuple);
         if verdict.is_allowed() && is_group(subject) && !self.has_grant(subject) && alone().is_allowed() {
-            advice.push(Advice::UnenforcedGroupGrant { subject: subject.to_owned() });
+            advice.push(Advice::UnenforcedGroupGrant {
+                subject: subject.to_owned(),
+            });
         }
         (verdict, advice)
     }
 
     /// Whether a global grant starts with the subject.
     fn has_grant(&self, subject: &str) -> bool {
-        self.subjects.get(subject).is_some_and(|id| self.roles_of.contains_key(&(None, *id)))
+        self.subjects
+            .get(subject)
+            .is_some_and(|id| self.roles_of.contains_key(&(None, *id)))
     }
 }
 
@@ -117,7 +132,9 @@ pub fn resolve_resource(name: &str) -> &str {
 /// [`RequestError`] names what does not exist.
 pub fn validate_request(resource: &str, action: &str) -> Result<(), RequestError> {
     let actions: &[&str] = match resource {
-        "applications" => &["create", "get", "update", "delete", "action", "override", "sync", "rollback"],
+        "applications" => &[
+            "create", "get", "update", "delete", "action", "override", "sync", "rollback",
+        ],
         "applicationsets" | "clusters" | "projects" | "repositories" | "write-repositories" => {
             &["create", "get", "update", "delete"]
         }
@@ -126,7 +143,11 @@ pub fn validate_request(resource: &str, action: &str) -> Result<(), RequestError
         "exec" => &["create"],
         "logs" => &["get"],
         "extensions" => &["invoke"],
-        _ => return Err(RequestError::Resource { resource: resource.to_owned() }),
+        _ => {
+            return Err(RequestError::Resource {
+                resource: resource.to_owned(),
+            });
+        }
     };
     let (verb, path) = match action.split_once('/') {
         Some((verb, path)) => (verb, Some(path)),
@@ -136,5 +157,8 @@ pub fn validate_request(resource: &str, action: &str) -> Result<(), RequestError
     if actions.contains(&verb) && (path.is_none() || takes_path) {
         return Ok(());
     }
-    Err(RequestError::Action { action: action.to_owned(), resource: resource.to_owned() })
+    Err(RequestError::Action {
+        action: action.to_owned(),
+        resource: resource.to_owned(),
+    })
 }

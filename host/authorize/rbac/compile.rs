@@ -31,7 +31,11 @@ impl Rbac {
     pub fn compile(source: &PolicySource) -> Loaded<Self> {
         let mut build = Build::new(source);
         if let Some(text) = builtin_text(&source.builtin) {
-            let author = if source.builtin == Builtin::Argocd { Author::Argocd } else { Author::Operator };
+            let author = if source.builtin == Builtin::Argocd {
+                Author::Argocd
+            } else {
+                Author::Operator
+            };
             let mut lines = Lines::default();
             lines.read(&text, source.semantics);
             let dialect = match (author, source.semantics) {
@@ -54,7 +58,12 @@ impl Rbac {
         build.lines(lines, None, build.dialect, Author::Operator);
         for (name, project) in &source.projects {
             let id = build.project(name);
-            build.lines(project_lines(project, source.semantics), Some(id), build.dialect, Author::Operator);
+            build.lines(
+                project_lines(project, source.semantics),
+                Some(id),
+                build.dialect,
+                Author::Operator,
+            );
         }
         build.finish(&grants)
     }
@@ -89,7 +98,11 @@ impl Build {
             mentions: HashMap::new(),
             identities: identity::Cache::new(),
         };
-        Self { rbac, dialect, diagnostics: Vec::new() }
+        Self {
+            rbac,
+            dialect,
+            diagnostics: Vec::new(),
+        }
     }
 
     fn project(&mut self, name: &str) -> ProjectId {
@@ -156,7 +169,11 @@ impl Build {
     }
 
     fn project_name(&self, id: ProjectId) -> Option<Arc<str>> {
-        self.rbac.projects.iter().find(|(_, known)| **known == id).map(|(name, _)| Arc::from(&**name))
+        self.rbac
+            .projects
+            .iter()
+            .find(|(_, known)| **known == id)
+            .map(|(name, _)| Arc::from(&**name))
     }
 
     /// Says which fields can never match.
@@ -190,7 +207,9 @@ impl Build {
         if table == next {
             rbac.tables.push(Table::default());
         }
-        let Some(table) = rbac.tables.get_mut(table as usize) else { return };
+        let Some(table) = rbac.tables.get_mut(table as usize) else {
+            return;
+        };
         let [resource, action, object] = rule.patterns;
         let Some(leaf) = table
             .entry(resource, &rbac.pool, number)
@@ -217,7 +236,10 @@ impl Build {
         }
         let role = &self.rbac.default_role;
         if !role.is_empty() && !subjects.contains(role.as_str()) && !self.rbac.subjects.contains_key(role.as_str()) {
-            let message = format!("`policy.default` is `{}`, which no row names", super::line::shorten(role));
+            let message = format!(
+                "`policy.default` is `{}`, which no row names",
+                super::line::shorten(role)
+            );
             self.diagnostics.push(Diagnostic::warning(None, message));
         }
         self.rbac.pool.seal();

@@ -42,13 +42,25 @@ impl Found {
             Self { deny: Some(row), .. } => (Outcome::Deny, Some(row), Why::DeniedByRule),
             Self { broken: Some(row), .. } => (Outcome::Deny, Some(row), Why::EvaluationError),
             Self { allow: Some(row), .. } => (Outcome::Allow, Some(row), Why::Allowed),
-            Self { allow: None, deny: None, broken: None } => (Outcome::Deny, None, Why::NoRule),
+            Self {
+                allow: None,
+                deny: None,
+                broken: None,
+            } => (Outcome::Deny, None, Why::NoRule),
         };
-        Verdict { outcome, rule: rule.map(RuleId), why }
+        Verdict {
+            outcome,
+            rule: rule.map(RuleId),
+            why,
+        }
     }
 }
 
-const NO_RULE: Verdict = Verdict { outcome: Outcome::Deny, rule: None, why: Why::NoRule };
+const NO_RULE: Verdict = Verdict {
+    outcome: Outcome::Deny,
+    rule: None,
+    why: Why::NoRule,
+};
 
 /// What remains of a plan once resource and action are known.
 struct Prepared<'a> {
@@ -63,7 +75,9 @@ impl Rbac {
             return NO_RULE;
         }
         let steps = who.plan(self.plan_key(who, tuple)).iter();
-        let founds = steps.filter(|step| step.standing == Standing::Counts).map(|step| self.search(step, tuple));
+        let founds = steps
+            .filter(|step| step.standing == Standing::Counts)
+            .map(|step| self.search(step, tuple));
         combine(self.semantics, founds)
     }
 
@@ -81,10 +95,21 @@ impl Rbac {
         }
         let mut prepared: FxHashMap<PlanKey, Prepared<'_>> = FxHashMap::default();
         let decide = |object: &str| {
-            let tuple = Tuple { resource, action, object };
+            let tuple = Tuple {
+                resource,
+                action,
+                object,
+            };
             let key = self.plan_key(who, tuple);
-            let plan = prepared.entry(key).or_insert_with(|| self.prepare(who.plan(key), tuple));
-            combine(self.semantics, plan.steps.iter().map(|(found, indexes)| self.finish(*found, indexes, object)))
+            let plan = prepared
+                .entry(key)
+                .or_insert_with(|| self.prepare(who.plan(key), tuple));
+            combine(
+                self.semantics,
+                plan.steps
+                    .iter()
+                    .map(|(found, indexes)| self.finish(*found, indexes, object)),
+            )
         };
         objects.map(decide).collect()
     }
@@ -96,7 +121,9 @@ impl Rbac {
         if who.belongs_to(self) {
             let steps = who.plan(self.plan_key(who, tuple)).iter();
             for step in steps.filter(|step| step.standing == Standing::Counts) {
-                self.visit(step, tuple, &mut |leaf| rows.extend(leaf.rows.iter().copied().map(RuleId)));
+                self.visit(step, tuple, &mut |leaf| {
+                    rows.extend(leaf.rows.iter().copied().map(RuleId))
+                });
             }
         }
         rows.sort_unstable();
@@ -111,7 +138,11 @@ impl Rbac {
     }
 
     pub(super) fn plan_key(&self, who: &Identity, tuple: Tuple<'_>) -> PlanKey {
-        if who.is_plain() { PlanKey::Base } else { who.plan_key(self.project_of(tuple)) }
+        if who.is_plain() {
+            PlanKey::Base
+        } else {
+            who.plan_key(self.project_of(tuple))
+        }
     }
 
     /// What one principal's rows say.
@@ -153,7 +184,9 @@ impl Rbac {
             }
             (found, indexes)
         };
-        Prepared { steps: counting.map(prepare).collect() }
+        Prepared {
+            steps: counting.map(prepare).collect(),
+        }
     }
 
     fn finish(&self, mut found: Found, indexes: &[&Objects], object: &str) -> Found {

@@ -62,12 +62,21 @@ struct Caller {
 /// second part is false when the policies have more pairs of rows than are
 /// looked at.
 pub fn differences(left: &Rbac, right: &Rbac) -> (Vec<Difference>, bool) {
-    let mut work = Work { left, right, asked: BTreeSet::new(), complete: true, scope: "groups".to_owned() };
+    let mut work = Work {
+        left,
+        right,
+        asked: BTreeSet::new(),
+        complete: true,
+        scope: "groups".to_owned(),
+    };
     if let Some(scope) = left.scopes().iter().find(|scope| right.scopes().contains(scope)) {
         work.scope.clone_from(scope);
     }
     work.collect();
-    let found = work.asked.iter().filter_map(|(caller, request)| work.compare(caller, request));
+    let found = work
+        .asked
+        .iter()
+        .filter_map(|(caller, request)| work.compare(caller, request));
     (found.collect(), work.complete)
 }
 
@@ -81,7 +90,10 @@ struct Work<'a> {
 
 impl Work<'_> {
     fn collect(&mut self) {
-        let texts = [self.left, self.right].into_iter().flat_map(Rbac::rules).map(|(_, rule)| rule);
+        let texts = [self.left, self.right]
+            .into_iter()
+            .flat_map(Rbac::rules)
+            .map(|(_, rule)| rule);
         let words: Vec<String> = texts.map(|rule| rule.object.to_string()).take(1000).collect();
         for rbac in [self.left, self.right] {
             let holders = holders(rbac);
@@ -102,15 +114,25 @@ impl Work<'_> {
 
     /// Asks as user and as group.
     fn ask_as(&mut self, name: &str, request: &Request) {
-        let user = Caller { user: name.to_owned(), groups: Vec::new() };
-        let group = Caller { user: String::new(), groups: vec![name.to_owned()] };
+        let user = Caller {
+            user: name.to_owned(),
+            groups: Vec::new(),
+        };
+        let group = Caller {
+            user: String::new(),
+            groups: vec![name.to_owned()],
+        };
         self.asked.insert((user, request.clone()));
         self.asked.insert((group, request.clone()));
     }
 
     /// A caller who holds a deny and an allow that meet, in each order.
     fn pairs(&mut self, rbac: &Rbac, holders: &BTreeMap<&str, BTreeSet<&str>>, words: &[String]) {
-        let of = |effect| rbac.rules().map(|(_, rule)| rule).filter(move |rule| rule.effect == effect);
+        let of = |effect| {
+            rbac.rules()
+                .map(|(_, rule)| rule)
+                .filter(move |rule| rule.effect == effect)
+        };
         let allows: Vec<&Rule> = of(Effect::Allow).collect();
         let mut looked = 0;
         for deny in of(Effect::Deny) {
@@ -120,23 +142,47 @@ impl Work<'_> {
                     self.complete = false;
                     return;
                 }
-                let Some(request) = meeting(rbac, deny, allow, words) else { continue };
+                let Some(request) = meeting(rbac, deny, allow, words) else {
+                    continue;
+                };
                 let (one, two) = (holder(holders, &deny.subject), holder(holders, &allow.subject));
-                for (user, groups) in [(one, vec![two]), (two, vec![one]), ("", vec![one, two]), ("", vec![two, one])] {
+                for (user, groups) in [
+                    (one, vec![two]),
+                    (two, vec![one]),
+                    ("", vec![one, two]),
+                    ("", vec![two, one]),
+                ] {
                     let groups = groups.into_iter().map(str::to_owned).collect();
-                    self.asked.insert((Caller { user: user.to_owned(), groups }, request.clone()));
+                    self.asked.insert((
+                        Caller {
+                            user: user.to_owned(),
+                            groups,
+                        },
+                        request.clone(),
+                    ));
                 }
             }
         }
     }
 
     fn compare(&self, caller: &Caller, request: &Request) -> Option<Difference> {
-        let Request { resource, action, object } = request;
-        let tuple = Tuple { resource, action, object };
+        let Request {
+            resource,
+            action,
+            object,
+        } = request;
+        let tuple = Tuple {
+            resource,
+            action,
+            object,
+        };
         let verdict = |rbac: &Rbac| rbac.decide(&rbac.identify(&claims(caller, &self.scope)), tuple);
         let (left, right) = (verdict(self.left), verdict(self.right));
         let place = |rbac: &Rbac, verdict: Verdict| {
-            verdict.rule.and_then(|id| rbac.rule(id)).map(|rule| rule.location.to_string())
+            verdict
+                .rule
+                .and_then(|id| rbac.rule(id))
+                .map(|rule| rule.location.to_string())
         };
         (left.outcome != right.outcome).then(|| Difference {
             user: caller.user.clone(),
@@ -174,7 +220,11 @@ fn holders(rbac: &Rbac) -> BTreeMap<&str, BTreeSet<&str>> {
         while let Some(subject) = pending.pop() {
             holders.entry(subject).or_default().insert(member);
             let Some(id) = rbac.subjects.get(subject) else { continue };
-            let grants = rbac.roles_of.iter().filter(|((_, from), _)| from == id).flat_map(|(_, roles)| roles);
+            let grants = rbac
+                .roles_of
+                .iter()
+                .filter(|((_, from), _)| from == id)
+                .flat_map(|(_, roles)| roles);
             pending.extend(grants.filter_map(name).filter(|role| seen.insert(role)));
         }
     }
@@ -183,7 +233,11 @@ fn holders(rbac: &Rbac) -> BTreeMap<&str, BTreeSet<&str>> {
 
 /// The first name that holds a subject, or the subject.
 fn holder<'a>(holders: &BTreeMap<&'a str, BTreeSet<&'a str>>, subject: &'a str) -> &'a str {
-    holders.get(subject).and_then(|names| names.first()).copied().unwrap_or(subject)
+    holders
+        .get(subject)
+        .and_then(|names| names.first())
+        .copied()
+        .unwrap_or(subject)
 }
 
 /// Requests one row is about.
@@ -192,14 +246,20 @@ fn single(rbac: &Rbac, rule: &Rule, words: &[String]) -> Vec<Request> {
     let (Some(resource), Some(action)) = (known_resource(rbac, rule, &resources), actions.first()) else {
         return Vec::new();
     };
-    let request = |object: String| Request { resource: resource.clone(), action: action.clone(), object };
+    let request = |object: String| Request {
+        resource: resource.clone(),
+        action: action.clone(),
+        object,
+    };
     objects.into_iter().map(request).collect()
 }
 
 /// A resource that exists and matches, else any that matches.
 fn known_resource(rbac: &Rbac, rule: &Rule, texts: &[String]) -> Option<String> {
     let [resource, _, _] = rule.patterns;
-    let known = super::names::RESOURCES.into_iter().find(|name| rbac.pool.judge(resource, name) == Match::Yes);
+    let known = super::names::RESOURCES
+        .into_iter()
+        .find(|name| rbac.pool.judge(resource, name) == Match::Yes);
     known.map(str::to_owned).or_else(|| texts.first().cloned())
 }
 
@@ -211,16 +271,19 @@ fn meeting(rbac: &Rbac, one: &Rule, two: &Rule, words: &[String]) -> Option<Requ
     let [resource, action, object] = [0, 1, 2].map(|field| {
         let (left, right) = (one.patterns.get(field)?, two.patterns.get(field)?);
         if field == 0 {
-            let both = |name: &&str| {
-                rbac.pool.judge(*left, name) == Match::Yes && rbac.pool.judge(*right, name) == Match::Yes
-            };
+            let both =
+                |name: &&str| rbac.pool.judge(*left, name) == Match::Yes && rbac.pool.judge(*right, name) == Match::Yes;
             if let Some(known) = super::names::RESOURCES.into_iter().find(|name| both(&name)) {
                 return Some(known.to_owned());
             }
         }
         common(rbac, *left, *right, words)
     });
-    Some(Request { resource: resource?, action: action?, object: object? })
+    Some(Request {
+        resource: resource?,
+        action: action?,
+        object: object?,
+    })
 }
 
 fn common(rbac: &Rbac, left: PatternId, right: PatternId, words: &[String]) -> Option<String> {
@@ -234,10 +297,11 @@ fn common(rbac: &Rbac, left: PatternId, right: PatternId, words: &[String]) -> O
             (None, None) => one.common_witness(two),
         };
     }
-    let both = |text: &String| {
-        rbac.pool.judge(left, text) == Match::Yes && rbac.pool.judge(right, text) == Match::Yes
-    };
-    texts(rbac, left, words).into_iter().chain(texts(rbac, right, words)).find(both)
+    let both = |text: &String| rbac.pool.judge(left, text) == Match::Yes && rbac.pool.judge(right, text) == Match::Yes;
+    texts(rbac, left, words)
+        .into_iter()
+        .chain(texts(rbac, right, words))
+        .find(both)
 }
 
 /// Texts a pattern matches.
@@ -248,10 +312,17 @@ fn texts(rbac: &Rbac, id: PatternId, words: &[String]) -> Vec<String> {
             None => pattern.witnesses(),
         },
         Some(Matcher::Regex(regex)) => {
-            let letters: String = regex.as_str().chars().filter(|c| c.is_alphanumeric() || "/-_:.".contains(*c)).collect();
+            let letters: String = regex
+                .as_str()
+                .chars()
+                .filter(|c| c.is_alphanumeric() || "/-_:.".contains(*c))
+                .collect();
             let own = ["", "x", "x/y"].map(|star| regex.as_str().replace(".*", star).replace(".+", "x"));
             let bare = own.map(|text| text.replace(['^', '$', '\\', '(', ')'], ""));
-            let tried = bare.into_iter().chain([letters, "x/y".to_owned()]).chain(words.iter().cloned());
+            let tried = bare
+                .into_iter()
+                .chain([letters, "x/y".to_owned()])
+                .chain(words.iter().cloned());
             let mut texts: Vec<String> = tried.filter(|text| regex.is_match(text)).take(4).collect();
             texts.dedup();
             texts

@@ -116,14 +116,27 @@ impl Rbac {
     /// Explains a decision. Looks at every row; not for each request.
     pub fn explain(&self, who: &Identity, tuple: Tuple<'_>) -> Explanation {
         let verdict = self.decide(who, tuple);
-        let steps = if who.belongs_to(self) { who.plan(self.plan_key(who, tuple)) } else { &[] };
-        let principals = steps.iter().filter_map(|step| self.tried(who, step, tuple)).collect::<Vec<_>>();
+        let steps = if who.belongs_to(self) {
+            who.plan(self.plan_key(who, tuple))
+        } else {
+            &[]
+        };
+        let principals = steps
+            .iter()
+            .filter_map(|step| self.tried(who, step, tuple))
+            .collect::<Vec<_>>();
         let near_misses = match verdict.why {
             Why::NoRule => self.near_misses(steps, tuple),
             Why::Allowed | Why::DeniedByRule | Why::EvaluationError => Vec::new(),
         };
         let notes = self.notes(&principals, tuple);
-        Explanation { verdict, rule: self.matched(verdict.rule), principals, near_misses, notes }
+        Explanation {
+            verdict,
+            rule: self.matched(verdict.rule),
+            principals,
+            near_misses,
+            notes,
+        }
     }
 
     fn matched(&self, id: Option<RuleId>) -> Option<MatchedRule> {
@@ -174,7 +187,11 @@ impl Rbac {
         let project = self.project_of(tuple);
         let mut misses: Vec<(Field, RuleId)> = Vec::new();
         for (id, rule) in self.rules() {
-            let own = rule.project.as_ref().and_then(|name| self.projects.get(&**name)).copied();
+            let own = rule
+                .project
+                .as_ref()
+                .and_then(|name| self.projects.get(&**name))
+                .copied();
             if rule.effect != Effect::Deny
                 && (own.is_none() || own == project)
                 && let Some(field) = self.only_miss(rule, tuple, &held)
@@ -187,13 +204,21 @@ impl Rbac {
         let near = |(field, id): (Field, RuleId)| {
             let rule = self.rule(id)?;
             let (wanted, observed) = match field {
-                Field::Effect => ("allow".to_owned(), rule.text.rsplit(',').next().unwrap_or_default().trim()),
+                Field::Effect => (
+                    "allow".to_owned(),
+                    rule.text.rsplit(',').next().unwrap_or_default().trim(),
+                ),
                 Field::Object => (rule.object.to_string(), tuple.object),
                 Field::Action => (rule.action.to_string(), tuple.action),
                 Field::Resource => (rule.resource.to_string(), tuple.resource),
                 Field::Subject => (rule.subject.to_string(), ""),
             };
-            Some(NearMiss { field, wanted, observed: observed.to_owned(), rule: self.matched(Some(id))? })
+            Some(NearMiss {
+                field,
+                wanted,
+                observed: observed.to_owned(),
+                rule: self.matched(Some(id))?,
+            })
         };
         misses.into_iter().filter_map(near).collect()
     }
@@ -234,7 +259,9 @@ impl Rbac {
                 TriedOutcome::Deny => denied = denied.or(Some(name)),
                 TriedOutcome::Allow => {
                     if let Some(denied) = denied.filter(|_| self.semantics == crate::config::Semantics::Argocd) {
-                        notes.push(format!("the deny on `{denied}` does not count, since `{name}` is allowed"));
+                        notes.push(format!(
+                            "the deny on `{denied}` does not count, since `{name}` is allowed"
+                        ));
                     }
                 }
                 _ => {}

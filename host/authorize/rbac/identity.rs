@@ -105,7 +105,10 @@ pub(super) struct Cache {
 impl Cache {
     pub(super) fn new() -> Self {
         static POLICIES: AtomicU64 = AtomicU64::new(1);
-        Self { policy: POLICIES.fetch_add(1, Ordering::Relaxed), identities: moka::sync::Cache::new(CACHED) }
+        Self {
+            policy: POLICIES.fetch_add(1, Ordering::Relaxed),
+            identities: moka::sync::Cache::new(CACHED),
+        }
     }
 }
 
@@ -177,7 +180,10 @@ impl Rbac {
     }
 
     fn plain(&self, principals: Vec<Principal>) -> Identity {
-        let base = (0..).zip(&principals).map(|(at, principal)| self.step(at, principal, None)).collect();
+        let base = (0..)
+            .zip(&principals)
+            .map(|(at, principal)| self.step(at, principal, None))
+            .collect();
         Identity {
             policy: self.identities.policy,
             principals,
@@ -190,7 +196,9 @@ impl Rbac {
 
     fn default_principal(&self) -> Vec<Principal> {
         let role = (!self.default_role.is_empty()).then_some(&self.default_role);
-        role.into_iter().map(|role| self.principal(PrincipalKind::DefaultRole, role, false)).collect()
+        role.into_iter()
+            .map(|role| self.principal(PrincipalKind::DefaultRole, role, false))
+            .collect()
     }
 
     fn principal(&self, kind: PrincipalKind, name: &str, foreign: bool) -> Principal {
@@ -201,7 +209,11 @@ impl Rbac {
             PrincipalKind::Group => role || local,
             PrincipalKind::DefaultRole | PrincipalKind::Everyone => false,
         };
-        Principal { kind, name: name.to_owned(), reserved: reserved && self.semantics == Semantics::Strict && foreign }
+        Principal {
+            kind,
+            name: name.to_owned(),
+            reserved: reserved && self.semantics == Semantics::Strict && foreign,
+        }
     }
 
     fn judge_claims(&self, key: &Key) -> Identity {
@@ -209,7 +221,11 @@ impl Rbac {
         let mut user = self.principal(PrincipalKind::User, &key.user, !key.local);
         user.reserved |= self.semantics == Semantics::Strict && key.user.starts_with("role:");
         principals.push(user);
-        principals.extend(key.groups.iter().map(|group| self.principal(PrincipalKind::Group, group, true)));
+        principals.extend(
+            key.groups
+                .iter()
+                .map(|group| self.principal(PrincipalKind::Group, group, true)),
+        );
         principals.push(self.principal(PrincipalKind::Everyone, "", false));
 
         let token = project_of_subject(&key.user).map(|(project, _)| self.projects.get(project).copied());
@@ -222,7 +238,10 @@ impl Rbac {
                 mentioned.extend(self.mentions.get(id).into_iter().flatten());
             }
         }
-        let projects = mentioned.into_iter().map(|id| (id, self.steps(&principals, token, Some(id)))).collect();
+        let projects = mentioned
+            .into_iter()
+            .map(|id| (id, self.steps(&principals, token, Some(id))))
+            .collect();
         Identity {
             policy: self.identities.policy,
             base: self.steps(&principals, token, None),
@@ -237,7 +256,12 @@ impl Rbac {
     }
 
     /// The steps for requests of a project, or of none.
-    fn steps(&self, principals: &[Principal], token: Option<Option<ProjectId>>, project: Option<ProjectId>) -> Box<[Step]> {
+    fn steps(
+        &self,
+        principals: &[Principal],
+        token: Option<Option<ProjectId>>,
+        project: Option<ProjectId>,
+    ) -> Box<[Step]> {
         let mut steps = Vec::new();
         let own_token = token.is_some() && project.is_some();
         for (at, principal) in principals.iter().enumerate() {
@@ -278,8 +302,17 @@ impl Rbac {
             tables.extend(self.table_of.get(&(None, *role)));
             tables.extend(project.and_then(|project| self.table_of.get(&(Some(project), *role))));
         }
-        let standing = if principal.reserved { Standing::Reserved } else { Standing::Counts };
-        Step { principal: at, standing, roles, tables: tables.into() }
+        let standing = if principal.reserved {
+            Standing::Reserved
+        } else {
+            Standing::Counts
+        };
+        Step {
+            principal: at,
+            standing,
+            roles,
+            tables: tables.into(),
+        }
     }
 
     /// Whether some grant starts with this name.
@@ -293,7 +326,9 @@ impl Rbac {
     /// A subject and every role it inherits: within 10 grants as in Argo CD, all
     /// of them under strict semantics, so that no deny is lost in the distance.
     fn closure(&self, name: &str, project: Option<ProjectId>) -> Vec<SubjectId> {
-        let Some(start) = self.subjects.get(name) else { return Vec::new() };
+        let Some(start) = self.subjects.get(name) else {
+            return Vec::new();
+        };
         let hops = match self.semantics {
             Semantics::Argocd => HOPS,
             Semantics::Strict => usize::MAX,

@@ -58,25 +58,40 @@ struct Scan<V> {
 
 impl<V> Default for Index<V> {
     fn default() -> Self {
-        Self { literals: Literals::Few(Vec::new()), everything: None, ended: None, others: None, broken: None }
+        Self {
+            literals: Literals::Few(Vec::new()),
+            everything: None,
+            ended: None,
+            others: None,
+            broken: None,
+        }
     }
 }
 
 impl<V> Default for Bucket<V> {
     fn default() -> Self {
-        Self { open: None, by_suffix: ByLength::default() }
+        Self {
+            open: None,
+            by_suffix: ByLength::default(),
+        }
     }
 }
 
 impl<V> Default for ByLength<V> {
     fn default() -> Self {
-        Self { lengths: Vec::new(), values: FxHashMap::default() }
+        Self {
+            lengths: Vec::new(),
+            values: FxHashMap::default(),
+        }
     }
 }
 
 impl<V> Default for Scan<V> {
     fn default() -> Self {
-        Self { values: Vec::new(), positions: FxHashMap::default() }
+        Self {
+            values: Vec::new(),
+            positions: FxHashMap::default(),
+        }
     }
 }
 
@@ -87,7 +102,10 @@ impl<V: Default> Index<V> {
         let pattern = match pool.matcher(id)? {
             Matcher::Glob(pattern) => pattern,
             Matcher::Regex(_) => return self.others.get_or_insert_default().entry(id),
-            Matcher::Broken { dialect: super::matcher::Dialect::Regex, .. } => {
+            Matcher::Broken {
+                dialect: super::matcher::Dialect::Regex,
+                ..
+            } => {
                 self.broken.get_or_insert(row);
                 return None;
             }
@@ -101,7 +119,12 @@ impl<V: Default> Index<V> {
         }
         let (prefix, suffix) = (pattern.literal_prefix(), pattern.literal_suffix());
         let bucket = self.ended.get_or_insert_default().entry(prefix.as_bytes());
-        if suffix.is_empty() && pattern.source().strip_prefix(prefix).is_some_and(|rest| rest == "*" || rest == "**") {
+        if suffix.is_empty()
+            && pattern
+                .source()
+                .strip_prefix(prefix)
+                .is_some_and(|rest| rest == "*" || rest == "**")
+        {
             return Some(bucket.open.get_or_insert_default());
         }
         bucket.by_suffix.entry(suffix.as_bytes()).entry(id)
@@ -123,7 +146,9 @@ impl<V> Index<V> {
                 if let Some(value) = &bucket.open {
                     found(value);
                 }
-                bucket.by_suffix.visit_suffixes(text.as_bytes(), &mut |scan| scan.visit(text, pool, found));
+                bucket
+                    .by_suffix
+                    .visit_suffixes(text.as_bytes(), &mut |scan| scan.visit(text, pool, found));
             });
         }
         if let Some(others) = &self.others {
@@ -136,7 +161,10 @@ impl<V> Index<V> {
 impl<V> Literals<V> {
     fn get(&self, text: &str) -> Option<&V> {
         match self {
-            Self::Few(values) => values.iter().find(|(literal, _)| **literal == *text).map(|(_, value)| value),
+            Self::Few(values) => values
+                .iter()
+                .find(|(literal, _)| **literal == *text)
+                .map(|(_, value)| value),
             Self::Many(values) => values.get(text),
         }
     }
@@ -153,7 +181,10 @@ impl<V: Default> Literals<V> {
         match self {
             Self::Many(values) => values.entry(literal.into()).or_default(),
             Self::Few(values) => {
-                let at = values.iter().position(|(known, _)| **known == *literal).unwrap_or(values.len());
+                let at = values
+                    .iter()
+                    .position(|(known, _)| **known == *literal)
+                    .unwrap_or(values.len());
                 if at == values.len() {
                     values.reserve_exact(1);
                     values.push((literal.into(), V::default()));
@@ -186,7 +217,9 @@ impl<V> ByLength<V> {
 
     fn visit_suffixes<'a>(&'a self, text: &[u8], found: &mut impl FnMut(&'a V)) {
         for length in &self.lengths {
-            let Some(suffix) = text.len().checked_sub(*length).and_then(|start| text.get(start..)) else { return };
+            let Some(suffix) = text.len().checked_sub(*length).and_then(|start| text.get(start..)) else {
+                return;
+            };
             if let Some(value) = self.values.get(suffix) {
                 found(value);
             }

@@ -60,17 +60,23 @@ pub(super) fn parse(line: &str) -> Result<Line, Error> {
     let observed = fields.len();
     let kind = fields.remove(0);
     match kind.as_str() {
-        "p" => <[String; 5]>::try_from(fields).map(Line::Rule).map_err(|_| Error::Fields {
-            kind: 'p',
-            observed,
-            allowed: 6,
+        "p" => <[String; 5]>::try_from(fields)
+            .map(Line::Rule)
+            .map_err(|_| Error::Fields {
+                kind: 'p',
+                observed,
+                allowed: 6,
+            }),
+        "g" => <[String; 2]>::try_from(fields)
+            .map(Line::Grant)
+            .map_err(|_| Error::Fields {
+                kind: 'g',
+                observed,
+                allowed: 3,
+            }),
+        other => Err(Error::Kind {
+            observed: shorten(other),
         }),
-        "g" => <[String; 2]>::try_from(fields).map(Line::Grant).map_err(|_| Error::Fields {
-            kind: 'g',
-            observed,
-            allowed: 3,
-        }),
-        other => Err(Error::Kind { observed: shorten(other) }),
     }
 }
 
@@ -141,10 +147,16 @@ mod tests {
 
     #[test]
     fn reads_rules_and_grants() {
-        check("p, a, applications, get, p/*, allow", rule(["a", "applications", "get", "p/*", "allow"]));
+        check(
+            "p, a, applications, get, p/*, allow",
+            rule(["a", "applications", "get", "p/*", "allow"]),
+        );
         check("  p,a,b,c,d,deny\r", rule(["a", "b", "c", "d", "deny"]));
         check("g, a, role:b", Ok(Line::Grant(["a".into(), "role:b".into()])));
-        check("p, \"role,x\", \"\"\"q\"\"\", get, , allow", rule(["role,x", "\"q\"", "get", "", "allow"]));
+        check(
+            "p, \"role,x\", \"\"\"q\"\"\", get, , allow",
+            rule(["role,x", "\"q\"", "get", "", "allow"]),
+        );
     }
 
     #[test]
@@ -157,16 +169,45 @@ mod tests {
         check("", Ok(Line::Nothing));
         check(" \t ", Ok(Line::Nothing));
         check("  # p, a", Ok(Line::Nothing));
-        check("p, u, r, a, o, allow # note", rule(["u", "r", "a", "o", "allow # note"]));
+        check(
+            "p, u, r, a, o, allow # note",
+            rule(["u", "r", "a", "o", "allow # note"]),
+        );
     }
 
     #[test]
     fn refuses_what_is_no_line() {
-        check("p", Err(Error::Fields { kind: 'p', observed: 1, allowed: 6 }));
-        check("p, a, b, c, d, e, f", Err(Error::Fields { kind: 'p', observed: 7, allowed: 6 }));
-        check("g, a", Err(Error::Fields { kind: 'g', observed: 2, allowed: 3 }));
+        check(
+            "p",
+            Err(Error::Fields {
+                kind: 'p',
+                observed: 1,
+                allowed: 6,
+            }),
+        );
+        check(
+            "p, a, b, c, d, e, f",
+            Err(Error::Fields {
+                kind: 'p',
+                observed: 7,
+                allowed: 6,
+            }),
+        );
+        check(
+            "g, a",
+            Err(Error::Fields {
+                kind: 'g',
+                observed: 2,
+                allowed: 3,
+            }),
+        );
         check("agh, a, b", Err(Error::Kind { observed: "agh".into() }));
-        check(", a, b", Err(Error::Kind { observed: String::new() }));
+        check(
+            ", a, b",
+            Err(Error::Kind {
+                observed: String::new(),
+            }),
+        );
         check("p, a\"b, r, a, o, allow", Err(Error::BareQuote { field: 2 }));
         check("p, \"ab, r, a, o, allow", Err(Error::OpenQuote { field: 2 }));
         check("p, \"ab\" , r, a, o, allow", Err(Error::OpenQuote { field: 2 }));

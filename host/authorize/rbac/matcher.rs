@@ -25,9 +25,14 @@ pub(super) enum Matcher {
     Glob(Pattern),
     Regex(Box<regex::Regex>),
     /// Argo CD cannot use it either.
-    Broken { dialect: Dialect, what: String },
+    Broken {
+        dialect: Dialect,
+        what: String,
+    },
     /// Argo CD could use it, this gateway does not.
-    OutOfBounds { what: String },
+    OutOfBounds {
+        what: String,
+    },
 }
 
 /// Outcome of one field.
@@ -44,20 +49,29 @@ impl Matcher {
         let glob = match dialect {
             Dialect::Glob => Pattern::compile(pattern, &[]),
             Dialect::ExactGlob => Pattern::compile_exact(pattern, &[]),
-            Dialect::Regex if pattern.len() > glob::MAX_PATTERN_BYTES => {
-                Err(glob::Error::TooLong { observed: pattern.len(), allowed: glob::MAX_PATTERN_BYTES })
-            }
+            Dialect::Regex if pattern.len() > glob::MAX_PATTERN_BYTES => Err(glob::Error::TooLong {
+                observed: pattern.len(),
+                allowed: glob::MAX_PATTERN_BYTES,
+            }),
             Dialect::Regex => {
                 return match re2::compile(pattern) {
                     Ok(regex) => Self::Regex(Box::new(regex)),
-                    Err(error) => Self::Broken { dialect, what: error.to_string() },
+                    Err(error) => Self::Broken {
+                        dialect,
+                        what: error.to_string(),
+                    },
                 };
             }
         };
         match glob {
             Ok(pattern) => Self::Glob(pattern),
-            Err(error) if error.is_bound() => Self::OutOfBounds { what: error.to_string() },
-            Err(error) => Self::Broken { dialect, what: error.to_string() },
+            Err(error) if error.is_bound() => Self::OutOfBounds {
+                what: error.to_string(),
+            },
+            Err(error) => Self::Broken {
+                dialect,
+                what: error.to_string(),
+            },
         }
     }
 
@@ -66,8 +80,15 @@ impl Matcher {
         let matched = match self {
             Self::Glob(pattern) => pattern.matches(text),
             Self::Regex(regex) => regex.is_match(text),
-            Self::Broken { dialect: Dialect::Regex, .. } => return Match::Error,
-            Self::Broken { dialect: Dialect::Glob | Dialect::ExactGlob, .. } | Self::OutOfBounds { .. } => false,
+            Self::Broken {
+                dialect: Dialect::Regex,
+                ..
+            } => return Match::Error,
+            Self::Broken {
+                dialect: Dialect::Glob | Dialect::ExactGlob,
+                ..
+            }
+            | Self::OutOfBounds { .. } => false,
         };
         if matched { Match::Yes } else { Match::No }
     }

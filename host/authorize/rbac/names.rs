@@ -24,13 +24,18 @@ pub(super) const RESOURCES: [&str; 12] = [
 /// Whether objects of a resource start with a project, so that roles of that
 /// project count for them.
 pub fn is_project_scoped(resource: &str) -> bool {
-    matches!(resource, "applications" | "applicationsets" | "logs" | "exec" | "clusters" | "repositories")
+    matches!(
+        resource,
+        "applications" | "applicationsets" | "logs" | "exec" | "clusters" | "repositories"
+    )
 }
 
 /// The object of an Application or ApplicationSet: `project/name`, or
 /// `project/namespace/name` outside the control plane's namespace. An unknown
-/// (empty) control-plane namespace also gives the short form.
+/// (empty) control-plane namespace also gives the short form; no project is
+/// the project `default`.
 pub fn object_name(control_plane_namespace: &str, project: &str, namespace: &str, name: &str) -> String {
+    let project = if project.is_empty() { "default" } else { project };
     if control_plane_namespace.is_empty() || namespace.is_empty() || namespace == control_plane_namespace {
         format!("{project}/{name}")
     } else {
@@ -40,5 +45,9 @@ pub fn object_name(control_plane_namespace: &str, project: &str, namespace: &str
 
 /// The object of a repository: its URL, behind its project if it has one.
 pub fn repository_object_name(project: &str, repository: &str) -> String {
-    if project.is_empty() { repository.to_owned() } else { format!("{project}/{repository}") }
+    if project.is_empty() {
+        repository.to_owned()
+    } else {
+        format!("{project}/{repository}")
+    }
 }

@@ -96,16 +96,30 @@ pub fn validate_policy(project: &str, role: &str, line: &str) -> Result<(), Erro
     };
     let expected = format!("proj:{project}:{role}");
     if subject != expected {
-        return Err(Error::Subject { line: line.into(), expected, observed: subject.into() });
+        return Err(Error::Subject {
+            line: line.into(),
+            expected,
+            observed: subject.into(),
+        });
     }
     if !is_project_scoped(resource) {
-        return Err(Error::Resource { line: line.into(), observed: resource.into() });
+        return Err(Error::Resource {
+            line: line.into(),
+            observed: resource.into(),
+        });
     }
     if !validate_action(action) {
-        return Err(Error::Action { line: line.into(), observed: action.into() });
+        return Err(Error::Action {
+            line: line.into(),
+            observed: action.into(),
+        });
     }
     if !validate_object(project, object) {
-        return Err(Error::Object { line: line.into(), project: project.into(), observed: object.into() });
+        return Err(Error::Object {
+            line: line.into(),
+            project: project.into(),
+            observed: object.into(),
+        });
     }
     match effect {
         "allow" | "deny" => Ok(()),
@@ -116,16 +130,25 @@ pub fn validate_policy(project: &str, role: &str, line: &str) -> Result<(), Erro
 /// Whether a project role may name this action. Sub-resource actions need
 /// their verb and slash somewhere in the text.
 pub fn validate_action(action: &str) -> bool {
-    matches!(action, "get" | "create" | "update" | "delete" | "sync" | "override" | "rollback" | "*")
-        || ["action/", "update/", "delete/"].iter().any(|part| action.contains(part))
+    matches!(
+        action,
+        "get" | "create" | "update" | "delete" | "sync" | "override" | "rollback" | "*"
+    ) || ["action/", "update/", "delete/"]
+        .iter()
+        .any(|part| action.contains(part))
 }
 
 /// Whether an object is `<project>/[<namespace>/]<name>` with letters, digits,
 /// and `* _ - .` after the project.
 pub fn validate_object(project: &str, object: &str) -> bool {
-    let Some(rest) = object.strip_prefix(project).and_then(|rest| rest.strip_prefix('/')) else { return false };
+    let Some(rest) = object.strip_prefix(project).and_then(|rest| rest.strip_prefix('/')) else {
+        return false;
+    };
     let good = |part: &str| {
-        !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '*' | '_' | '-' | '.'))
+        !part.is_empty()
+            && part
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '*' | '_' | '-' | '.'))
     };
     match rest.split_once('/') {
         None => good(rest),
@@ -140,7 +163,9 @@ pub fn validate_object(project: &str, object: &str) -> bool {
 /// between them.
 pub fn validate_role_name(name: &str) -> Result<(), Error> {
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    let inner = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+    let inner = name
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
     if inner && edge(name.chars().next()) && edge(name.chars().next_back()) {
         return Ok(());
     }
@@ -153,7 +178,12 @@ pub fn validate_role_name(name: &str) -> Result<(), Error> {
 /// [`Error::GroupName`] when empty, with blanks at its ends, with quotes, line
 /// breaks or tabs, or with a comma and no quotes around it.
 pub fn validate_group_name(name: &str) -> Result<(), Error> {
-    let refuse = |what| Err(Error::GroupName { name: name.into(), what });
+    let refuse = |what| {
+        Err(Error::GroupName {
+            name: name.into(),
+            what,
+        })
+    };
     let trimmed = name.trim();
     let quoted = trimmed.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     let bare = quoted.unwrap_or(trimmed);

@@ -29,11 +29,20 @@ pub(super) enum Error {
 /// Compiles an expression; it searches, it is not anchored.
 pub(super) fn compile(expression: &str) -> Result<regex::Regex, Error> {
     let translated = translate(expression)?;
-    regex::RegexBuilder::new(&translated).size_limit(SIZE_LIMIT).build().map_err(|error| {
-        let text = error.to_string();
-        let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-        Error::Syntax { what: last.trim().trim_start_matches("error: ").to_owned() }
-    })
+    regex::RegexBuilder::new(&translated)
+        .size_limit(SIZE_LIMIT)
+        .build()
+        .map_err(|error| {
+            let text = error.to_string();
+            let last = text
+                .lines()
+                .rev()
+                .find(|line| !line.trim().is_empty())
+                .unwrap_or_default();
+            Error::Syntax {
+                what: last.trim().trim_start_matches("error: ").to_owned(),
+            }
+        })
 }
 
 fn refuse(what: impl Into<String>) -> Error {
@@ -67,7 +76,9 @@ enum Place {
 }
 
 fn escape(chars: &mut Peekable<Chars<'_>>, out: &mut String, place: Place) -> Result<(), Error> {
-    let c = chars.next().ok_or_else(|| refuse("trailing backslash at end of expression"))?;
+    let c = chars
+        .next()
+        .ok_or_else(|| refuse("trailing backslash at end of expression"))?;
     let text = match (c, place) {
         ('d', _) => "[0-9]",
         ('D', _) => "[^0-9]",
@@ -183,7 +194,9 @@ fn count(chars: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), Error>
         if number.parse::<u32>().is_ok_and(|number| number <= MAX_COUNT) {
             continue;
         }
-        return Err(refuse(format!("invalid repeat count `{{{body}}}`, at most {MAX_COUNT} is allowed")));
+        return Err(refuse(format!(
+            "invalid repeat count `{{{body}}}`, at most {MAX_COUNT} is allowed"
+        )));
     }
     out.push('{');
     Ok(())
@@ -207,7 +220,12 @@ mod tests {
 
     fn check(expression: &str, text: &str, expected: bool) {
         let regex = compile(expression).unwrap_or_else(|error| panic!("{expression}: {error}"));
-        assert_eq!(regex.is_match(text), expected, "`{expression}` on `{text}` as `{}`", regex.as_str());
+        assert_eq!(
+            regex.is_match(text),
+            expected,
+            "`{expression}` on `{text}` as `{}`",
+            regex.as_str()
+        );
     }
 
     #[test]
@@ -241,7 +259,9 @@ mod tests {
 
     #[test]
     fn refuses_what_go_refuses() {
-        for expression in ["*", "*/*", "[a", "(a", "a)", r"\1", r"\y", "a{1001}", "(?x)a", "a\\", "+"] {
+        for expression in [
+            "*", "*/*", "[a", "(a", "a)", r"\1", r"\y", "a{1001}", "(?x)a", "a\\", "+",
+        ] {
             assert!(compile(expression).is_err(), "{expression}");
         }
     }

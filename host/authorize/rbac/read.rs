@@ -64,7 +64,12 @@ impl Lines {
             "deny" => Effect::Deny,
             other => {
                 let message = format!("effect is `{}`, allowed are `allow` and `deny`", line::shorten(other));
-                self.finding(semantics, location.clone(), message, "the line does nothing as it stands");
+                self.finding(
+                    semantics,
+                    location.clone(),
+                    message,
+                    "the line does nothing as it stands",
+                );
                 Effect::Inert
             }
         };
@@ -76,13 +81,23 @@ impl Lines {
             );
         }
         let fields = [subject, resource, action, object];
-        self.rows.push(Row { fields, effect, location, text: line.trim().into() });
+        self.rows.push(Row {
+            fields,
+            effect,
+            location,
+            text: line.trim().into(),
+        });
     }
 
     fn blanks<const N: usize>(&mut self, fields: [&str; N], location: &Location, semantics: Semantics) {
         for field in fields.into_iter().filter(|field| field.ends_with(char::is_whitespace)) {
             let message = format!("field `{}` ends in a blank, which is part of it", line::shorten(field));
-            self.finding(semantics, location.clone(), message, "remove the blank before the comma");
+            self.finding(
+                semantics,
+                location.clone(),
+                message,
+                "remove the blank before the comma",
+            );
         }
     }
 
@@ -105,9 +120,10 @@ impl Lines {
 /// The built-in text of a source, if it has one.
 pub(super) fn builtin_text(builtin: &Builtin) -> Option<Text> {
     match builtin {
-        Builtin::Argocd => {
-            Some(Text { value: BUILTIN_POLICY.into(), location: Location::new("builtin:policy.csv", 1) })
-        }
+        Builtin::Argocd => Some(Text {
+            value: BUILTIN_POLICY.into(),
+            location: Location::new("builtin:policy.csv", 1),
+        }),
         Builtin::None => None,
         Builtin::Text(text) => Some(text.clone()),
     }
@@ -121,24 +137,43 @@ pub(super) fn project_lines(project: &Project, semantics: Semantics) -> Lines {
     for role in &project.roles {
         let subject = format!("proj:{}:{}", project.name, role.name);
         let implicit = format!("p, {subject}, projects, get, {}, allow", project.name);
-        lines.read(&Text { value: implicit.into(), location: role.location.clone() }, semantics);
+        lines.read(
+            &Text {
+                value: implicit.into(),
+                location: role.location.clone(),
+            },
+            semantics,
+        );
         for policy in &role.policies {
             lines.read(policy, semantics);
             if let Err(error) = project::validate_policy(&project.name, &role.name, &policy.value) {
-                lines.diagnostics.push(Diagnostic::warning(policy.location.clone(), error.to_string()));
+                lines
+                    .diagnostics
+                    .push(Diagnostic::warning(policy.location.clone(), error.to_string()));
             }
         }
         for group in &role.groups {
             let grant = format!("g, {}, {subject}", group.value);
-            lines.read(&Text { value: grant.into(), location: group.location.clone() }, semantics);
+            lines.read(
+                &Text {
+                    value: grant.into(),
+                    location: group.location.clone(),
+                },
+                semantics,
+            );
         }
     }
     if lines.is_broken() && semantics == Semantics::Argocd {
         for finding in &mut lines.diagnostics {
             finding.severity = crate::diagnostic::Severity::Warning;
         }
-        let message = format!("roles of project `{}` do not count: a line of them is broken", project.name);
-        lines.diagnostics.push(Diagnostic::warning(project.location.clone(), message));
+        let message = format!(
+            "roles of project `{}` do not count: a line of them is broken",
+            project.name
+        );
+        lines
+            .diagnostics
+            .push(Diagnostic::warning(project.location.clone(), message));
         lines.rows.clear();
         lines.grants.clear();
     }
@@ -162,7 +197,10 @@ impl PolicySource {
             }
         }
         let mode = setting("policy.matchMode");
-        if let Some(text) = data.get("policy.matchMode").filter(|_| !matches!(mode, "" | "glob" | "regex")) {
+        if let Some(text) = data
+            .get("policy.matchMode")
+            .filter(|_| !matches!(mode, "" | "glob" | "regex"))
+        {
             let message = format!("`policy.matchMode` is `{}`, which means `glob`", line::shorten(mode));
             diagnostics
                 .push(Diagnostic::warning(text.location.clone(), message).with_hint("allowed are `glob` and `regex`"));
@@ -182,8 +220,16 @@ impl PolicySource {
 }
 
 fn account_names(resources: &Resources) -> BTreeSet<String> {
-    let named = resources.argocd_cm.data.keys().filter_map(|key| key.strip_prefix("accounts."));
-    named.filter(|name| !name.contains('.')).map(str::to_owned).chain(["admin".to_owned()]).collect()
+    let named = resources
+        .argocd_cm
+        .data
+        .keys()
+        .filter_map(|key| key.strip_prefix("accounts."));
+    named
+        .filter(|name| !name.contains('.'))
+        .map(str::to_owned)
+        .chain(["admin".to_owned()])
+        .collect()
 }
 
 /// The policy values of a ConfigMap: `policy.csv`, then `policy.*.csv` in key
@@ -227,16 +273,25 @@ pub fn validate_text(text: &Text, semantics: Semantics) -> Vec<Diagnostic> {
 /// inheritance; in order of first mention.
 pub fn undefined_roles(text: &str) -> Vec<String> {
     let mut lines = Lines::default();
-    lines.read(&Text { value: text.into(), location: Location::new("policy.csv", 1) }, Semantics::Argocd);
-    let subjects = lines.rows.iter().filter_map(|row| row.fields.first().map(String::as_str)).collect();
-    undefined(&lines.grants, &subjects).map(|grant| grant.role.clone()).collect()
+    lines.read(
+        &Text {
+            value: text.into(),
+            location: Location::new("policy.csv", 1),
+        },
+        Semantics::Argocd,
+    );
+    let subjects = lines
+        .rows
+        .iter()
+        .filter_map(|row| row.fields.first().map(String::as_str))
+        .collect();
+    undefined(&lines.grants, &subjects)
+        .map(|grant| grant.role.clone())
+        .collect()
 }
 
 /// The first grant of every role that leads to no row.
-pub(super) fn undefined<'a>(
-    grants: &'a [Grant],
-    subjects: &HashSet<&'a str>,
-) -> impl Iterator<Item = &'a Grant> {
+pub(super) fn undefined<'a>(grants: &'a [Grant], subjects: &HashSet<&'a str>) -> impl Iterator<Item = &'a Grant> {
     // Walk from the subjects that have rows to everyone who inherits them.
     let mut members: HashMap<&str, Vec<&str>> = HashMap::new();
     for grant in grants {
@@ -252,5 +307,7 @@ pub(super) fn undefined<'a>(
         }
     }
     let mut said = HashSet::new();
-    grants.iter().filter(move |grant| !defined.contains(grant.role.as_str()) && said.insert(grant.role.as_str()))
+    grants
+        .iter()
+        .filter(move |grant| !defined.contains(grant.role.as_str()) && said.insert(grant.role.as_str()))
 }
