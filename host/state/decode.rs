@@ -195,14 +195,12 @@ impl Collector {
     fn secret(&mut self, object: &Object<'_>) {
         let (secret, bytes) = secret::secret(object, &mut self.findings);
         self.check_size("Secret", bytes, object);
-        if object
+        let is_cluster = object
             .labels
             .get(secret::TYPE_LABEL)
-            .is_some_and(|kind| kind == "cluster")
-        {
-            if let Some(cluster) = secret::cluster(&secret, &object.name.name, &mut self.findings) {
-                self.found_clusters.push((cluster, secret.location.clone()));
-            }
+            .is_some_and(|kind| kind == "cluster");
+        if is_cluster && let Some(cluster) = secret::cluster(&secret, &object.name.name, &mut self.findings) {
+            self.found_clusters.push((cluster, secret.location.clone()));
         }
         self.resources.secrets.insert(object.name.name.clone(), secret);
     }

@@ -96,3 +96,6 @@ fn last_scalar(node: &Node) -> Option<&Node> {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod timing;

@@ -187,10 +187,10 @@ fn cut_files_are_refused_or_warned_about() {
     let whole = fs::read_to_string(samples("good/argocd-rbac-cm.yaml")).unwrap();
     let refused = (1..whole.len())
         .filter(|cut| whole.is_char_boundary(*cut))
-        .filter(|cut| load_text(&whole[..*cut], "f.yaml", "argocd").value.is_none());
+        .filter(|cut| load_text(whole.split_at(*cut).0, "f.yaml", "argocd").value.is_none());
     assert!(refused.count() > 50, "cuts before the metadata are refused");
     let inside = whole.find("applications, get").unwrap();
-    let found = text_lines(&whole[..inside]);
+    let found = text_lines(whole.split_at(inside).0);
     assert!(
         found.iter().any(|line| line.contains("the file ends inside this text")),
         "{found:?}"
