@@ -215,6 +215,23 @@ impl Collector {
         }
     }
 
+    /// A name of two clusters is allowed, and useless as a destination.
+    fn shared_names(&mut self) {
+        let mut seen: BTreeMap<&str, &Location> = BTreeMap::new();
+        for (cluster, location) in self
+            .found_clusters
+            .iter()
+            .filter(|(cluster, _)| !cluster.name.is_empty())
+        {
+            if let Some(first) = seen.insert(&cluster.name, location) {
+                let message = format!("two clusters have the name `{}`, the other at {first}", cluster.name);
+                let hint = "destinations by that name are refused";
+                self.findings
+                    .push(Diagnostic::warning(location.clone(), message).with_hint(hint));
+            }
+        }
+    }
+
     /// The objects, with the clusters they make.
     pub(crate) fn finish(mut self) -> (Resources, Vec<Diagnostic>) {
         if !self
@@ -244,6 +261,7 @@ impl Collector {
                 self.findings.push(Diagnostic::error(location.clone(), message));
             }
         }
+        self.shared_names();
         let found = self.found_clusters.into_iter().map(|(cluster, _)| cluster).collect();
         self.resources.clusters = destination::known_clusters(&self.resources.argocd_cm, found);
         (self.resources, self.findings)

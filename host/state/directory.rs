@@ -96,6 +96,3 @@ fn last_scalar(node: &Node) -> Option<&Node> {
 
 #[cfg(test)]
 mod tests;
-
-#[cfg(test)]
-mod timing;

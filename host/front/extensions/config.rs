@@ -178,6 +178,7 @@ pub fn parse_with(resources: &Resources, options: Options) -> Parsed {
         }
     }
     let specs = registry.specs;
+    service::compare_with_clusters(&mut reader, &specs, &resources.clusters);
     let classes = reader.findings.iter().filter_map(|(class, _)| *class).collect();
     let findings = reader.findings.into_iter().map(|(_, finding)| finding).collect();
     Parsed {

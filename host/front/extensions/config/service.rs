@@ -7,7 +7,8 @@ use super::ErrorClass::{self, InvalidSetting};
 use super::UnusableUrl;
 use super::reader::{Found, Reader, Unknown, View};
 use super::secrets::{Origin, Substituted};
-use super::spec::{ClusterRef, ServiceSpec};
+use super::spec::{ClusterRef, ExtensionSpec, ServiceSpec};
+use crate::state::Cluster;
 
 /// Header names the gateway alone sets; `-` at the end means every name that
 /// begins so.
@@ -168,6 +169,47 @@ fn duplicates(reader: &mut Reader<'_>, services: &[ServiceSpec]) {
                     );
                     reader.refuse(ErrorClass::DuplicateClusterKey, service.location.clone(), message);
                 }
+            }
+        }
+    }
+}
+
+/// Says which services no known cluster leads to, and which share one.
+///
+/// Without known clusters nothing can be said.
+pub(super) fn compare_with_clusters(reader: &mut Reader<'_>, specs: &[ExtensionSpec], clusters: &[Cluster]) {
+    let several = specs
+        .iter()
+        .filter(|spec| spec.services.len() > 1 && !clusters.is_empty());
+    for spec in several {
+        let fits = |service: &ServiceSpec, known: &Cluster| service.cluster.as_ref().is_some_and(|own| own.fits(known));
+        for service in spec
+            .services
+            .iter()
+            .filter(|service| !clusters.iter().any(|known| fits(service, known)))
+        {
+            let message = format!(
+                "no known cluster is the one of this service of extension `{}`",
+                spec.name
+            );
+            reader.warn(
+                service.location.clone(),
+                message,
+                "it gets no requests until a cluster Secret names it",
+            );
+        }
+        for known in clusters {
+            let mut claims = spec.services.iter().filter(|service| fits(service, known));
+            if let (Some(first), Some(second)) = (claims.next(), claims.next()) {
+                let message = format!(
+                    "cluster `{}` is also the one of the service at {}",
+                    known.server, first.location
+                );
+                reader.warn(
+                    second.location.clone(),
+                    message,
+                    "the one that names the server gets its requests",
+                );
             }
         }
     }
