@@ -101,14 +101,16 @@ impl ErrorClass {
     }
 }
 
-/// What to do with a URL no request can be sent to.
+/// What to do with a setting that Argo CD takes or ignores and Tollgate does not
+/// ([`ErrorClass::InvalidSetting`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UnusableUrl {
+pub enum OwnRules {
     /// Refuse the configuration.
     #[default]
     Refuse,
-    /// Register the service and warn, as Argo CD does; its URL is `unusable:`.
-    Keep,
+    /// Warn. The setting is left out; the URL of a service no request can be
+    /// sent to is `unusable:`.
+    Warn,
 }
 
 /// Where Tollgate and Argo CD may differ; the default is Tollgate's.
@@ -116,15 +118,15 @@ pub enum UnusableUrl {
 pub struct Options {
     /// A `$key` that leads nowhere.
     pub unknown_secret: UnknownSecret,
-    /// A URL without scheme or host.
-    pub unusable_url: UnusableUrl,
+    /// Rules Argo CD does not have.
+    pub own_rules: OwnRules,
 }
 
 impl Options {
-    /// Exactly as loose as Argo CD, to compare with it.
+    /// As loose as Argo CD, to compare with it.
     pub const ARGOCD: Self = Self {
         unknown_secret: UnknownSecret::KeepLiteral,
-        unusable_url: UnusableUrl::Keep,
+        own_rules: OwnRules::Warn,
     };
 }
 

@@ -4,7 +4,7 @@ use http::{HeaderName, HeaderValue};
 use url::Url;
 
 use super::ErrorClass::{self, InvalidSetting};
-use super::UnusableUrl;
+use super::OwnRules;
 use super::reader::{Found, Reader, Unknown, View};
 use super::secrets::{Origin, Substituted};
 use super::spec::{ClusterRef, ExtensionSpec, ServiceSpec};
@@ -85,28 +85,20 @@ fn url(reader: &mut Reader<'_>, view: View<'_>, text: &Substituted) -> Option<Ur
     let parsed = Url::parse(&text.value).ok();
     let usable = parsed.filter(|url| matches!(url.scheme(), "http" | "https") && url.host().is_some());
     let Some(mut url) = usable else {
-        let message = "`url` must be an http or https URL with a host";
-        return match reader.options().unusable_url {
-            UnusableUrl::Refuse => {
-                let hint = "such as `http://service.namespace.svc:8080`";
-                reader.refuse_with(InvalidSetting, location, message.to_owned(), hint);
-                None
-            }
-            UnusableUrl::Keep => {
-                reader.warn(location, message, "requests to this service fail");
-                Url::parse("unusable:").ok()
-            }
+        let message = "`url` must be an http or https URL with a host".to_owned();
+        let hint = "such as `http://service.namespace.svc:8080`";
+        reader.refuse_with(InvalidSetting, location, message, hint);
+        return match reader.options().own_rules {
+            OwnRules::Refuse => None,
+            OwnRules::Warn => Url::parse("unusable:").ok(),
         };
     };
     if !url.username().is_empty() || url.password().is_some() {
         let message = "`url` contains a user or password".to_owned();
-        reader.refuse_with(
-            InvalidSetting,
-            location,
-            message,
-            "use `headers` with an Authorization value from a Secret",
-        );
-        return None;
+        let hint = "use `headers` with an Authorization value from a Secret";
+        reader.refuse_with(InvalidSetting, location.clone(), message, hint);
+        // Cannot fail: the URL has a host.
+        let _ = url.set_username("").and_then(|()| url.set_password(None));
     }
     if url.query().is_some() || url.fragment().is_some() {
         reader.warn(

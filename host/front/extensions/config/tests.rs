@@ -321,6 +321,27 @@ fn urls_must_lead_somewhere() {
 }
 
 #[test]
+fn what_argo_cd_does_not_check_is_a_warning_when_compared_with_it() {
+    for setting in [
+        "connectionTimeout: 10",
+        "scope: cluster",
+        "limits: {concurrency: 0}",
+        "timeouts: {x: 1}",
+        "tls: {ca: x}",
+    ] {
+        assert_eq!(refused(&with(setting)).len(), 1, "{setting}");
+        assert_eq!(class(&[("extension.config.e", &with(setting))]), None, "{setting}");
+    }
+    let text = "services: [{url: 'http://me:hunter2@backend', headers: [{name: a b, value: c}]}]";
+    let parsed = parse_with(&resources(&[("extension.config.e", text)]), Options::ARGOCD);
+    let spec = parsed.specs.value.unwrap().remove(0);
+    assert_eq!(
+        (spec.services[0].url.as_str(), spec.services[0].headers.len()),
+        ("http://backend/", 0)
+    );
+}
+
+#[test]
 fn the_gateways_own_headers_are_not_configurable() {
     let text = |name: &str| format!("services: [{{url: 'http://a', headers: [{{name: {name}, value: v}}]}}]");
     for name in [
