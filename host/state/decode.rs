@@ -195,14 +195,12 @@ impl Collector {
     fn secret(&mut self, object: &Object<'_>) {
         let (secret, bytes) = secret::secret(object, &mut self.findings);
         self.check_size("Secret", bytes, object);
-        if object
+        let is_cluster = object
             .labels
             .get(secret::TYPE_LABEL)
-            .is_some_and(|kind| kind == "cluster")
-        {
-            if let Some(cluster) = secret::cluster(&secret, &object.name.name, &mut self.findings) {
-                self.found_clusters.push((cluster, secret.location.clone()));
-            }
+            .is_some_and(|kind| kind == "cluster");
+        if is_cluster && let Some(cluster) = secret::cluster(&secret, &object.name.name, &mut self.findings) {
+            self.found_clusters.push((cluster, secret.location.clone()));
         }
         self.resources.secrets.insert(object.name.name.clone(), secret);
     }
@@ -214,6 +212,23 @@ impl Collector {
                 object.name.name
             );
             self.findings.push(Diagnostic::error(object.fields.location(), message));
+        }
+    }
+
+    /// A name of two clusters is allowed, and useless as a destination.
+    fn shared_names(&mut self) {
+        let mut seen: BTreeMap<&str, &Location> = BTreeMap::new();
+        for (cluster, location) in self
+            .found_clusters
+            .iter()
+            .filter(|(cluster, _)| !cluster.name.is_empty())
+        {
+            if let Some(first) = seen.insert(&cluster.name, location) {
+                let message = format!("two clusters have the name `{}`, the other at {first}", cluster.name);
+                let hint = "destinations by that name are refused";
+                self.findings
+                    .push(Diagnostic::warning(location.clone(), message).with_hint(hint));
+            }
         }
     }
 
@@ -246,6 +261,7 @@ impl Collector {
                 self.findings.push(Diagnostic::error(location.clone(), message));
             }
         }
+        self.shared_names();
         let found = self.found_clusters.into_iter().map(|(cluster, _)| cluster).collect();
         self.resources.clusters = destination::known_clusters(&self.resources.argocd_cm, found);
         (self.resources, self.findings)

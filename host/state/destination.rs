@@ -218,6 +218,11 @@ impl Match {
     }
 }
 
+/// Whether a pattern of a project's destinations, with or without `!`, compiles.
+pub fn compiles(pattern: &str) -> bool {
+    glob(pattern.strip_prefix('!').unwrap_or(pattern), "").is_some()
+}
+
 /// Glob without separators; `None` when the pattern does not compile.
 fn glob(pattern: &str, value: &str) -> Option<bool> {
     if pattern == "*" {

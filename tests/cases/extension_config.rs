@@ -74,7 +74,7 @@ struct Target {
 }
 
 /// `register`: the configuration is taken or refused as Argo CD does.
-pub fn register(case: Value) -> Result<(), String> {
+pub(crate) fn register(case: Value) -> Result<(), String> {
     let case: Register = serde_json::from_value(case).map_err(|error| error.to_string())?;
     let resources = resources(case.argocd_cm, case.secrets);
     let parsed = config::parse_with(&resources, Options::ARGOCD);
@@ -91,10 +91,10 @@ pub fn register(case: Value) -> Result<(), String> {
     if class != error_class {
         return Err(format!("class is {class:?}, expected {error_class:?}: {said}"));
     }
-    if let Some(intended) = intended_error_class {
-        if !parsed.classes.iter().any(|class| class.as_str() == intended) {
-            return Err(format!("{intended} is not among {:?}", parsed.classes));
-        }
+    if let Some(intended) = intended_error_class
+        && !parsed.classes.iter().any(|class| class.as_str() == intended)
+    {
+        return Err(format!("{intended} is not among {:?}", parsed.classes));
     }
     let Some(specs) = parsed.specs.value else {
         if valid {
@@ -181,7 +181,7 @@ struct Keys {
 }
 
 /// `configmap_keys`: which keys configure which extension.
-pub fn configmap_keys(case: Value) -> Result<(), String> {
+pub(crate) fn configmap_keys(case: Value) -> Result<(), String> {
     let case: Keys = serde_json::from_value(case).map_err(|error| error.to_string())?;
     let resources = resources(case.argocd_cm, BTreeMap::new());
     let entries = config::entries(&resources.argocd_cm).into_iter();
@@ -212,7 +212,7 @@ struct Substitution {
 }
 
 /// `secret_substitution`: what a text becomes.
-pub fn secret_substitution(case: Value) -> Result<(), String> {
+pub(crate) fn secret_substitution(case: Value) -> Result<(), String> {
     let case: Substitution = serde_json::from_value(case).map_err(|error| error.to_string())?;
     let resources = resources(BTreeMap::new(), case.secrets);
     let found = secrets::substitute_or(&case.value, &resources.secrets, secrets::UnknownSecret::KeepLiteral);

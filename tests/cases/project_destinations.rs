@@ -60,7 +60,7 @@ struct Case {
 }
 
 /// `destination_permitted`: yes or no.
-pub fn destination_permitted(case: Value) -> Result<(), String> {
+pub(crate) fn destination_permitted(case: Value) -> Result<(), String> {
     let mut case: Case = serde_json::from_value(case).map_err(|error| error.to_string())?;
     let expected = case.expected.take().ok_or("`expected` is missing")?;
     if case.expected_error_contains.is_some() {
@@ -73,7 +73,7 @@ pub fn destination_permitted(case: Value) -> Result<(), String> {
 }
 
 /// `destination_permitted_error`: no decision, with a text that says why.
-pub fn destination_permitted_error(case: Value) -> Result<(), String> {
+pub(crate) fn destination_permitted_error(case: Value) -> Result<(), String> {
     let mut case: Case = serde_json::from_value(case).map_err(|error| error.to_string())?;
     let expected = case
         .expected_error_contains

@@ -100,14 +100,16 @@ impl ErrorClass {
     }
 }
 
-/// What to do with a URL no request can be sent to.
+/// What to do with a setting that Argo CD takes or ignores and Tollgate does not
+/// ([`ErrorClass::InvalidSetting`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UnusableUrl {
+pub enum OwnRules {
     /// Refuse the configuration.
     #[default]
     Refuse,
-    /// Register the service and warn, as Argo CD does; its URL is `unusable:`.
-    Keep,
+    /// Warn. The setting is left out; the URL of a service no request can be
+    /// sent to is `unusable:`.
+    Warn,
 }
 
 /// Where Tollgate and Argo CD may differ; the default is Tollgate's.
@@ -115,15 +117,15 @@ pub enum UnusableUrl {
 pub struct Options {
     /// A `$key` that leads nowhere.
     pub unknown_secret: UnknownSecret,
-    /// A URL without scheme or host.
-    pub unusable_url: UnusableUrl,
+    /// Rules Argo CD does not have.
+    pub own_rules: OwnRules,
 }
 
 impl Options {
-    /// Exactly as loose as Argo CD, to compare with it.
+    /// As loose as Argo CD, to compare with it.
     pub const ARGOCD: Self = Self {
         unknown_secret: UnknownSecret::KeepLiteral,
-        unusable_url: UnusableUrl::Keep,
+        own_rules: OwnRules::Warn,
     };
 }
 
@@ -177,6 +179,7 @@ pub fn parse_with(resources: &Resources, options: Options) -> Parsed {
         }
     }
     let specs = registry.specs;
+    service::compare_with_clusters(&mut reader, &specs, &resources.clusters);
     let classes = reader.findings.iter().filter_map(|(class, _)| *class).collect();
     let findings = reader.findings.into_iter().map(|(_, finding)| finding).collect();
     Parsed {

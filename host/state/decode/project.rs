@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Object;
 use crate::diagnostic::{Diagnostic, Location};
+use crate::state::destination::compiles;
 use crate::state::fields::Fields;
 use crate::state::{Application, Destination, Project, ProjectRole, RoleToken, Text};
 
@@ -11,13 +12,11 @@ use crate::state::{Application, Destination, Project, ProjectRole, RoleToken, Te
 pub(super) fn project(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Option<Project> {
     let spec = spec(object, "AppProject", findings)?;
     let destinations = spec.children("destinations", findings);
+    let destinations: Vec<Destination> = destinations.iter().map(|fields| rule(fields, findings)).collect();
     let issued = status_tokens(&object.fields, findings);
     Some(Project {
         name: object.name.name.clone(),
-        destinations: destinations
-            .iter()
-            .map(|fields| destination(fields, findings))
-            .collect(),
+        destinations,
         source_repos: plain(spec.texts("sourceRepos", findings)),
         source_namespaces: plain(spec.texts("sourceNamespaces", findings)),
         permit_only_project_scoped_clusters: spec.boolean("permitOnlyProjectScopedClusters", findings),
@@ -55,6 +54,23 @@ fn destination(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Destinati
         server: fields.text("server", findings).unwrap_or_default(),
         namespace: fields.text("namespace", findings).unwrap_or_default(),
     }
+}
+
+/// A destination of a project: its parts are patterns.
+fn rule(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Destination {
+    let rule = destination(fields, findings);
+    for (key, pattern) in [
+        ("name", &rule.name),
+        ("server", &rule.server),
+        ("namespace", &rule.namespace),
+    ] {
+        if !compiles(pattern) {
+            let message = format!("`{}` is `{pattern}`, which is not a pattern", fields.path_of(key));
+            let hint = "it never permits, and refuses everything when it begins with `!`";
+            findings.push(Diagnostic::warning(fields.location(), message).with_hint(hint));
+        }
+    }
+    rule
 }
 
 fn plain(texts: Vec<Text>) -> Vec<String> {

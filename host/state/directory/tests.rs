@@ -187,10 +187,10 @@ fn cut_files_are_refused_or_warned_about() {
     let whole = fs::read_to_string(samples("good/argocd-rbac-cm.yaml")).unwrap();
     let refused = (1..whole.len())
         .filter(|cut| whole.is_char_boundary(*cut))
-        .filter(|cut| load_text(&whole[..*cut], "f.yaml", "argocd").value.is_none());
+        .filter(|cut| load_text(whole.split_at(*cut).0, "f.yaml", "argocd").value.is_none());
     assert!(refused.count() > 50, "cuts before the metadata are refused");
     let inside = whole.find("applications, get").unwrap();
-    let found = text_lines(&whole[..inside]);
+    let found = text_lines(whole.split_at(inside).0);
     assert!(
         found.iter().any(|line| line.contains("the file ends inside this text")),
         "{found:?}"
@@ -237,10 +237,32 @@ fn cluster_secrets_need_a_server_of_their_own() {
             "apiVersion: v1\nkind: Secret\nmetadata:\n  name: {name}\n  labels: {{argocd.argoproj.io/secret-type: cluster}}\nstringData:\n  name: {name}\n  server: {server}\n---\n"
         )
     };
+    let twin = cluster("a", "https://y").replacen("name: a", "name: twin", 1);
+    let loaded = load_text(&(cluster("a", "https://x") + &twin), "f.yaml", "argocd");
+    assert!(loaded.value.is_some());
+    assert!(
+        loaded
+            .diagnostics
+            .iter()
+            .any(|finding| finding.message.starts_with("two clusters have the name `a`"))
+    );
     let found = errors(&(cluster("a", "https://x/") + &cluster("b", "https://x") + &cluster("c", "''")));
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found[0].contains("cluster secret `c` has no `server`"));
     assert!(found[1].contains("two cluster secrets name the server `https://x`"));
+}
+
+#[test]
+fn broken_destination_patterns_are_warned_about() {
+    let text = "apiVersion: argoproj.io/v1alpha1\nkind: AppProject\nmetadata: {name: p}\nspec:\n  destinations:\n  - {server: '*', namespace: '*'}\n  - {server: '![', namespace: '!x'}\n";
+    let loaded = load_text(text, "f.yaml", "argocd");
+    assert!(loaded.value.is_some());
+    let found: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
+    assert!(
+        found[0].starts_with("f.yaml:7:5: warning: `spec.destinations[1].server` is `![`, which is not a pattern"),
+        "{found:?}"
+    );
+    assert_eq!(found.len(), 2, "the other one is about argocd-cm: {found:?}");
 }
 
 #[test]

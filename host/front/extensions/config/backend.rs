@@ -181,14 +181,15 @@ pub(super) fn tls(reader: &mut Reader<'_>, backend: View<'_>) -> TlsSpec {
         let message = "`clientCertificate` and `clientKey` belong together, one is missing";
         reader.refuse(InvalidSetting, block.location(), message);
     }
-    if let (Some(key), Some(at)) = (&key, block.get("clientKey")) {
-        if key.origin == Origin::Written {
-            reader.warn(
-                at.location(),
-                "`clientKey` stands in a ConfigMap",
-                "put it into a Secret and write `$<secret>:<key>`",
-            );
-        }
+    if let (Some(key), Some(at)) = (&key, block.get("clientKey"))
+        && key.origin == Origin::Written
+    {
+        let message = "`clientKey` stands in a ConfigMap";
+        reader.warn(
+            at.location(),
+            message,
+            "put it into a Secret and write `$<secret>:<key>`",
+        );
     }
     TlsSpec {
         ca_pem: pem(reader, block, "ca", are_certificates).map(|found| found.value),

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::secrets::{self, Substituted};
-use super::{ErrorClass, Options};
+use super::{ErrorClass, Options, OwnRules};
 use crate::diagnostic::{Diagnostic, Location};
 use crate::state::Secret;
 use crate::state::fields::Source;
@@ -88,12 +88,22 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn refuse(&mut self, class: ErrorClass, location: Location, message: impl Into<String>) {
-        self.findings.push((Some(class), Diagnostic::error(location, message)));
+        self.findings.push(match self.is_own(class) {
+            true => (None, Diagnostic::warning(location, message)),
+            false => (Some(class), Diagnostic::error(location, message)),
+        });
     }
 
     pub(super) fn refuse_with(&mut self, class: ErrorClass, location: Location, message: String, hint: &str) {
-        self.findings
-            .push((Some(class), Diagnostic::error(location, message).with_hint(hint)));
+        self.refuse(class, location, message);
+        if let Some((_, finding)) = self.findings.last_mut() {
+            finding.hint = Some(hint.to_owned());
+        }
+    }
+
+    /// Whether a mistake is none to Argo CD, and that is what counts.
+    fn is_own(&self, class: ErrorClass) -> bool {
+        class == ErrorClass::InvalidSetting && self.options.own_rules == OwnRules::Warn
     }
 
     pub(super) fn warn(&mut self, location: Location, message: impl Into<String>, hint: &str) {

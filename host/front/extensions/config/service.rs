@@ -4,10 +4,11 @@ use http::{HeaderName, HeaderValue};
 use url::Url;
 
 use super::ErrorClass::{self, InvalidSetting};
-use super::UnusableUrl;
+use super::OwnRules;
 use super::reader::{Found, Reader, Unknown, View};
 use super::secrets::{Origin, Substituted};
-use super::spec::{ClusterRef, ServiceSpec};
+use super::spec::{ClusterRef, ExtensionSpec, ServiceSpec};
+use crate::state::Cluster;
 
 /// Header names the gateway alone sets; `-` at the end means every name that
 /// begins so.
@@ -84,28 +85,20 @@ fn url(reader: &mut Reader<'_>, view: View<'_>, text: &Substituted) -> Option<Ur
     let parsed = Url::parse(&text.value).ok();
     let usable = parsed.filter(|url| matches!(url.scheme(), "http" | "https") && url.host().is_some());
     let Some(mut url) = usable else {
-        let message = "`url` must be an http or https URL with a host";
-        return match reader.options().unusable_url {
-            UnusableUrl::Refuse => {
-                let hint = "such as `http://service.namespace.svc:8080`";
-                reader.refuse_with(InvalidSetting, location, message.to_owned(), hint);
-                None
-            }
-            UnusableUrl::Keep => {
-                reader.warn(location, message, "requests to this service fail");
-                Url::parse("unusable:").ok()
-            }
+        let message = "`url` must be an http or https URL with a host".to_owned();
+        let hint = "such as `http://service.namespace.svc:8080`";
+        reader.refuse_with(InvalidSetting, location, message, hint);
+        return match reader.options().own_rules {
+            OwnRules::Refuse => None,
+            OwnRules::Warn => Url::parse("unusable:").ok(),
         };
     };
     if !url.username().is_empty() || url.password().is_some() {
         let message = "`url` contains a user or password".to_owned();
-        reader.refuse_with(
-            InvalidSetting,
-            location,
-            message,
-            "use `headers` with an Authorization value from a Secret",
-        );
-        return None;
+        let hint = "use `headers` with an Authorization value from a Secret";
+        reader.refuse_with(InvalidSetting, location.clone(), message, hint);
+        // Cannot fail: the URL has a host.
+        let _ = url.set_username("").and_then(|()| url.set_password(None));
     }
     if url.query().is_some() || url.fragment().is_some() {
         reader.warn(
@@ -168,6 +161,47 @@ fn duplicates(reader: &mut Reader<'_>, services: &[ServiceSpec]) {
                     );
                     reader.refuse(ErrorClass::DuplicateClusterKey, service.location.clone(), message);
                 }
+            }
+        }
+    }
+}
+
+/// Says which services no known cluster leads to, and which share one.
+///
+/// Without known clusters nothing can be said.
+pub(super) fn compare_with_clusters(reader: &mut Reader<'_>, specs: &[ExtensionSpec], clusters: &[Cluster]) {
+    let several = specs
+        .iter()
+        .filter(|spec| spec.services.len() > 1 && !clusters.is_empty());
+    for spec in several {
+        let fits = |service: &ServiceSpec, known: &Cluster| service.cluster.as_ref().is_some_and(|own| own.fits(known));
+        for service in spec
+            .services
+            .iter()
+            .filter(|service| !clusters.iter().any(|known| fits(service, known)))
+        {
+            let message = format!(
+                "no known cluster is the one of this service of extension `{}`",
+                spec.name
+            );
+            reader.warn(
+                service.location.clone(),
+                message,
+                "it gets no requests until a cluster Secret names it",
+            );
+        }
+        for known in clusters {
+            let mut claims = spec.services.iter().filter(|service| fits(service, known));
+            if let (Some(first), Some(second)) = (claims.next(), claims.next()) {
+                let message = format!(
+                    "cluster `{}` is also the one of the service at {}",
+                    known.server, first.location
+                );
+                reader.warn(
+                    second.location.clone(),
+                    message,
+                    "the one that names the server gets its requests",
+                );
             }
         }
     }

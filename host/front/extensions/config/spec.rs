@@ -227,6 +227,11 @@ impl ExtensionSpec {
 }
 
 impl ClusterRef {
+    /// Whether the cluster is meant.
+    pub fn fits(&self, cluster: &Cluster) -> bool {
+        self.rank(cluster).is_some()
+    }
+
     /// How well the cluster fits: 3 by name and server, 2 by server, 1 by name.
     fn rank(&self, cluster: &Cluster) -> Option<u8> {
         let name = fit(&self.name, &cluster.name)?;

@@ -321,6 +321,27 @@ fn urls_must_lead_somewhere() {
 }
 
 #[test]
+fn what_argo_cd_does_not_check_is_a_warning_when_compared_with_it() {
+    for setting in [
+        "connectionTimeout: 10",
+        "scope: cluster",
+        "limits: {concurrency: 0}",
+        "timeouts: {x: 1}",
+        "tls: {ca: x}",
+    ] {
+        assert_eq!(refused(&with(setting)).len(), 1, "{setting}");
+        assert_eq!(class(&[("extension.config.e", &with(setting))]), None, "{setting}");
+    }
+    let text = "services: [{url: 'http://me:hunter2@backend', headers: [{name: a b, value: c}]}]";
+    let parsed = parse_with(&resources(&[("extension.config.e", text)]), Options::ARGOCD);
+    let spec = parsed.specs.value.unwrap().remove(0);
+    assert_eq!(
+        (spec.services[0].url.as_str(), spec.services[0].headers.len()),
+        ("http://backend/", 0)
+    );
+}
+
+#[test]
 fn the_gateways_own_headers_are_not_configurable() {
     let text = |name: &str| format!("services: [{{url: 'http://a', headers: [{{name: {name}, value: v}}]}}]");
     for name in [
@@ -529,4 +550,48 @@ fn services_are_chosen_by_the_canonical_cluster() {
         project: String::new(),
     };
     assert!(only.service_for(&any).is_some());
+}
+
+#[test]
+fn services_are_compared_with_the_known_clusters() {
+    let text = "services:\n- {url: 'http://1', cluster: {name: in-cluster}}\n- {url: 'http://2', cluster: {server: 'https://kubernetes.default.svc'}}\n- {url: 'http://3', cluster: {name: prod}}\n";
+    let mut resources = resources(&[("extension.config.e", text)]);
+    assert!(parse(&resources).diagnostics.is_empty());
+    resources.clusters = crate::state::destination::known_clusters(&ConfigMap::default(), Vec::new());
+    let found: Vec<String> = parse(&resources).diagnostics.iter().map(ToString::to_string).collect();
+    assert_eq!(found.len(), 2, "{found:#?}");
+    assert!(
+        found[0].starts_with("cm.yaml:13: warning: no known cluster is the one of this service"),
+        "{found:#?}"
+    );
+    assert!(
+        found[1].starts_with("cm.yaml:12: warning: cluster `https://kubernetes.default.svc` is also"),
+        "{found:#?}"
+    );
+    assert!(found[1].contains("at cm.yaml:11"), "{found:#?}");
+}
+
+#[test]
+fn the_sample_folder_configures_two_extensions_without_findings() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/state/good");
+    let resources = crate::state::directory::load(&folder, "argocd").value.unwrap();
+    let Loaded { value, diagnostics } = parse(&resources);
+    assert!(diagnostics.is_empty(), "{diagnostics:#?}");
+    let specs = value.unwrap();
+    let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+    assert_eq!(names, ["metrics", "rollouts"]);
+    assert_eq!(specs[0].services[0].headers[0].1, "s3cret");
+    assert_eq!(specs[0].services[0].url.path(), "/api");
+    assert!(specs[0].location.file.ends_with("argocd-cm.yaml"));
+    assert_eq!(specs[0].location.line, 12);
+    assert_eq!(specs[1].services[1].location.line, 35);
+    let prod = resources
+        .clusters
+        .iter()
+        .find(|cluster| cluster.name == "prod")
+        .unwrap();
+    assert_eq!(
+        specs[1].service_for(prod).unwrap().url.host_str(),
+        Some("rollouts.prod.example.com")
+    );
 }
