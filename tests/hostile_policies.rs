@@ -488,6 +488,66 @@ fn a_large_request_is_stopped() {
     ));
 }
 
+/// One call of a function cannot be interrupted, so the worst argument a
+/// request can bring must not make it long.
+#[test]
+fn a_single_call_at_its_largest_is_short() {
+    let letters = "a".repeat(60_000);
+    let braces = format!("{}{}", "{a,".repeat(5_000), "}".repeat(5_000));
+    let alternatives = format!("{{{}}}", vec!["a*b"; 8_000].join(","));
+    let stars = "*a".repeat(20_000);
+    for (condition, text) in [
+        ("glob.match(input.principal.groups[0], [], \"aaaa\")", braces.as_str()),
+        ("glob.match(input.principal.groups[0], [], \"aaaa\")", &alternatives),
+        (
+            "glob.match(input.principal.groups[0], [], input.principal.groups[0])",
+            &stars,
+        ),
+        (
+            "glob.match(input.principal.groups[0], null, input.principal.groups[0])",
+            &stars,
+        ),
+        ("regex.match(\"(a*)*(a|aa)*b\", input.principal.groups[0])", &letters),
+        ("count(split(input.principal.groups[0], \"a\")) > 0", &letters),
+        (
+            "replace(input.principal.groups[0], \"a\", \"bbbbbbbb\") != \"\"",
+            &letters,
+        ),
+        (
+            "contains(input.principal.groups[0], concat(\"\", [input.principal.groups[0], \"b\"]))",
+            &letters,
+        ),
+        (
+            "indexof(input.principal.groups[0], \"aaaaaaaaaaaaaaaaaaaab\") < 0",
+            &letters,
+        ),
+        (
+            "to_number(sprintf(\"%s\", [input.principal.groups[0]])) > 0",
+            &"9".repeat(60_000),
+        ),
+        ("to_number(input.principal.groups[0]) > 0", "1e999999999"),
+        ("time.parse_rfc3339_ns(input.principal.groups[0]) > 0", &letters),
+        ("semver.compare(input.principal.groups[0], \"1.0.0\") == 0", &letters),
+    ] {
+        let rules = format!(
+            "ok if input.principal.groups == [\"x\"]\n\nok if {{\n\tinput.principal.groups != [\"x\"]\n\t{condition}\n}}"
+        );
+        let loaded = load(&policy("ok", &rules), &[]);
+        let bundle = loaded
+            .value
+            .unwrap_or_else(|| panic!("{condition}: {:?}", loaded.diagnostics));
+        let large = input("GET", &[text.to_owned()]);
+        let started = Instant::now();
+        let result = bundle.decide(large);
+        let took = started.elapsed();
+        assert!(took < Duration::from_secs(2), "{condition} took {took:?}: {result:?}");
+        println!(
+            "{took:>12.1?} {condition}: {}",
+            result.map_or_else(|error| error.to_string(), |decision| decision.allow.to_string())
+        );
+    }
+}
+
 #[test]
 fn a_checker_that_cannot_run_refuses() {
     let folder = tempfile::tempdir().unwrap();
