@@ -15,7 +15,7 @@ fn checker() -> Checker {
     let limits = Limits {
         time: Duration::from_secs(20),
         cpu_seconds: 3,
-        memory_bytes: 1024 * 1024 * 1024,
+        memory_bytes: 2 * 1024 * 1024 * 1024,
     };
     Checker::new(PathBuf::from(env!("CARGO_BIN_EXE_tollgate"))).with_limits(limits)
 }
@@ -71,14 +71,23 @@ fn meanwhile<T>(hostile: impl FnOnce() -> T) -> T {
                 decided.fetch_add(1, Ordering::Relaxed);
             }
         });
+        // Also when `hostile` panics, or the scope would wait for ever.
+        let _stop = Stop(&stop);
         let before = decided.load(Ordering::Relaxed);
         let result = hostile();
         while decided.load(Ordering::Relaxed) <= before {
             std::thread::yield_now();
         }
-        stop.store(true, Ordering::Relaxed);
         result
     })
+}
+
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[track_caller]
