@@ -325,6 +325,12 @@ fn functions_that_reach_out_or_amplify_are_refused() {
             "is not a literal text",
         );
         refused(
+            "dynamic glob",
+            &policy("glob.match(input.request.path, [], \"a\")", ""),
+            &[],
+            "is not a literal text",
+        );
+        refused(
             "dynamic format",
             &policy("sprintf(input.request.path, [1]) != \"\"", ""),
             &[],
@@ -394,13 +400,13 @@ fn what_only_a_run_shows_is_found_by_the_cases() {
             "to_number",
             &policy("to_number(\"abc\") == 1", ""),
             &[],
-            "a rule or built-in reported an error",
+            "the engines disagree",
         );
         refused(
             "regex bomb",
             &policy("regex.match(\"(a{1000}){1000}\", \"a\")", ""),
             &[],
-            "the policy failed",
+            "the engines disagree",
         );
         let row = |level: usize| {
             format!(
@@ -489,32 +495,26 @@ fn a_large_request_is_stopped() {
         stopped("growth", &growth, &long),
         Error::Memory { limit: 2_097_152, .. }
     ));
-    let number = vec!["abc".to_owned()];
-    let strict = "count([1 | some g in input.principal.groups; g != \"x\"; to_number(g) == 1]) >= 0";
-    assert!(matches!(
-        stopped("a failing built-in", strict, &number),
-        Error::Evaluation { .. }
-    ));
 }
 
-/// One call of a function cannot be interrupted, so the worst argument a
-/// request can bring must not make it long.
+/// A built-in that fails makes its rule undefined, as in OPA: the default
+/// answers, and denies.
+#[test]
+fn a_failing_built_in_is_not_an_allow() {
+    let condition = "count({1 | some g in input.principal.groups; g != \"x\"; to_number(g) == 1}) >= 0";
+    let loaded = load(&policy(condition, ""), &[]);
+    let bundle = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
+    assert!(bundle.decide(input("GET", &["x".into()])).unwrap().allow);
+    assert!(!bundle.decide(input("GET", &["abc".into()])).unwrap().allow);
+}
+
 #[test]
 fn a_single_call_at_its_largest_is_short() {
     let letters = "a".repeat(60_000);
-    let braces = format!("{}{}", "{a,".repeat(5_000), "}".repeat(5_000));
-    let alternatives = format!("{{{}}}", vec!["a*b"; 8_000].join(","));
-    let stars = "*a".repeat(20_000);
     for (condition, text) in [
-        ("glob.match(input.principal.groups[0], [], \"aaaa\")", braces.as_str()),
-        ("glob.match(input.principal.groups[0], [], \"aaaa\")", &alternatives),
         (
-            "glob.match(input.principal.groups[0], [], input.principal.groups[0])",
-            &stars,
-        ),
-        (
-            "glob.match(input.principal.groups[0], null, input.principal.groups[0])",
-            &stars,
+            "glob.match(\"*a*b*c*d*e*f*a*a*a*a*a*a*a*a*a\", [], input.principal.groups[0])",
+            letters.as_str(),
         ),
         ("regex.match(\"(a*)*(a|aa)*b\", input.principal.groups[0])", &letters),
         ("count(split(input.principal.groups[0], \"a\")) > 0", &letters),
