@@ -548,3 +548,26 @@ fn the_command_line_says_what_it_found() {
     assert_eq!(tollgate(&["policy", "test", place, "--front", "nothing"]).0, 64);
     assert_eq!(tollgate(&["policy", "tset"]).0, 64);
 }
+
+/// Far above the target, which the benchmark holds: this one catches a decision
+/// that parses or copies its data.
+#[test]
+fn a_decision_does_not_prepare_anything() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies/extensions");
+    let bundle = Bundle::load(&directory, Front::Extensions, &checker()).value.unwrap();
+    let (principal, allowed) = (principal(), prepared(true));
+    let decide = || {
+        assert!(
+            bundle
+                .decide(input(&principal, &allowed, &[]).to_value())
+                .unwrap()
+                .allow
+        )
+    };
+    decide();
+    let started = std::time::Instant::now();
+    (0..10_000).for_each(|_| decide());
+    let took = started.elapsed();
+    println!("{:?} a decision with its input", took / 10_000);
+    assert!(took < std::time::Duration::from_secs(2), "{took:?}");
+}

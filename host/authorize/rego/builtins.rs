@@ -45,7 +45,7 @@ const ALLOWED: &[(&str, Terms)] = &[
     ("count", Terms::Free),
     ("endswith", Terms::Free),
     ("floor", Terms::Free),
-    ("glob.match", Terms::Free),
+    ("glob.match", Terms::Literal(0)),
     ("indexof", Terms::Free),
     ("intersection", Terms::Free),
     ("is_array", Terms::Free),
@@ -133,7 +133,7 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
             ),
             None => refuse(
                 format!("argument {} of `{name}` is not a literal text", at + 1),
-                "write the text in place; use `glob.match` for patterns that come from data",
+                "write the text in place; use `startswith` and `endswith` for what comes from data",
             ),
         },
         Terms::Split => match literal(1) {

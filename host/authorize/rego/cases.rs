@@ -130,9 +130,13 @@ pub(super) fn read(source: &Source, found: &mut Vec<Diagnostic>) -> Vec<Case> {
 /// Lays `over` over `under`: objects key by key, `null` removes, anything else
 /// replaces.
 fn merge(under: &mut Json, over: Json) {
-    match (under, over) {
-        (_, Json::Null) => {}
-        (Json::Object(under), Json::Object(over)) => {
+    match over {
+        Json::Null => {}
+        Json::Object(over) => {
+            if !under.is_object() {
+                *under = Json::Object(serde_json::Map::new());
+            }
+            let Json::Object(under) = under else { return };
             for (key, value) in over {
                 if value.is_null() {
                     under.remove(&key);
@@ -141,7 +145,7 @@ fn merge(under: &mut Json, over: Json) {
                 }
             }
         }
-        (under, over) => *under = over,
+        over => *under = over,
     }
 }
 
@@ -270,4 +274,37 @@ fn verdict(front: Front, parsed: &mut Parsed, case: &Case) -> Result<(), String>
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value as Json, json};
+
+    use super::merge;
+
+    fn merged(under: &Json, over: Json) -> Json {
+        let mut result = under.clone();
+        merge(&mut result, over);
+        result
+    }
+
+    #[test]
+    fn inputs_are_laid_over_the_base() {
+        let base = json!({"a": {"b": 1, "c": [1, 2]}, "d": 2});
+        assert_eq!(merged(&base, Json::Null), base);
+        assert_eq!(
+            merged(&base, json!({"a": {"b": 3}})),
+            json!({"a": {"b": 3, "c": [1, 2]}, "d": 2})
+        );
+        assert_eq!(
+            merged(&base, json!({"a": {"c": [9]}})),
+            json!({"a": {"b": 1, "c": [9]}, "d": 2})
+        );
+        assert_eq!(merged(&base, json!({"a": null})), json!({"d": 2}));
+        assert_eq!(
+            merged(&base, json!({"d": {"e": null, "f": 1}})),
+            json!({"a": {"b": 1, "c": [1, 2]}, "d": {"f": 1}})
+        );
+        assert_eq!(merged(&base, json!({"x": {"y": {"z": null}}}))["x"], json!({"y": {}}));
+    }
 }

@@ -67,6 +67,11 @@ fn location(span: &Span) -> Location {
     }
 }
 
+/// Where a reference starts: the span of `a.b` is that of its last dot.
+fn start_of(expr: &Expr) -> Location {
+    location(base(expr).span())
+}
+
 fn head_of(rule: &Rule) -> &ExprRef {
     match rule {
         Rule::Spec {
@@ -372,8 +377,8 @@ impl Walk<'_> {
                 self.expr(value);
                 self.query(query);
             }
-            Expr::Call { span, fcn, params, .. } => {
-                self.call(span, fcn, params);
+            Expr::Call { fcn, params, .. } => {
+                self.call(fcn, params);
                 self.each(params);
             }
             Expr::UnaryExpr { expr, .. } => self.expr(expr),
@@ -428,7 +433,7 @@ impl Walk<'_> {
         }
     }
 
-    fn call(&mut self, span: &Span, function: &Expr, parameters: &[ExprRef]) {
+    fn call(&mut self, function: &Expr, parameters: &[ExprRef]) {
         let Some((path, indices)) = chain(function) else {
             return self.expr(function);
         };
@@ -443,7 +448,7 @@ impl Walk<'_> {
         if let Err(refusal) = builtins::check(&name, parameters) {
             self.graph
                 .found
-                .push(Diagnostic::error(location(span), refusal.message).with_hint(refusal.hint));
+                .push(Diagnostic::error(start_of(function), refusal.message).with_hint(refusal.hint));
         }
     }
 }

@@ -140,7 +140,8 @@ pub struct Limits {
     pub time: Duration,
     /// CPU seconds, `RLIMIT_CPU`.
     pub cpu_seconds: u64,
-    /// Bytes of address space, `RLIMIT_AS`.
+    /// Bytes of address space, `RLIMIT_AS`. The allocator reserves 1 GiB of it
+    /// without using it, so much less than 2 GiB does not start at all.
     pub memory_bytes: u64,
 }
 
