@@ -1,6 +1,7 @@
 //! Tollgate: a policy gateway between people, their GitOps control plane and
 //! their Kubernetes clusters. The modules are the path of one request.
 
+pub mod cli;
 pub mod config;
 pub mod diagnostic;
 pub mod headers;

@@ -30,6 +30,9 @@ fn guests() -> PathBuf {
     folder
 }
 
+/// Milliseconds a guest that loops is given.
+const LOOP_MS: u64 = 100;
+
 /// A plugins folder, a cache folder, and what is granted.
 struct Place {
     root: tempfile::TempDir,
@@ -67,10 +70,12 @@ impl Place {
 
     fn grant(&mut self, name: &str, imports: &[&str], config: Value) {
         let imports = imports.iter().map(|import| (*import).to_owned()).collect();
+        // Loops end soon; everything else may wait for a busy machine.
+        let time = Duration::from_millis(if config["request"] == "loop" { LOOP_MS } else { 10_000 });
         let grant = Grant {
             imports,
             config,
-            time: Some(Duration::from_millis(60)),
+            time: Some(time),
             ..Grant::default()
         };
         self.plugins.grants.insert(name.to_owned(), grant);
@@ -124,7 +129,7 @@ fn expected(behavior: &str, error: &CallError) -> bool {
     let lie = |wanted: Lie| matches!(error, CallError::Lie { lie, .. } if *lie == wanted);
     let trap = |wanted: TrapCause| matches!(error, CallError::Trap { cause, .. } if *cause == wanted);
     match behavior {
-        "loop" => matches!(error, CallError::Timeout { allowed_ms: 60, .. }),
+        "loop" => matches!(error, CallError::Timeout { allowed_ms, .. } if *allowed_ms == u128::from(LOOP_MS)),
         "trap" | "panic" => trap(TrapCause::Guest),
         "recurse" => trap(TrapCause::Stack) || trap(TrapCause::Guest),
         "memoryBomb" => matches!(error, CallError::Memory { .. }),
@@ -248,13 +253,18 @@ async fn a_looping_guest_leaves_its_worker_to_others() {
     place.grant("good", &[], json!({}));
     place.install("hostile", "bad", same);
     place.grant("bad", &[], json!({ "request": "loop" }));
+    place.plugins.grants.get_mut("bad").unwrap().time = Some(Duration::from_secs(3));
     let set = place.load();
     let (good, bad) = (filter(&set, "good"), filter(&set, "bad"));
     let looping = tokio::spawn(async move { call(&bad, &mut HeaderMap::new()).await });
     tokio::task::yield_now().await;
     call(&good, &mut HeaderMap::new()).await.unwrap();
     assert!(!looping.is_finished(), "the good call waited for the loop to end");
-    assert!(expected("loop", &looping.await.unwrap().unwrap_err()));
+    let error = looping.await.unwrap().unwrap_err();
+    assert!(
+        matches!(error, CallError::Timeout { allowed_ms: 3000, .. }),
+        "{error:?}"
+    );
 }
 
 #[test]
@@ -290,7 +300,7 @@ fn a_plugin_that_fails_in_plan_is_left_out_alone() {
 fn what_manifest_and_component_disagree_on_is_refused() {
     let mut place = Place::new();
     place.install("hostile", "digest", |manifest| {
-        manifest.replace("sha256: ", "sha256: 0").replacen("0", "", 0)
+        manifest.replace("sha256: ", "sha256: 0")
     });
     let wrong = format!("sha256: {}", "0".repeat(64));
     place.install("hostile", "other", |manifest| {
@@ -489,7 +499,7 @@ async fn files_are_replaced_broken_and_removed_under_running_calls() {
     assert!(
         found
             .iter()
-            .any(|line| line.contains("a.yaml:2:9") && line.contains("stays in use")),
+            .any(|line| line.contains("a.yaml:4:9") && line.contains("stays in use")),
         "{found:?}"
     );
     fs::remove_file(place.file("a.yaml")).unwrap();
@@ -599,10 +609,8 @@ async fn without_a_pool_everything_works_as_well() {
     let (set, diagnostics) = runtime.load(None);
     assert_eq!(lines(&diagnostics), Vec::<String>::new());
     call(&filter(&set, "good"), &mut HeaderMap::new()).await.unwrap();
-    assert!(expected(
-        "memoryBomb",
-        &call(&filter(&set, "bad"), &mut HeaderMap::new()).await.unwrap_err()
-    ));
+    let error = call(&filter(&set, "bad"), &mut HeaderMap::new()).await.unwrap_err();
+    assert!(expected("memoryBomb", &error), "{error:?}");
 }
 
 #[tokio::test]
@@ -693,4 +701,122 @@ fn a_required_plugin_that_is_missing_is_named() {
             .iter()
             .any(|line| line.contains("the required plugin `baseline` is not loaded"))
     );
+}
+
+/// `tollgate plugin …` with the built guests.
+fn command(arguments: &[&str], settings: Plugins) -> (bool, String, String) {
+    #[derive(clap::Parser)]
+    struct Tollgate {
+        #[command(flatten)]
+        plugin: tollgate::cli::plugin::PluginArgs,
+    }
+    let arguments = ["plugin"].iter().chain(arguments);
+    let args = <Tollgate as clap::Parser>::try_parse_from(arguments).unwrap().plugin;
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let code = tollgate::cli::plugin::run(args, settings, &mut out, &mut err);
+    let done = match code {
+        Ok(code) => format!("{code:?}") == format!("{:?}", std::process::ExitCode::SUCCESS),
+        Err(error) => {
+            err.extend(error.to_string().into_bytes());
+            false
+        }
+    };
+    (done, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+}
+
+#[test]
+fn the_command_line_lists_inspects_and_tests() {
+    let mut place = Place::new();
+    place.install("baseline", "baseline", same);
+    place.install("tenant-router", "tenant-router", same);
+    place.grant("tenant-router", &[], json!({ "groups": { "team-a": "a" } }));
+    let settings = || place.plugins.clone();
+
+    let (done, out, err) = command(&["list"], settings());
+    assert!(done && err.is_empty(), "{err}");
+    assert!(
+        out.contains("NAME") && out.contains("baseline") && out.contains("tenant-router"),
+        "{out}"
+    );
+    let (_, out, _) = command(&["list", "-o", "json"], settings());
+    let listed: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(listed[1]["filters"], json!(["request"]));
+
+    let file = place.file("tenant-router.wasm");
+    let (done, out, err) = command(&["inspect", file.to_str().unwrap(), "-o", "json"], settings());
+    assert!(done, "{err}");
+    let seen: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(seen["exports"], json!(["tollgate:plugin/headers@0.1.0"]));
+    assert_eq!(seen["imports"], json!([]));
+    fs::write(place.file("lie.wasm"), b"\0asm\x0d\0\x01\0").unwrap();
+    let (done, _, err) = command(&["inspect", place.file("lie.wasm").to_str().unwrap()], settings());
+    assert!(!done && err.contains("cannot read the manifest"), "{err}");
+    fs::remove_file(place.file("lie.wasm")).unwrap();
+
+    let request = place.root.path().join("request.yaml");
+    let request = request.to_str().unwrap();
+    fs::write(
+        request,
+        "extension: metrics\ngroups: [team-a]\nheaders: { accept: '*/*' }\n",
+    )
+    .unwrap();
+    let (done, out, err) = command(
+        &["test", "tenant-router", "--request", request, "-o", "json"],
+        settings(),
+    );
+    assert!(done, "{err}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["outcome"], "passed");
+    assert_eq!(report["changes"][0]["field"], "x-scope-orgid");
+    assert_eq!(report["changes"][0]["after"], json!(["a"]));
+    fs::write(request, "extension: metrics\ngroups: [strangers]\n").unwrap();
+    let (done, out, _) = command(&["test", "tenant-router", "--request", request], settings());
+    assert!(
+        !done && out.contains("refused") && out.contains("you belong to no tenant"),
+        "{out}"
+    );
+}
+
+#[test]
+fn a_new_plugin_is_written_once() {
+    let root = tempfile::tempdir().unwrap();
+    let into = root.path().to_str().unwrap();
+    let (done, out, err) = command(
+        &["new", "header-filter", "my-filter", "--into", into],
+        Plugins::default(),
+    );
+    assert!(done, "{err}");
+    assert!(
+        out.contains("cargo run --release --manifest-path build/Cargo.toml"),
+        "{out}"
+    );
+    let manifest = fs::read_to_string(root.path().join("my-filter/manifest.yaml")).unwrap();
+    assert!(
+        manifest.contains("name: my-filter\n") && !manifest.contains("{{"),
+        "{manifest}"
+    );
+    assert!(root.path().join("my-filter/sdk/wit/headers.wit").exists());
+    let (done, _, err) = command(
+        &["new", "header-filter", "my-filter", "--into", into],
+        Plugins::default(),
+    );
+    assert!(!done && err.contains("exists already"), "{err}");
+    let (done, _, err) = command(
+        &["new", "header-filter", "My_Filter", "--into", into],
+        Plugins::default(),
+    );
+    assert!(!done && err.contains("not a plugin name"), "{err}");
+}
+
+/// Every interface of the contract must reach a new plugin.
+#[test]
+fn a_new_plugin_has_the_whole_contract() {
+    let root = tempfile::tempdir().unwrap();
+    let into = root.path().to_str().unwrap();
+    assert!(command(&["new", "header-filter", "a", "--into", into], Plugins::default()).0);
+    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("wit")).unwrap() {
+        let path = entry.unwrap().path();
+        let copy = root.path().join("a/sdk/wit").join(path.file_name().unwrap());
+        assert_eq!(fs::read(&path).unwrap(), fs::read(&copy).unwrap(), "{}", path.display());
+    }
 }

@@ -1,1 +1,3 @@
 //! The settings file as it is written.
+
+pub mod plugins;
