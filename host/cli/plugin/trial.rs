@@ -82,7 +82,7 @@ pub(super) fn run(
     let message: RawMessage =
         serde_saphyr::from_str(&text).map_err(|error| Error::Request(format!("{place}: {error}")))?;
     let mut fields = headers(&message.headers)?;
-    let response = message.response.as_ref().map(|raw| answer(raw)).transpose()?;
+    let response = message.response.as_ref().map(answer).transpose()?;
 
     let (set, mut diagnostics) = Runtime::new(settings)?.load(None);
     let Some(filter) = set.header_filter(name).cloned() else {
