@@ -4,6 +4,8 @@
 //! Needs the built guests: `cargo xtask plugins`. Reusing an instance is not
 //! measured because it is not offered: guests would see each other's requests.
 
+#![expect(clippy::expect_used, reason = "a bench that cannot run should say so and end")]
+
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::path::{Path, PathBuf};

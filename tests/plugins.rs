@@ -3,6 +3,13 @@
 //! Needs the built guests: `cargo xtask plugins`, or their folder in
 //! `TOLLGATE_GUESTS`.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail like tests"
+)]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

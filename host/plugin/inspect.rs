@@ -100,7 +100,7 @@ pub fn inspect(file: &Path) -> io::Result<Inspection> {
     let (imports, exports) = match interfaces(&wasm) {
         Ok(interfaces) => interfaces,
         Err(error) => {
-            diagnostics.push(Diagnostic::error(place.clone(), format!("not a component: {error:#}")));
+            diagnostics.push(Diagnostic::error(place, format!("not a component: {error:#}")));
             (Vec::new(), Vec::new())
         }
     };

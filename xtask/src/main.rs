@@ -24,7 +24,13 @@ fn main() -> anyhow::Result<()> {
                 let file = built.component.strip_prefix(root).unwrap_or(&built.component);
                 #[expect(clippy::print_stdout, reason = "the task's result")]
                 {
-                    println!("{} {} bytes sha256 {}", file.display(), built.bytes, built.sha256);
+                    println!(
+                        "{}: {} {} bytes sha256 {}",
+                        built.name,
+                        file.display(),
+                        built.bytes,
+                        built.sha256
+                    );
                 }
             }
         }

@@ -101,7 +101,7 @@ impl Check<'_> {
             memory_bytes,
         } = raw;
         Grant {
-            sha256: sha256.and_then(|part| self.digest(part)),
+            sha256: sha256.and_then(|part| self.digest(&part)),
             imports: imports.into_iter().filter_map(|part| self.import(part)).collect(),
             extensions,
             config,
@@ -110,12 +110,12 @@ impl Check<'_> {
         }
     }
 
-    fn digest(&mut self, part: Spanned<String>) -> Option<String> {
+    fn digest(&mut self, part: &Spanned<String>) -> Option<String> {
         if part.value.len() == 64 && part.value.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Some(part.value.to_ascii_lowercase());
         }
         self.refuse(
-            &part,
+            part,
             "`sha256` is not a digest",
             "64 hex digits, as `sha256sum` prints them",
         );
