@@ -22,6 +22,7 @@ mod engine;
 mod error;
 mod filter;
 mod imports;
+mod inspect;
 mod load;
 mod manifest;
 mod plan;
@@ -35,6 +36,7 @@ pub use engine::Allocation;
 pub use error::{CallError, Error, Lie, TrapCause};
 pub use filter::{HeaderFilter, RequestContext};
 pub use imports::Import;
+pub use inspect::{Inspection, ManifestSummary, inspect};
 pub use manifest::{ContextPart, Direction, Manifest, World};
 pub use plan::HeaderPlan;
 
@@ -145,7 +147,7 @@ fn default_cache() -> PathBuf {
 
 /// Runs async work to its end on a thread of its own, so that the caller may
 /// stand inside or outside an async runtime.
-fn in_own_thread<F: Future<Output: Send>>(work: impl FnOnce() -> F + Send) -> std::io::Result<F::Output> {
+pub(crate) fn in_own_thread<F: Future<Output: Send>>(work: impl FnOnce() -> F + Send) -> std::io::Result<F::Output> {
     let run = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         Ok(runtime.block_on(work()))

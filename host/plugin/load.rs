@@ -72,51 +72,41 @@ impl Loader<'_> {
                 return (previous.clone(), diagnostics);
             }
         };
+        self.unused_grants(&pairs, &mut diagnostics);
         for (name, pair) in pairs {
-            let (component, manifest) = match pair {
-                Pair {
-                    component: Some(component),
-                    manifest: Some(manifest),
-                } => (component, manifest),
-                Pair {
-                    component: Some(component),
-                    manifest: None,
-                } => {
-                    diagnostics.push(
-                        Diagnostic::error(place(&component), "the component has no manifest")
-                            .with_hint(format!("write `{name}.yaml` beside it")),
-                    );
-                    entries.extend(previous.get(&name).map(|entry| (name, entry.clone())));
-                    continue;
-                }
-                Pair {
-                    component: None,
-                    manifest,
-                } => {
-                    let message = format!("the manifest has no component `{name}.wasm` beside it");
-                    diagnostics.push(Diagnostic::warning(manifest.as_deref().map(place), message));
-                    continue;
-                }
-            };
             if entries.len() >= PLUGINS_MOST {
-                let message = format!("there are more than `{PLUGINS_MOST}` plugins; this one is left out");
-                diagnostics.push(Diagnostic::error(place(&component), message));
+                let message = format!("there are more than `{PLUGINS_MOST}` plugins; `{name}` is left out");
+                diagnostics.push(Diagnostic::error(place(directory), message));
                 continue;
             }
-            let old = previous.get(&name);
-            match self.one(&name, (&component, &manifest), old).await {
-                Ok((entry, warnings)) => {
-                    diagnostics.extend(warnings);
-                    entries.insert(name, entry);
+            let (entry, findings) = self.next(&name, &pair, previous.get(&name)).await;
+            diagnostics.extend(findings);
+            entries.extend(entry.map(|entry| (name, entry)));
+        }
+        (entries, diagnostics)
+    }
+
+    /// What the next set has under one name, if anything.
+    async fn next(&self, name: &str, pair: &Pair, old: Option<&Entry>) -> (Option<Entry>, Vec<Diagnostic>) {
+        match (&pair.component, &pair.manifest) {
+            (Some(component), Some(manifest)) => match self.one(name, (component, manifest), old).await {
+                Ok((entry, warnings)) => (Some(entry), warnings),
+                Err(mut findings) => {
+                    findings.extend(old.map(|entry| kept(entry, manifest)));
+                    (old.cloned(), findings)
                 }
-                Err(errors) => {
-                    diagnostics.extend(errors.into_iter().map(|error| kept(error, old)));
-                    entries.extend(old.map(|entry| (name, entry.clone())));
-                }
+            },
+            (Some(component), None) => {
+                let finding = Diagnostic::error(place(component), "the component has no manifest");
+                let mut findings = vec![finding.with_hint(format!("write `{name}.yaml` beside it"))];
+                findings.extend(old.map(|entry| kept(entry, component)));
+                (old.cloned(), findings)
+            }
+            (None, manifest) => {
+                let message = format!("the manifest has no component `{name}.wasm` beside it");
+                (None, vec![Diagnostic::warning(manifest.as_deref().map(place), message)])
             }
         }
-        self.unused_grants(&entries, &mut diagnostics);
-        (entries, diagnostics)
     }
 
     /// One plugin; `previous` itself when neither file changed.
@@ -206,8 +196,8 @@ impl Loader<'_> {
     }
 
     /// A grant without a plugin is a typing mistake more often than not.
-    fn unused_grants(&self, entries: &BTreeMap<String, Entry>, diagnostics: &mut Vec<Diagnostic>) {
-        for name in self.config.grants.keys().filter(|name| !entries.contains_key(*name)) {
+    fn unused_grants(&self, pairs: &BTreeMap<String, Pair>, diagnostics: &mut Vec<Diagnostic>) {
+        for name in self.config.grants.keys().filter(|name| !pairs.contains_key(*name)) {
             diagnostics.push(Diagnostic::warning(
                 None,
                 format!("`plugins.grants.{name}` is for a plugin that is not there"),
@@ -312,13 +302,8 @@ fn place(path: &Path) -> Location {
     Location::new(path.display().to_string(), 0)
 }
 
-/// Says what happens instead.
-fn kept(finding: Diagnostic, previous: Option<&Entry>) -> Diagnostic {
-    match previous {
-        Some(entry) if finding.is_error() && finding.hint.is_none() => {
-            let version = &entry.filter.manifest().version;
-            finding.with_hint(format!("version `{version}`, loaded before, stays in use"))
-        }
-        Some(_) | None => finding,
-    }
+/// Says what happens instead, where there is something else.
+fn kept(entry: &Entry, path: &Path) -> Diagnostic {
+    let version = &entry.filter.manifest().version;
+    Diagnostic::warning(place(path), format!("version `{version}`, loaded before, stays in use"))
 }

@@ -53,9 +53,17 @@ impl RawPlugins {
     pub fn check(self, file: &Arc<str>, diagnostics: &mut Vec<Diagnostic>) -> Plugins {
         let mut check = Check { file, diagnostics };
         if let (None, Some(first)) = (&self.directory, self.required.first()) {
-            check.refuse(first, "`plugins.required` without `plugins.directory`", "nothing could ever be loaded");
+            check.refuse(
+                first,
+                "`plugins.required` without `plugins.directory`",
+                "nothing could ever be loaded",
+            );
         }
-        let grants = self.grants.into_iter().map(|(name, grant)| (name, check.grant(grant))).collect();
+        let grants = self
+            .grants
+            .into_iter()
+            .map(|(name, grant)| (name, check.grant(grant)))
+            .collect();
         Plugins {
             directory: self.directory,
             cache: self.cache,
@@ -75,14 +83,25 @@ impl Check<'_> {
     fn refuse<T>(&mut self, part: &Spanned<T>, message: impl Into<String>, hint: &str) {
         let number = |value: u64| u32::try_from(value).unwrap_or(0);
         let place = &part.referenced;
-        let place = Location { file: self.file.clone(), line: number(place.line()), column: number(place.column()) };
+        let place = Location {
+            file: self.file.clone(),
+            line: number(place.line()),
+            column: number(place.column()),
+        };
         self.diagnostics.push(Diagnostic::error(place, message).with_hint(hint));
     }
 
     fn grant(&mut self, raw: RawGrant) -> Grant {
-        let RawGrant { sha256, imports, extensions, config, time, memory_bytes } = raw;
+        let RawGrant {
+            sha256,
+            imports,
+            extensions,
+            config,
+            time,
+            memory_bytes,
+        } = raw;
         Grant {
-            sha256: sha256.and_then(|part| self.digest(part)),
+            sha256: sha256.and_then(|part| self.digest(&part)),
             imports: imports.into_iter().filter_map(|part| self.import(part)).collect(),
             extensions,
             config,
@@ -91,11 +110,15 @@ impl Check<'_> {
         }
     }
 
-    fn digest(&mut self, part: Spanned<String>) -> Option<String> {
+    fn digest(&mut self, part: &Spanned<String>) -> Option<String> {
         if part.value.len() == 64 && part.value.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Some(part.value.to_ascii_lowercase());
         }
-        self.refuse(&part, "`sha256` is not a digest", "64 hex digits, as `sha256sum` prints them");
+        self.refuse(
+            part,
+            "`sha256` is not a digest",
+            "64 hex digits, as `sha256sum` prints them",
+        );
         None
     }
 
@@ -163,7 +186,10 @@ mod tests {
             "required: [baseline]\ngrants:\n  a:\n    sha256: abc\n    imports: [sockets]\n    time: 11s\n    \
              memoryBytes: 1\n  b:\n    time: -1s\n",
         );
-        let places: Vec<&str> = findings.iter().map(|line| line.split(": error").next().unwrap()).collect();
+        let places: Vec<&str> = findings
+            .iter()
+            .map(|line| line.split(": error").next().unwrap())
+            .collect();
         let wanted = ["1:12", "4:13", "5:15", "6:11", "7:18", "9:11"].map(|place| format!("tollgate.yaml:{place}"));
         assert_eq!(places, wanted, "{findings:#?}");
     }

@@ -1,0 +1,184 @@
+//! What a plugin costs a request: a static plan, and a call of a guest in a
+//! fresh instance, with one and with two threads; and what loading costs.
+//!
+//! Needs the built guests: `cargo xtask plugins`. Reusing an instance is not
+//! measured because it is not offered: guests would see each other's requests.
+
+#![expect(clippy::expect_used, reason = "a bench that cannot run should say so and end")]
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tollgate::config::{Grant, Plugins};
+use tollgate::plugin::{HeaderFilter, RequestContext, Runtime, Set};
+
+/// A browser's request with a dozen fields.
+const FIELDS: [(&str, &str); 12] = [
+    ("accept", "application/json, text/plain, */*"),
+    ("accept-encoding", "gzip, deflate, br"),
+    ("accept-language", "en-US,en;q=0.9"),
+    ("cache-control", "no-cache"),
+    ("content-type", "application/json"),
+    ("origin", "https://argocd.example.com"),
+    ("referer", "https://argocd.example.com/applications/argocd/shop"),
+    ("sec-fetch-mode", "cors"),
+    ("user-agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"),
+    ("x-api-key", "0123456789abcdef"),
+    ("x-request-id", "018f3c2a-5a5e-7cc1-9c0f-000000000000"),
+    ("x-scope-orgid", "a"),
+];
+
+fn fields() -> HeaderMap {
+    let pair = |(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
+    FIELDS.into_iter().map(pair).collect()
+}
+
+fn guests() -> PathBuf {
+    let folder = std::env::var_os("TOLLGATE_GUESTS").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/guests"),
+        PathBuf::from,
+    );
+    assert!(
+        folder.join("baseline.wasm").exists(),
+        "no guests in {}: run `cargo xtask plugins`",
+        folder.display()
+    );
+    folder
+}
+
+/// A folder with only the measured plugins, and what they are granted.
+fn settings(root: &Path) -> Plugins {
+    let directory = root.join("plugins");
+    std::fs::create_dir(&directory).expect("a folder");
+    for name in ["baseline", "tenant-router"] {
+        for extension in ["wasm", "yaml"] {
+            let file = format!("{name}.{extension}");
+            std::fs::copy(guests().join(&file), directory.join(&file)).expect("a guest");
+        }
+    }
+    let config = serde_json::json!({ "groups": { "team-a": "a" } });
+    let grants = BTreeMap::from([(
+        "tenant-router".to_owned(),
+        Grant {
+            config,
+            ..Grant::default()
+        },
+    )]);
+    Plugins {
+        directory: Some(directory),
+        cache: Some(root.join("cache")),
+        required: Vec::new(),
+        grants,
+    }
+}
+
+fn load(settings: &Plugins) -> Set {
+    let (set, diagnostics) = Runtime::new(settings).expect("an engine").load(None);
+    assert!(diagnostics.is_empty(), "{diagnostics:?}");
+    set
+}
+
+async fn one(filter: &HeaderFilter, groups: &[String], template: &HeaderMap) -> HeaderMap {
+    let context = RequestContext {
+        extension: "metrics",
+        method: "GET",
+        path: "/api",
+        groups,
+        ..RequestContext::default()
+    };
+    let mut headers = template.clone();
+    filter.filter_request(&context, &mut headers).await.expect("edits");
+    headers
+}
+
+fn plans(criterion: &mut Criterion, set: &Set) {
+    let filter = set.header_filter("baseline").expect("the baseline");
+    let template = fields();
+    criterion.bench_function("plan/clone of 12 fields alone", |bencher| {
+        bencher.iter(|| black_box(template.clone()))
+    });
+    criterion.bench_function("plan/request, 12 fields", |bencher| {
+        bencher.iter_batched_ref(
+            || template.clone(),
+            |headers| filter.request_plan().apply(headers),
+            criterion::BatchSize::SmallInput,
+        );
+    });
+    criterion.bench_function("plan/response, 12 fields", |bencher| {
+        bencher.iter_batched_ref(
+            || template.clone(),
+            |headers| filter.response_plan().apply(headers),
+            criterion::BatchSize::SmallInput,
+        );
+    });
+}
+
+fn calls(criterion: &mut Criterion, set: &Set) {
+    let filter = set.header_filter("tenant-router").expect("the tenant router").clone();
+    let groups: Arc<[String]> = vec!["team-a".to_owned(), "everyone".to_owned()].into();
+    let template = fields();
+    for threads in [1_usize, 2] {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .enable_time()
+            .build();
+        let runtime = runtime.expect("a runtime");
+        // Time per call over all threads: half of one thread's with two, if
+        // threads do not get in each other's way.
+        criterion.bench_function(&format!("call/fresh instance, {threads} threads"), |bencher| {
+            bencher.iter_custom(|iterations| {
+                let each = iterations.div_ceil(u64::try_from(threads).unwrap_or(1));
+                let work = |_| {
+                    let (filter, groups, template) = (filter.clone(), groups.clone(), template.clone());
+                    runtime.spawn(async move {
+                        for _ in 0..each {
+                            black_box(one(&filter, &groups, &template).await);
+                        }
+                    })
+                };
+                let start = Instant::now();
+                let tasks: Vec<_> = (0..threads).map(work).collect();
+                runtime.block_on(async {
+                    for task in tasks {
+                        task.await.expect("calls");
+                    }
+                });
+                start.elapsed()
+            });
+        });
+    }
+}
+
+fn loads(criterion: &mut Criterion, settings: &Plugins) {
+    let cache = settings.cache.clone().expect("a cache folder");
+    let mut group = criterion.benchmark_group("load");
+    group.sample_size(10).measurement_time(Duration::from_secs(5));
+    group.bench_function("two plugins, cold", |bencher| {
+        bencher.iter_batched(
+            || std::fs::remove_dir_all(&cache),
+            |_| load(settings),
+            criterion::BatchSize::PerIteration,
+        );
+    });
+    group.bench_function("two plugins, compiled before", |bencher| {
+        bencher.iter(|| load(settings))
+    });
+    group.finish();
+}
+
+fn all(criterion: &mut Criterion) {
+    let root = tempfile::tempdir().expect("a folder");
+    let settings = settings(root.path());
+    let set = load(&settings);
+    plans(criterion, &set);
+    calls(criterion, &set);
+    loads(criterion, &settings);
+}
+
+criterion_group!(benches, all);
+criterion_main!(benches);

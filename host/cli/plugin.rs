@@ -1,0 +1,314 @@
+//! `tollgate plugin list | inspect | new | test`.
+//!
+//! In: arguments, the settings' part `plugins`. Out: a table, JSON or YAML, and
+//! an exit code: 0 done, 1 refused or failed. Never: a change of what a running
+//! gateway does.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+
+use crate::config;
+use crate::diagnostic::Diagnostic;
+use crate::plugin::{self, Runtime, World};
+
+mod new;
+mod trial;
+
+/// `tollgate plugin`.
+#[derive(Debug, Args)]
+pub struct PluginArgs {
+    /// What to do.
+    #[command(subcommand)]
+    command: Command,
+    /// Folder with the plugins, in place of the one in the settings.
+    #[arg(long, global = true, value_name = "FOLDER")]
+    plugins_dir: Option<PathBuf>,
+    /// How to print.
+    #[arg(short, long, global = true, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    #[default]
+    Table,
+    /// One JSON document.
+    Json,
+    /// One YAML document.
+    Yaml,
+}
+
+/// What to do with plugins.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Load every plugin and show what came of it.
+    List,
+    /// Show what a component is, without running it.
+    Inspect {
+        /// The component; its manifest is looked for beside it.
+        file: PathBuf,
+    },
+    /// Write a folder with a new plugin that builds as it is.
+    New {
+        /// Kind of plugin.
+        #[arg(value_enum)]
+        world: NewWorld,
+        /// Name: 1 to 63 lower-case letters, digits and `-`.
+        name: String,
+        /// Folder to put it in.
+        #[arg(long, default_value = ".")]
+        into: PathBuf,
+    },
+    /// Send one message through a plugin.
+    Test {
+        /// Plugin name.
+        name: String,
+        /// YAML file with the message.
+        #[arg(long, value_name = "FILE")]
+        request: PathBuf,
+    },
+}
+
+/// Kinds of plugins `new` can write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum NewWorld {
+    /// Edits header fields.
+    HeaderFilter,
+}
+
+/// Why a command did not do what it should.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file cannot be read or written.
+    #[error("cannot use `{}`", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The terminal or pipe is gone.
+    #[error("cannot print")]
+    Print(#[from] io::Error),
+    /// The result cannot be written in that form.
+    #[error("cannot print as asked: {0}")]
+    Form(String),
+    /// The runtime does not start.
+    #[error(transparent)]
+    Runtime(#[from] plugin::Error),
+    /// A name no plugin can have.
+    #[error("`{0}` is not a plugin name: 1 to 63 lower-case letters, digits and `-`, a letter first")]
+    Name(String),
+    /// The folder of a new plugin is taken.
+    #[error("`{}` exists already", .0.display())]
+    Exists(PathBuf),
+    /// The request file of `test`.
+    #[error("{0}")]
+    Request(String),
+}
+
+/// Runs `tollgate plugin …`. Results go to `out`, findings to `err`.
+///
+/// - `settings`: the part `plugins` of the settings file, or the default.
+/// - Gives: 0 done; 1 refused, failed, or findings that are errors.
+///
+/// # Errors
+/// [`Error`], to be printed by the caller, with exit code 1.
+pub fn run(
+    args: PluginArgs,
+    settings: config::Plugins,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<ExitCode, Error> {
+    let PluginArgs {
+        command,
+        plugins_dir,
+        output,
+    } = args;
+    let settings = config::Plugins {
+        directory: plugins_dir.or(settings.directory),
+        ..settings
+    };
+    match command {
+        Command::List => list(&settings, output, out, err),
+        Command::Inspect { file } => inspect(&file, output, out, err),
+        Command::New {
+            world: NewWorld::HeaderFilter,
+            name,
+            into,
+        } => new::run(&name, &into, out),
+        Command::Test { name, request } => trial::run(&settings, (&name, &request), output, (out, err)),
+    }
+}
+
+fn list(
+    settings: &config::Plugins,
+    output: Output,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<ExitCode, Error> {
+    let (set, diagnostics) = Runtime::new(settings)?.load(None);
+    let listings: Vec<plugin::Listing> = set.list().collect();
+    let row = |listing: &plugin::Listing| {
+        let words = |words: Vec<String>| {
+            if words.is_empty() {
+                "-".to_owned()
+            } else {
+                words.join(",")
+            }
+        };
+        vec![
+            listing.name.clone(),
+            listing.version.clone(),
+            word(&listing.world),
+            words(listing.filters.iter().map(word).collect()),
+            words(listing.imports.iter().map(word).collect()),
+            if listing.extensions.is_empty() {
+                "all".to_owned()
+            } else {
+                listing.extensions.join(",")
+            },
+            listing.sha256.get(..12).unwrap_or_default().to_owned(),
+        ]
+    };
+    match output {
+        Output::Table => {
+            let head = ["NAME", "VERSION", "WORLD", "FILTERS", "IMPORTS", "EXTENSIONS", "SHA256"];
+            write!(out, "{}", table(&head, listings.iter().map(row)))?;
+        }
+        Output::Json | Output::Yaml => document(&listings, output, out)?,
+    }
+    findings(&diagnostics, err)
+}
+
+fn inspect(
+    file: &std::path::Path,
+    output: Output,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<ExitCode, Error> {
+    let inspection = plugin::inspect(file).map_err(|source| Error::File {
+        path: file.to_owned(),
+        source,
+    })?;
+    match output {
+        Output::Table => {
+            let plugin::Inspection {
+                file,
+                sha256,
+                bytes,
+                imports,
+                exports,
+                manifest,
+                diagnostics: _,
+            } = &inspection;
+            writeln!(out, "file      {file}\nsha256    {sha256}\nsize      {bytes} bytes")?;
+            writeln!(out, "imports   {}\nexports   {}", several(imports), several(exports))?;
+            if let Some(manifest) = manifest {
+                let plugin::ManifestSummary {
+                    name,
+                    version,
+                    description,
+                    world,
+                    imports,
+                    filters,
+                    ..
+                } = manifest;
+                writeln!(
+                    out,
+                    "plugin    {name} {version}: {description}\nworld     {}",
+                    word(world)
+                )?;
+                writeln!(
+                    out,
+                    "asks for  {}",
+                    several(&imports.iter().map(word).collect::<Vec<_>>())
+                )?;
+                writeln!(
+                    out,
+                    "called    {}",
+                    several(&filters.iter().map(word).collect::<Vec<_>>())
+                )?;
+                writeln!(out, "sees      {}", several(&manifest.sees()))?;
+            }
+        }
+        Output::Json | Output::Yaml => document(&inspection, output, out)?,
+    }
+    findings(&inspection.diagnostics, err)
+}
+
+/// Words in one line, or a dash.
+fn several(words: &[String]) -> String {
+    if words.is_empty() {
+        "-".to_owned()
+    } else {
+        words.join(", ")
+    }
+}
+
+/// The word an enum is written as.
+fn word<T: Serialize>(value: &T) -> String {
+    serde_json::to_value(value)
+        .ok()
+        .and_then(|value| value.as_str().map(str::to_owned))
+        .unwrap_or_default()
+}
+
+/// Columns under a head.
+fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut builder = tabled::builder::Builder::default();
+    builder.push_record(head.iter().copied());
+    rows.for_each(|row| builder.push_record(row));
+    let mut table = builder.build();
+    table.with(tabled::settings::Style::blank());
+    format!("{table}\n")
+}
+
+/// One document in JSON or YAML.
+fn document<T: Serialize>(value: &T, output: Output, out: &mut dyn Write) -> Result<(), Error> {
+    let text = match output {
+        Output::Yaml => serde_saphyr::to_string(value).map_err(|error| Error::Form(error.to_string()))?,
+        Output::Table | Output::Json => {
+            serde_json::to_string_pretty(value).map_err(|error| Error::Form(error.to_string()))?
+        }
+    };
+    writeln!(out, "{}", text.trim_end())?;
+    Ok(())
+}
+
+/// Prints findings; an error among them is exit code 1.
+fn findings(diagnostics: &[Diagnostic], err: &mut dyn Write) -> Result<ExitCode, Error> {
+    for diagnostic in diagnostics {
+        writeln!(err, "{diagnostic}")?;
+    }
+    Ok(if diagnostics.iter().any(Diagnostic::is_error) {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// Writes one file of a new plugin.
+fn write(path: &std::path::Path, content: &str) -> Result<(), Error> {
+    let io = |source| Error::File {
+        path: path.to_owned(),
+        source,
+    };
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(io)?;
+    }
+    fs::write(path, content).map_err(io)
+}
+
+/// Whether a world has a name clap knows; keeps both lists equal.
+const _: World = match NewWorld::HeaderFilter {
+    NewWorld::HeaderFilter => World::HeaderFilter,
+};

@@ -1,0 +1,167 @@
+//! What a component is, without running it.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use wasmtime::component::Component;
+use wasmtime::{Config, Engine};
+
+use super::cache;
+use super::imports::Import;
+use super::load::COMPONENT_MOST_BYTES;
+use super::manifest::{self, ContextPart, Direction, Manifest, World};
+use crate::diagnostic::{Diagnostic, Location};
+
+/// A component and what its manifest says about it.
+#[derive(Clone, Debug, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Inspection {
+    /// The component's file.
+    pub file: String,
+    /// Its digest, lower-case hex.
+    pub sha256: String,
+    /// Its size.
+    pub bytes: usize,
+    /// Interfaces it imports, with versions.
+    pub imports: Vec<String>,
+    /// Interfaces it exports, with versions.
+    pub exports: Vec<String>,
+    /// The manifest beside it, when there is a good one.
+    pub manifest: Option<ManifestSummary>,
+    /// What is wrong with either.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// The parts of a manifest an operator decides by.
+#[derive(Clone, Debug, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ManifestSummary {
+    /// Plugin name.
+    pub name: String,
+    /// Version of the plugin.
+    pub version: String,
+    /// What it does, in the author's words.
+    pub description: String,
+    /// What kind of plugin it is.
+    pub world: World,
+    /// Host interfaces it asks for.
+    pub imports: Vec<Import>,
+    /// Directions in which it is called for each message.
+    pub filters: Vec<Direction>,
+    /// Request fields it sees.
+    pub request_fields: Vec<String>,
+    /// Response fields it sees.
+    pub response_fields: Vec<String>,
+    /// Parts of the context it sees.
+    pub context: Vec<ContextPart>,
+}
+
+impl ManifestSummary {
+    fn new(manifest: &Manifest) -> Self {
+        let names = |fields: &[http::HeaderName]| fields.iter().map(ToString::to_string).collect();
+        Self {
+            name: manifest.name.clone(),
+            version: manifest.version.to_string(),
+            description: manifest.description.clone(),
+            world: manifest.world,
+            imports: manifest.imports.iter().copied().collect(),
+            filters: manifest.filters.iter().copied().collect(),
+            request_fields: names(&manifest.request_fields),
+            response_fields: names(&manifest.response_fields),
+            context: manifest.context.iter().copied().collect(),
+        }
+    }
+
+    /// Everything of a message that reaches the guest, in words.
+    pub fn sees(&self) -> Vec<String> {
+        let part = |part: &ContextPart| format!("{part:?}").to_lowercase();
+        let request = self.request_fields.iter().map(|name| format!("{name} of requests"));
+        let response = self.response_fields.iter().map(|name| format!("{name} of responses"));
+        request.chain(response).chain(self.context.iter().map(part)).collect()
+    }
+}
+
+/// Reads a component and the manifest beside it. Compiles it, as a load would,
+/// but runs nothing of it.
+///
+/// # Errors
+/// The component's file cannot be read. Everything else is a diagnostic.
+pub fn inspect(file: &Path) -> io::Result<Inspection> {
+    let size = fs::metadata(file)?.len();
+    if size > COMPONENT_MOST_BYTES {
+        let message = format!("the file has `{size}` bytes; at most `{COMPONENT_MOST_BYTES}` are allowed");
+        return Err(io::Error::other(message));
+    }
+    let wasm = fs::read(file)?;
+    let sha256 = cache::sha256(&wasm);
+    let place = Location::new(file.display().to_string(), 0);
+    let mut diagnostics = Vec::new();
+    let (imports, exports) = match interfaces(&wasm) {
+        Ok(interfaces) => interfaces,
+        Err(error) => {
+            diagnostics.push(Diagnostic::error(place, format!("not a component: {error:#}")));
+            (Vec::new(), Vec::new())
+        }
+    };
+    let manifest = manifest_beside(file, &sha256, &mut diagnostics);
+    if let Some(manifest) = &manifest {
+        let export = manifest.world.export();
+        if !exports.iter().any(|name| name.split('@').next() == Some(export)) {
+            let message = format!("the component does not export `{export}`, which its world demands");
+            diagnostics.push(Diagnostic::error(manifest.places.world.clone(), message));
+        }
+    }
+    let summary = manifest.as_ref().map(ManifestSummary::new);
+    let file = file.display().to_string();
+    Ok(Inspection {
+        file,
+        sha256,
+        bytes: wasm.len(),
+        imports,
+        exports,
+        manifest: summary,
+        diagnostics,
+    })
+}
+
+/// The manifest beside a component, held against its digest.
+fn manifest_beside(file: &Path, sha256: &str, diagnostics: &mut Vec<Diagnostic>) -> Option<Manifest> {
+    let path = file.with_extension("yaml");
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) => {
+            let place = Location::new(path.display().to_string(), 0);
+            diagnostics.push(Diagnostic::error(place, format!("cannot read the manifest: {error}")));
+            return None;
+        }
+    };
+    let loaded = manifest::parse(&text, &path.display().to_string(), &stem);
+    diagnostics.extend(loaded.diagnostics);
+    let manifest = loaded.value?;
+    if manifest.sha256 != sha256 {
+        let message = format!(
+            "the component's digest is `{sha256}`, its manifest says `{}`",
+            manifest.sha256
+        );
+        diagnostics.push(Diagnostic::error(manifest.places.sha256.clone(), message));
+    }
+    Some(manifest)
+}
+
+/// Imports and exports of a component, without types of the package itself.
+fn interfaces(wasm: &[u8]) -> wasmtime::Result<(Vec<String>, Vec<String>)> {
+    let mut config = Config::new();
+    config.wasm_component_model(true);
+    let engine = Engine::new(&config)?;
+    let component = Component::from_binary(&engine, wasm)?;
+    let kind = component.component_type();
+    let names = |name: &str| name.to_owned();
+    let imports = kind
+        .imports(&engine)
+        .map(|(name, _)| names(name))
+        .filter(|name| !name.contains("/header-types@"));
+    let exports = kind.exports(&engine).map(|(name, _)| names(name));
+    Ok((imports.collect(), exports.collect()))
+}
