@@ -1,4 +1,4 @@
 //! The command line.
 
-/// `tollgate rbac`.
+pub mod check;
 pub mod rbac;

@@ -5,6 +5,7 @@ pub mod authorize;
 pub mod cli;
 pub mod config;
 pub mod diagnostic;
+pub mod front;
 pub mod glob;
 pub mod headers;
 pub mod state;

@@ -1,0 +1,3 @@
+//! Argo CD proxy extensions.
+
+pub mod config;
