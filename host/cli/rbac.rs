@@ -232,7 +232,12 @@ struct CanAnswer {
 }
 
 fn can(args: &CanArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Result<u8, Error> {
-    let CanArgs { subject, action, resource, .. } = args;
+    let CanArgs {
+        subject,
+        action,
+        resource,
+        ..
+    } = args;
     if args.strict {
         validate_request(resolve_resource(resource), action).map_err(|error| Error::Usage(error.to_string()))?;
     }
@@ -240,7 +245,12 @@ fn can(args: &CanArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Resul
     let complaints: &mut dyn Write = if args.quiet { &mut quiet } else { complaints };
     let rbac = compiled(args.input.compile(args.semantics.into())?, complaints)?;
     let sub_resource = args.sub_resource.as_deref().unwrap_or_default();
-    let (verdict, advice) = rbac.can(Question { subject, action, resource, sub_resource });
+    let (verdict, advice) = rbac.can(Question {
+        subject,
+        action,
+        resource,
+        sub_resource,
+    });
     let advice: Vec<String> = advice.iter().map(ToString::to_string).collect();
     for advice in &advice {
         writeln!(complaints, "warning: {advice}")?;
@@ -251,7 +261,16 @@ fn can(args: &CanArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Resul
             Format::Table => writeln!(out, "{}", if allowed { "Yes" } else { "No" })?,
             format => {
                 let rule = verdict.rule.and_then(|id| rbac.matched_rule(id));
-                print::machine(out, format, &CanAnswer { allowed, verdict, rule, advice })?;
+                print::machine(
+                    out,
+                    format,
+                    &CanAnswer {
+                        allowed,
+                        verdict,
+                        rule,
+                        advice,
+                    },
+                )?;
             }
         }
     }
@@ -270,10 +289,18 @@ fn explain(args: &ExplainArgs, out: &mut dyn Write, complaints: &mut dyn Write) 
             claims.insert(scope.clone(), json!(args.groups));
         }
         (None, true) => {}
-        (None, false) => return Err(Error::Usage("the policy has no `scopes`, so groups cannot count".to_owned())),
+        (None, false) => {
+            return Err(Error::Usage(
+                "the policy has no `scopes`, so groups cannot count".to_owned(),
+            ));
+        }
     }
     let who = rbac.identify(&claims);
-    let tuple = Tuple { resource: resolve_resource(&args.resource), action: &args.action, object: &args.object };
+    let tuple = Tuple {
+        resource: resolve_resource(&args.resource),
+        action: &args.action,
+        object: &args.object,
+    };
     let explanation: Explanation = rbac.explain(&who, tuple);
     match args.output {
         Format::Table => print::explanation(out, tuple, &explanation)?,
@@ -299,9 +326,25 @@ fn validate(args: &ValidateArgs, out: &mut dyn Write) -> Result<u8, Error> {
             for finding in &loaded.diagnostics {
                 writeln!(out, "{finding}")?;
             }
-            writeln!(out, "{}", if valid { "Policy is valid." } else { "Policy is invalid." })?;
+            writeln!(
+                out,
+                "{}",
+                if valid {
+                    "Policy is valid."
+                } else {
+                    "Policy is invalid."
+                }
+            )?;
         }
-        format => print::machine(out, format, &Findings { valid, rows, diagnostics: &loaded.diagnostics })?,
+        format => print::machine(
+            out,
+            format,
+            &Findings {
+                valid,
+                rows,
+                diagnostics: &loaded.diagnostics,
+            },
+        )?,
     }
     let refused = !valid || (args.deny_warnings && !loaded.diagnostics.is_empty());
     Ok(if refused { NO } else { 0 })
@@ -326,13 +369,22 @@ fn diff(args: &DiffArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Res
         }
         None => {
             let names = ("argocd".to_owned(), "strict".to_owned());
-            (args.input.compile(Semantics::Argocd)?, args.input.compile_leniently(Semantics::Strict)?, names)
+            (
+                args.input.compile(Semantics::Argocd)?,
+                args.input.compile_leniently(Semantics::Strict)?,
+                names,
+            )
         }
     };
     let (left, right) = (compiled(left, complaints)?, compiled(right, complaints)?);
     let (differences, complete) = rbac::differences(&left, &right);
     let code = if differences.is_empty() { 0 } else { DIFFERENT };
-    let answer = Differences { left: names.0, right: names.1, complete, differences };
+    let answer = Differences {
+        left: names.0,
+        right: names.1,
+        complete,
+        differences,
+    };
     match args.output {
         Format::Table => print::differences(out, &answer)?,
         format => print::machine(out, format, &answer)?,

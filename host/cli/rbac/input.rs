@@ -21,7 +21,12 @@ const FILE_BYTES: u64 = 64 * 1024 * 1024;
 #[derive(Args, Clone, Debug)]
 pub(super) struct Input {
     /// Folder with the Kubernetes objects: argocd-rbac-cm, argocd-cm, projects
-    #[arg(long, value_name = "DIR", required_unless_present = "policy_file", conflicts_with = "policy_file")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        required_unless_present = "policy_file",
+        conflicts_with = "policy_file"
+    )]
     state: Option<PathBuf>,
     /// policy.csv, or a file with the ConfigMap argocd-rbac-cm
     #[arg(long, value_name = "FILE")]
@@ -81,16 +86,22 @@ impl Input {
         let mut source = self.source(semantics)?;
         if let Some(policy) = &mut source.value {
             let refused = Rbac::compile(policy).diagnostics;
-            let lines: Vec<&Location> =
-                refused.iter().filter(|finding| finding.is_error()).filter_map(|finding| finding.location.as_ref()).collect();
+            let lines: Vec<&Location> = refused
+                .iter()
+                .filter(|finding| finding.is_error())
+                .filter_map(|finding| finding.location.as_ref())
+                .collect();
             for text in &mut policy.texts {
                 *text = without(text, &lines);
             }
-            let left_out = refused.iter().filter(|finding| finding.is_error()).map(|finding| Diagnostic {
-                severity: Severity::Warning,
-                hint: Some("left out of the comparison: strict semantics refuse the policy".to_owned()),
-                ..finding.clone()
-            });
+            let left_out = refused
+                .iter()
+                .filter(|finding| finding.is_error())
+                .map(|finding| Diagnostic {
+                    severity: Severity::Warning,
+                    hint: Some("left out of the comparison: strict semantics refuse the policy".to_owned()),
+                    ..finding.clone()
+                });
             source.diagnostics.extend(left_out);
         }
         Ok(join(source, |source| Rbac::compile(source)))
@@ -119,25 +130,50 @@ impl Input {
         let name = file.display().to_string();
         let failed = |error: std::io::Error| Error::Failed(format!("`{name}`: {error}"));
         let mut text = String::new();
-        let read = std::fs::File::open(file).map_err(failed)?.take(FILE_BYTES + 1).read_to_string(&mut text);
+        let read = std::fs::File::open(file)
+            .map_err(failed)?
+            .take(FILE_BYTES + 1)
+            .read_to_string(&mut text);
         let bytes = read.map_err(failed)?;
         if bytes as u64 > FILE_BYTES {
             return Err(Error::Failed(format!("`{name}` has more than {FILE_BYTES} bytes")));
         }
-        let is_object = text.lines().any(|line| line.trim().trim_end_matches(',').trim_matches('"') == "kind: ConfigMap")
-            || file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml" || extension == "json");
+        let is_object = text
+            .lines()
+            .any(|line| line.trim().trim_end_matches(',').trim_matches('"') == "kind: ConfigMap")
+            || file
+                .extension()
+                .is_some_and(|extension| extension == "yaml" || extension == "yml" || extension == "json");
         if !is_object {
-            let text = Text { value: text.into(), location: Location::new(name, 1) };
-            let source = PolicySource { texts: vec![text], semantics, ..PolicySource::default() };
+            let text = Text {
+                value: text.into(),
+                location: Location::new(name, 1),
+            };
+            let source = PolicySource {
+                texts: vec![text],
+                semantics,
+                ..PolicySource::default()
+            };
             return Ok(Loaded::new(source, Vec::new()));
         }
         let loaded = directory::load_text(&text, &name, &self.namespace);
-        if loaded.value.as_ref().is_some_and(|resources| resources.rbac_cm.data.is_empty()) {
-            let what = format!("no ConfigMap `argocd-rbac-cm` with data in namespace `{}`", self.namespace);
+        if loaded
+            .value
+            .as_ref()
+            .is_some_and(|resources| resources.rbac_cm.data.is_empty())
+        {
+            let what = format!(
+                "no ConfigMap `argocd-rbac-cm` with data in namespace `{}`",
+                self.namespace
+            );
             let finding = Diagnostic::error(Location::new(name, 0), what);
-            return Ok(Loaded::refused(vec![finding.with_hint("name its namespace with --namespace")]));
+            return Ok(Loaded::refused(vec![
+                finding.with_hint("name its namespace with --namespace"),
+            ]));
         }
-        Ok(join(loaded, |resources| PolicySource::from_resources(resources, semantics)))
+        Ok(join(loaded, |resources| {
+            PolicySource::from_resources(resources, semantics)
+        }))
     }
 }
 
@@ -149,7 +185,10 @@ fn join<T, U>(loaded: Loaded<T>, next: impl FnOnce(&T) -> Loaded<U>) -> Loaded<U
         Some(value) => {
             let next = next(&value);
             diagnostics.extend(next.diagnostics);
-            Loaded { value: next.value, diagnostics }
+            Loaded {
+                value: next.value,
+                diagnostics,
+            }
         }
     }
 }
@@ -158,12 +197,18 @@ fn join<T, U>(loaded: Loaded<T>, next: impl FnOnce(&T) -> Loaded<U>) -> Loaded<U
 fn without(text: &Text, lines: &[&Location]) -> Text {
     let keep = |(number, line): (u32, &str)| {
         let place = text.location.below(number);
-        if lines.iter().any(|refused| refused.file == place.file && refused.line == place.line) {
+        if lines
+            .iter()
+            .any(|refused| refused.file == place.file && refused.line == place.line)
+        {
             String::new()
         } else {
             line.to_owned()
         }
     };
     let kept: Vec<String> = (0..).zip(text.value.split('\n')).map(keep).collect();
-    Text { value: kept.join("\n").into(), location: text.location.clone() }
+    Text {
+        value: kept.join("\n").into(),
+        location: text.location.clone(),
+    }
 }

@@ -23,7 +23,9 @@ pub(super) fn machine(out: &mut dyn Write, format: Format, answer: &impl Seriali
 
 /// What a policy or a command line said, without control characters.
 fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
 }
 
 fn word(why: Why) -> &'static str {
@@ -37,9 +39,18 @@ fn word(why: Why) -> &'static str {
 
 /// Principals in order, then near misses and notes.
 pub(super) fn explanation(out: &mut dyn Write, tuple: Tuple<'_>, answer: &Explanation) -> io::Result<()> {
-    let Tuple { resource, action, object } = tuple;
+    let Tuple {
+        resource,
+        action,
+        object,
+    } = tuple;
     let answer_word = if answer.is_allowed() { "Yes" } else { "No" };
-    writeln!(out, "{answer_word}: {resource}, {action}, {}: {}", plain(object), word(answer.verdict.why))?;
+    writeln!(
+        out,
+        "{answer_word}: {resource}, {action}, {}: {}",
+        plain(object),
+        word(answer.verdict.why)
+    )?;
     if let Some(rule) = &answer.rule {
         writeln!(out, "  {}: {}", plain(&rule.location), plain(&rule.text))?;
     }
@@ -52,7 +63,11 @@ pub(super) fn explanation(out: &mut dyn Write, tuple: Tuple<'_>, answer: &Explan
             plain(&tried.name),
             plain(&tried.roles.join(" ")),
             name(&tried.outcome),
-            tried.rule.as_ref().map(|rule| format!("{}: {}", plain(&rule.location), plain(&rule.text))).unwrap_or_default(),
+            tried
+                .rule
+                .as_ref()
+                .map(|rule| format!("{}: {}", plain(&rule.location), plain(&rule.text)))
+                .unwrap_or_default(),
         ]);
     }
     writeln!(out, "{}", table.build().with(Style::blank()))?;
@@ -61,10 +76,19 @@ pub(super) fn explanation(out: &mut dyn Write, tuple: Tuple<'_>, answer: &Explan
         let what = match miss.field {
             Field::Subject => format!("held by `{wanted}` only"),
             Field::Effect | Field::Object | Field::Action | Field::Resource => {
-                format!("{} is `{}`, the row asks for `{wanted}`", name(&miss.field), plain(&miss.observed))
+                format!(
+                    "{} is `{}`, the row asks for `{wanted}`",
+                    name(&miss.field),
+                    plain(&miss.observed)
+                )
             }
         };
-        writeln!(out, "nearly: {what}: {}: {}", plain(&miss.rule.location), plain(&miss.rule.text))?;
+        writeln!(
+            out,
+            "nearly: {what}: {}: {}",
+            plain(&miss.rule.location),
+            plain(&miss.rule.text)
+        )?;
     }
     for note in &answer.notes {
         writeln!(out, "note: {}", plain(note))?;
@@ -74,13 +98,19 @@ pub(super) fn explanation(out: &mut dyn Write, tuple: Tuple<'_>, answer: &Explan
 
 /// The name machines read.
 fn name(value: &impl Serialize) -> String {
-    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+    serde_json::to_value(value)
+        .ok()
+        .and_then(|value| value.as_str().map(str::to_owned))
+        .unwrap_or_default()
 }
 
 /// A line per request.
 pub(super) fn differences(out: &mut dyn Write, answer: &Differences) -> io::Result<()> {
     if !answer.complete {
-        writeln!(out, "warning: the policies have more pairs of rows than are looked at; the list may lack some")?;
+        writeln!(
+            out,
+            "warning: the policies have more pairs of rows than are looked at; the list may lack some"
+        )?;
     }
     if answer.differences.is_empty() {
         return writeln!(out, "No request is judged differently.");
@@ -90,10 +120,19 @@ pub(super) fn differences(out: &mut dyn Write, answer: &Differences) -> io::Resu
             Outcome::Allow => "allow",
             Outcome::Deny => "deny",
         };
-        rule.as_ref().map_or(outcome.to_owned(), |rule| format!("{outcome} ({})", plain(rule)))
+        rule.as_ref()
+            .map_or(outcome.to_owned(), |rule| format!("{outcome} ({})", plain(rule)))
     };
     let mut table = Builder::default();
-    table.push_record(["USER", "GROUPS", "RESOURCE", "ACTION", "OBJECT", &plain(&answer.left), &plain(&answer.right)]);
+    table.push_record([
+        "USER",
+        "GROUPS",
+        "RESOURCE",
+        "ACTION",
+        "OBJECT",
+        &plain(&answer.left),
+        &plain(&answer.right),
+    ]);
     for difference in &answer.differences {
         table.push_record([
             plain(&difference.user),
