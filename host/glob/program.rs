@@ -148,7 +148,8 @@ impl Program {
 
     fn run(&self, text: &str, scratch: &mut Scratch) -> bool {
         scratch.seen.resize(self.states.len().max(scratch.seen.len()), 0);
-        scratch.current.clear();
+        // Another pattern's states may be left over from the match before.
+        scratch.next.clear();
         scratch.round += 1;
         self.enter(0, scratch);
         std::mem::swap(&mut scratch.current, &mut scratch.next);

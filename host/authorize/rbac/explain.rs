@@ -140,7 +140,11 @@ impl Rbac {
     }
 
     fn matched(&self, id: Option<RuleId>) -> Option<MatchedRule> {
-        let id = id?;
+        self.matched_rule(id?)
+    }
+
+    /// A row as it is told.
+    pub fn matched_rule(&self, id: RuleId) -> Option<MatchedRule> {
         self.rule(id).map(|rule| MatchedRule {
             id,
             text: rule.text.to_string(),

@@ -230,8 +230,8 @@ mod tests {
 
     #[test]
     fn searches_without_anchors() {
-        check("applications", "applicationsets", false);
-        check("application", "applicationsets", true);
+        check("applications", "applicationsets", true);
+        check("applications", "application", false);
         check("^app$", "app", true);
         check("^app$", "apps", false);
         check("repositories", "write-repositories", true);

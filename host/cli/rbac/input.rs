@@ -1,0 +1,214 @@
+//! Where a policy is read from.
+//!
+//! In: `--state` or `--policy-file`. Out: a compiled policy with findings.
+//! Never: a file larger than the bound.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use clap::{ArgAction, Args};
+
+use super::Error;
+use crate::authorize::rbac::{Builtin, PolicySource, Rbac};
+use crate::config::Semantics;
+use crate::diagnostic::{Diagnostic, Loaded, Location, Severity};
+use crate::state::{Text, directory};
+
+/// Bytes of a policy file.
+const FILE_BYTES: u64 = 64 * 1024 * 1024;
+
+/// The policy to work on.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Input {
+    /// Folder with the Kubernetes objects: argocd-rbac-cm, argocd-cm, projects
+    #[arg(
+        long,
+        value_name = "DIR",
+        required_unless_present = "policy_file",
+        conflicts_with = "policy_file"
+    )]
+    state: Option<PathBuf>,
+    /// policy.csv, or a file with the ConfigMap argocd-rbac-cm
+    #[arg(long, value_name = "FILE")]
+    policy_file: Option<PathBuf>,
+    /// Namespace of the control plane
+    #[arg(long, default_value = "argocd")]
+    namespace: String,
+    /// Role everyone holds, instead of `policy.default`
+    #[arg(long, value_name = "ROLE")]
+    default_role: Option<String>,
+    /// Whether the built-in roles are part of the policy
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    use_builtin_policy: bool,
+}
+
+/// A second policy.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Other {
+    /// Compare with the policy of this folder
+    #[arg(long, value_name = "DIR", conflicts_with = "other_policy_file")]
+    other_state: Option<PathBuf>,
+    /// Compare with this policy file
+    #[arg(long, value_name = "FILE")]
+    other_policy_file: Option<PathBuf>,
+}
+
+impl Other {
+    /// The second policy, if one is named, read like the first.
+    pub(super) fn input(&self, like: &Input) -> Result<Option<Input>, Error> {
+        if self.other_state.is_none() && self.other_policy_file.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Input {
+            state: self.other_state.clone(),
+            policy_file: self.other_policy_file.clone(),
+            ..like.clone()
+        }))
+    }
+}
+
+impl Input {
+    /// What the policy is called in answers.
+    pub(super) fn name(&self) -> String {
+        let path = self.state.as_ref().or(self.policy_file.as_ref());
+        path.map(|path| path.display().to_string()).unwrap_or_default()
+    }
+
+    /// Reads and compiles the policy.
+    pub(super) fn compile(&self, semantics: Semantics) -> Result<Loaded<Rbac>, Error> {
+        let source = self.source(semantics)?;
+        Ok(join(source, |source| Rbac::compile(source)))
+    }
+
+    /// As [`Input::compile`], but rows that strict semantics refuse are left
+    /// out with a warning, so that the rest can be compared.
+    pub(super) fn compile_leniently(&self, semantics: Semantics) -> Result<Loaded<Rbac>, Error> {
+        let mut source = self.source(semantics)?;
+        if let Some(policy) = &mut source.value {
+            let refused = Rbac::compile(policy).diagnostics;
+            let lines: Vec<&Location> = refused
+                .iter()
+                .filter(|finding| finding.is_error())
+                .filter_map(|finding| finding.location.as_ref())
+                .collect();
+            for text in &mut policy.texts {
+                *text = without(text, &lines);
+            }
+            let left_out = refused
+                .iter()
+                .filter(|finding| finding.is_error())
+                .map(|finding| Diagnostic {
+                    severity: Severity::Warning,
+                    hint: Some("left out of the comparison: strict semantics refuse the policy".to_owned()),
+                    ..finding.clone()
+                });
+            source.diagnostics.extend(left_out);
+        }
+        Ok(join(source, |source| Rbac::compile(source)))
+    }
+
+    fn source(&self, semantics: Semantics) -> Result<Loaded<PolicySource>, Error> {
+        let mut loaded = match (&self.state, &self.policy_file) {
+            (Some(folder), _) => join(directory::load(folder, &self.namespace), |resources| {
+                PolicySource::from_resources(resources, semantics)
+            }),
+            (None, Some(file)) => self.policy_source(file, semantics)?,
+            (None, None) => return Err(Error::Usage("name a policy: --state or --policy-file".to_owned())),
+        };
+        if let Some(source) = &mut loaded.value {
+            if let Some(role) = &self.default_role {
+                source.default_role.clone_from(role);
+            }
+            if !self.use_builtin_policy {
+                source.builtin = Builtin::None;
+            }
+        }
+        Ok(loaded)
+    }
+
+    fn policy_source(&self, file: &Path, semantics: Semantics) -> Result<Loaded<PolicySource>, Error> {
+        let name = file.display().to_string();
+        let failed = |error: std::io::Error| Error::Failed(format!("`{name}`: {error}"));
+        let mut text = String::new();
+        let read = std::fs::File::open(file)
+            .map_err(failed)?
+            .take(FILE_BYTES + 1)
+            .read_to_string(&mut text);
+        let bytes = read.map_err(failed)?;
+        if bytes as u64 > FILE_BYTES {
+            return Err(Error::Failed(format!("`{name}` has more than {FILE_BYTES} bytes")));
+        }
+        let is_object = text
+            .lines()
+            .any(|line| line.trim().trim_end_matches(',').trim_matches('"') == "kind: ConfigMap")
+            || file
+                .extension()
+                .is_some_and(|extension| extension == "yaml" || extension == "yml" || extension == "json");
+        if !is_object {
+            let text = Text {
+                value: text.into(),
+                location: Location::new(name, 1),
+            };
+            let source = PolicySource {
+                texts: vec![text],
+                semantics,
+                ..PolicySource::default()
+            };
+            return Ok(Loaded::new(source, Vec::new()));
+        }
+        let loaded = directory::load_text(&text, &name, &self.namespace);
+        if loaded
+            .value
+            .as_ref()
+            .is_some_and(|resources| resources.rbac_cm.data.is_empty())
+        {
+            let what = format!(
+                "no ConfigMap `argocd-rbac-cm` with data in namespace `{}`",
+                self.namespace
+            );
+            let finding = Diagnostic::error(Location::new(name, 0), what);
+            return Ok(Loaded::refused(vec![
+                finding.with_hint("name its namespace with --namespace"),
+            ]));
+        }
+        Ok(join(loaded, |resources| {
+            PolicySource::from_resources(resources, semantics)
+        }))
+    }
+}
+
+/// The next step of a load, with the findings of both.
+fn join<T, U>(loaded: Loaded<T>, next: impl FnOnce(&T) -> Loaded<U>) -> Loaded<U> {
+    let Loaded { value, mut diagnostics } = loaded;
+    match value {
+        None => Loaded::refused(diagnostics),
+        Some(value) => {
+            let next = next(&value);
+            diagnostics.extend(next.diagnostics);
+            Loaded {
+                value: next.value,
+                diagnostics,
+            }
+        }
+    }
+}
+
+/// A text with some of its lines emptied.
+fn without(text: &Text, lines: &[&Location]) -> Text {
+    let keep = |(number, line): (u32, &str)| {
+        let place = text.location.below(number);
+        if lines
+            .iter()
+            .any(|refused| refused.file == place.file && refused.line == place.line)
+        {
+            String::new()
+        } else {
+            line.to_owned()
+        }
+    };
+    let kept: Vec<String> = (0..).zip(text.value.split('\n')).map(keep).collect();
+    Text {
+        value: kept.join("\n").into(),
+        location: text.location.clone(),
+    }
+}

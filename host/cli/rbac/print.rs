@@ -1,0 +1,148 @@
+//! Answers as text.
+//!
+//! In: answers. Out: JSON, YAML, or lines for people. Never: control
+//! characters of a policy on a terminal.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use tabled::builder::Builder;
+use tabled::settings::Style;
+
+use super::{Differences, Format};
+use crate::authorize::rbac::{Explanation, Field, Outcome, Tuple, Verdict, Why};
+
+/// One document for machines.
+pub(super) fn machine(out: &mut dyn Write, format: Format, answer: &impl Serialize) -> io::Result<()> {
+    let text = match format {
+        Format::Json | Format::Table => serde_json::to_string_pretty(answer).map_err(io::Error::other)?,
+        Format::Yaml => serde_saphyr::to_string(answer).map_err(io::Error::other)?,
+    };
+    writeln!(out, "{}", text.trim_end())
+}
+
+/// What a policy or a command line said, without control characters.
+fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
+}
+
+fn word(why: Why) -> &'static str {
+    match why {
+        Why::Allowed => "allowed",
+        Why::DeniedByRule => "denied by a row",
+        Why::NoRule => "no row allows it",
+        Why::EvaluationError => "a row holds an invalid expression",
+    }
+}
+
+/// Principals in order, then near misses and notes.
+pub(super) fn explanation(out: &mut dyn Write, tuple: Tuple<'_>, answer: &Explanation) -> io::Result<()> {
+    let Tuple {
+        resource,
+        action,
+        object,
+    } = tuple;
+    let answer_word = if answer.is_allowed() { "Yes" } else { "No" };
+    writeln!(
+        out,
+        "{answer_word}: {resource}, {action}, {}: {}",
+        plain(object),
+        word(answer.verdict.why)
+    )?;
+    if let Some(rule) = &answer.rule {
+        writeln!(out, "  {}: {}", plain(&rule.location), plain(&rule.text))?;
+    }
+    let mut table = Builder::default();
+    table.push_record(["", "PRINCIPAL", "NAME", "INHERITS", "OUTCOME", "ROW"]);
+    for (number, tried) in answer.principals.iter().enumerate() {
+        table.push_record([
+            (number + 1).to_string(),
+            name(&tried.kind),
+            plain(&tried.name),
+            plain(&tried.roles.join(" ")),
+            name(&tried.outcome),
+            tried
+                .rule
+                .as_ref()
+                .map(|rule| format!("{}: {}", plain(&rule.location), plain(&rule.text)))
+                .unwrap_or_default(),
+        ]);
+    }
+    writeln!(out, "{}", table.build().with(Style::blank()))?;
+    for miss in &answer.near_misses {
+        let wanted = plain(&miss.wanted);
+        let what = match miss.field {
+            Field::Subject => format!("held by `{wanted}` only"),
+            Field::Effect | Field::Object | Field::Action | Field::Resource => {
+                format!(
+                    "{} is `{}`, the row asks for `{wanted}`",
+                    name(&miss.field),
+                    plain(&miss.observed)
+                )
+            }
+        };
+        writeln!(
+            out,
+            "nearly: {what}: {}: {}",
+            plain(&miss.rule.location),
+            plain(&miss.rule.text)
+        )?;
+    }
+    for note in &answer.notes {
+        writeln!(out, "note: {}", plain(note))?;
+    }
+    Ok(())
+}
+
+/// The name machines read.
+fn name(value: &impl Serialize) -> String {
+    serde_json::to_value(value)
+        .ok()
+        .and_then(|value| value.as_str().map(str::to_owned))
+        .unwrap_or_default()
+}
+
+/// A line per request.
+pub(super) fn differences(out: &mut dyn Write, answer: &Differences) -> io::Result<()> {
+    if !answer.complete {
+        writeln!(
+            out,
+            "warning: the policies have more pairs of rows than are looked at; the list may lack some"
+        )?;
+    }
+    if answer.differences.is_empty() {
+        return writeln!(out, "No request is judged differently.");
+    }
+    let side = |verdict: Verdict, rule: &Option<String>| {
+        let outcome = match verdict.outcome {
+            Outcome::Allow => "allow",
+            Outcome::Deny => "deny",
+        };
+        rule.as_ref()
+            .map_or(outcome.to_owned(), |rule| format!("{outcome} ({})", plain(rule)))
+    };
+    let mut table = Builder::default();
+    table.push_record([
+        "USER",
+        "GROUPS",
+        "RESOURCE",
+        "ACTION",
+        "OBJECT",
+        &plain(&answer.left),
+        &plain(&answer.right),
+    ]);
+    for difference in &answer.differences {
+        table.push_record([
+            plain(&difference.user),
+            plain(&difference.groups.join(" ")),
+            plain(&difference.resource),
+            plain(&difference.action),
+            plain(&difference.object),
+            side(difference.left, &difference.left_rule),
+            side(difference.right, &difference.right_rule),
+        ]);
+    }
+    writeln!(out, "{}", table.build().with(Style::blank()))
+}
