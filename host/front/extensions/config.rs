@@ -68,7 +68,7 @@ pub struct ClusterRef {
 }
 
 /// Connections to a service.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionSpec {
     /// Bound on TCP and TLS set-up.
     pub connect_timeout: Duration,
@@ -81,7 +81,7 @@ pub struct ConnectionSpec {
 }
 
 /// Bounds on waiting.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeoutSpec {
     /// Longest silence of the backend.
     pub idle: Option<Duration>,
@@ -92,7 +92,7 @@ pub struct TimeoutSpec {
 }
 
 /// Bounds on use.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitSpec {
     /// Requests open at once.
     pub concurrency: Option<NonZeroU32>,
@@ -105,7 +105,7 @@ pub struct LimitSpec {
 }
 
 /// Bounds on one person's use.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PersonLimitSpec {
     /// Requests open at once.
     pub concurrency: Option<NonZeroU32>,
