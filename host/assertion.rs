@@ -8,7 +8,6 @@ use std::fmt;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
-use aws_lc_rs::encoding::AsDer as _;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use http::HeaderValue;
 use jsonwebtoken::jwk::{Jwk, JwkSet, PublicKeyUse, ThumbprintHash};

@@ -10,7 +10,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 pub mod check;
 pub mod decisions;
+pub mod plugin;
 pub mod policy;
+pub mod rbac;
 pub mod serve;
 
 /// Exit code of a wrong command line (`EX_USAGE` of sysexits.h).
@@ -34,6 +36,10 @@ enum Command {
     /// Test, check and evaluate policy bundles.
     #[command(subcommand)]
     Policy(policy::Command),
+    /// Ask and compare Argo CD's RBAC policy.
+    Rbac(rbac::RbacCommand),
+    /// List, inspect, create and test plugins.
+    Plugin(plugin::PluginArgs),
     /// Show the latest decisions of a running gateway.
     Decisions(decisions::Decisions),
     /// Print completions for a shell.
@@ -65,6 +71,8 @@ pub fn main() -> ExitCode {
         }
         Command::Check(command) => command.run(&mut out),
         Command::Policy(command) => policy::run(&command, &mut out),
+        Command::Rbac(command) => command.run(&mut out),
+        Command::Plugin(command) => command.run(&mut out),
         Command::Decisions(command) => command.run(&mut out),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tollgate", &mut out);

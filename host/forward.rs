@@ -212,4 +212,4 @@ fn switch(headers: &mut http::HeaderMap, protocol: HeaderValue) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

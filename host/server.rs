@@ -24,6 +24,7 @@ mod socket;
 mod tls;
 
 pub use peer::Peer;
+#[cfg(test)]
 pub(crate) use peer::Transport;
 pub use tls::{Certificates, Error as TlsError, Reloaded};
 

@@ -1,1 +1,150 @@
+use jsonwebtoken::{DecodingKey, Validation};
+use serde_json::Value;
 
+use super::*;
+
+const NOW: i64 = 1_800_000_000;
+
+fn spec(audience: &str) -> AssertionSpec {
+    AssertionSpec {
+        audience: audience.to_owned(),
+        lifetime: Duration::from_secs(60),
+    }
+}
+
+fn statement<'a>(subject: &'a str, groups: &'a [String]) -> Statement<'a> {
+    Statement {
+        subject,
+        username: "ada",
+        groups,
+        application: Some(("apps", "web")),
+        project: Some("shop"),
+        caller_expires_at: None,
+    }
+}
+
+fn read(signer: &Signer, token: &HeaderValue, audience: &str) -> Result<Value, jsonwebtoken::errors::Error> {
+    let jwk = &signer.jwks().keys[0];
+    let mut validation = Validation::new(signer.header.alg);
+    validation.set_audience(&[audience]);
+    validation.set_issuer(&["https://gateway.example"]);
+    validation.validate_exp = false;
+    let key = DecodingKey::from_jwk(jwk)?;
+    jsonwebtoken::decode::<Value>(token.to_str().unwrap(), &key, &validation).map(|data| data.claims)
+}
+
+fn signer() -> Signer {
+    Signer::generate("https://gateway.example".to_owned()).unwrap()
+}
+
+#[test]
+fn a_backend_can_check_it_with_the_public_key() {
+    let signer = signer();
+    let groups = ["dev".to_owned()];
+    let token = signer
+        .sign_at(&spec("metrics"), &statement("id-1", &groups), NOW)
+        .unwrap();
+    let claims = read(&signer, &token, "metrics").unwrap();
+    assert_eq!(claims["sub"], "id-1");
+    assert_eq!(claims["groups"], serde_json::json!(["dev"]));
+    assert_eq!(claims["app"], "apps:web");
+    assert_eq!(claims["project"], "shop");
+    assert_eq!(
+        (claims["iat"].as_i64(), claims["exp"].as_i64()),
+        (Some(NOW), Some(NOW + 60))
+    );
+    assert!(token.is_sensitive());
+    assert!(read(&signer, &token, "other").is_err(), "another audience");
+    let other = Signer::generate("https://gateway.example".to_owned()).unwrap();
+    assert!(read(&other, &token, "metrics").is_err(), "another key");
+    let public = serde_json::to_value(signer.jwks()).unwrap();
+    assert_eq!(public["keys"][0]["use"], "sig");
+    assert_eq!(public["keys"][0]["d"], Value::Null, "the private part stays");
+}
+
+#[test]
+fn it_is_signed_once_in_half_a_life() {
+    let signer = signer();
+    let at = |now| signer.sign_at(&spec("metrics"), &statement("id-1", &[]), now).unwrap();
+    let first = at(NOW);
+    assert_eq!(at(NOW + 29), first);
+    let second = at(NOW + 30);
+    assert_ne!(second, first);
+    assert_eq!(
+        read(&signer, &second, "metrics").unwrap()["exp"].as_i64(),
+        Some(NOW + 90)
+    );
+}
+
+#[test]
+fn no_two_statements_share_a_signature() {
+    let signer = signer();
+    let (ab, a_b) = (["ab".to_owned()], ["a".to_owned(), "b".to_owned()]);
+    let base = statement("id-1", &ab);
+    let all = [
+        signer.sign_at(&spec("metrics"), &base, NOW),
+        signer.sign_at(&spec("logs"), &base, NOW),
+        signer.sign_at(&spec("metrics"), &statement("id-2", &ab), NOW),
+        signer.sign_at(&spec("metrics"), &statement("id-1", &a_b), NOW),
+        signer.sign_at(
+            &spec("metrics"),
+            &Statement {
+                application: Some(("app", "sweb")),
+                ..base
+            },
+            NOW,
+        ),
+        signer.sign_at(
+            &spec("metrics"),
+            &Statement {
+                application: None,
+                ..base
+            },
+            NOW,
+        ),
+        signer.sign_at(&spec("metrics"), &Statement { project: None, ..base }, NOW),
+        signer.sign_at(&spec("metrics"), &Statement { username: "", ..base }, NOW),
+    ]
+    .map(|token| token.unwrap().to_str().unwrap().to_owned());
+    let different: std::collections::HashSet<_> = all.iter().collect();
+    assert_eq!(different.len(), all.len());
+}
+
+#[test]
+fn it_ends_with_the_callers_credential_and_never_after_five_minutes() {
+    let signer = signer();
+    let short = Statement {
+        caller_expires_at: Some(NOW + 10),
+        ..statement("id-1", &[])
+    };
+    let token = signer.sign_at(&spec("metrics"), &short, NOW).unwrap();
+    assert_eq!(
+        read(&signer, &token, "metrics").unwrap()["exp"].as_i64(),
+        Some(NOW + 10)
+    );
+    let long = AssertionSpec {
+        audience: "metrics".to_owned(),
+        lifetime: Duration::from_hours(1),
+    };
+    let token = signer.sign_at(&long, &statement("id-1", &[]), NOW).unwrap();
+    assert_eq!(
+        read(&signer, &token, "metrics").unwrap()["exp"].as_i64(),
+        Some(NOW + 300)
+    );
+}
+
+#[test]
+fn the_operators_key_is_used() {
+    for algorithm in [&rcgen::PKCS_ECDSA_P256_SHA256, &rcgen::PKCS_ED25519] {
+        let pem = SecretString::from(rcgen::KeyPair::generate_for(algorithm).unwrap().serialize_pem());
+        let sign = || {
+            let signer = Signer::from_pem("https://gateway.example".to_owned(), &pem).unwrap();
+            let token = signer.sign_at(&spec("metrics"), &statement("id-1", &[]), NOW).unwrap();
+            read(&signer, &token, "metrics").unwrap();
+            signer.header.kid
+        };
+        assert_eq!(sign(), sign(), "replicas with one key publish one key id");
+    }
+    let pem = SecretString::from("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n");
+    assert!(matches!(Signer::from_pem(String::new(), &pem), Err(Error::Key)));
+}

@@ -111,7 +111,7 @@ impl Backend {
         let connector = |versions| Connector::new(&spec.connection, (tls.clone(), name.clone()), versions);
         Ok(Self {
             upstream: Arc::new(upstream),
-            timeouts: spec.timeouts.clone(),
+            timeouts: spec.timeouts,
             client: pool(&spec.connection, connector(Versions::Both)),
             upgrades: pool(&spec.connection, connector(Versions::Http1)),
         })
@@ -177,10 +177,9 @@ fn unused_tls() -> ClientConfig {
 
 fn pool(spec: &ConnectionSpec, connector: Connector) -> Client<Connector, Body> {
     // One pool has one host, so "per host" is the total.
-    let idle = usize::try_from(spec.max_idle_connections).unwrap_or(usize::MAX);
     Client::builder(TokioExecutor::new())
         .pool_idle_timeout(spec.idle_connection_timeout)
-        .pool_max_idle_per_host(idle)
+        .pool_max_idle_per_host(spec.max_idle_connections)
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())
         .set_host(false)

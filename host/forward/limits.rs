@@ -138,7 +138,12 @@ impl Limiter {
     /// [`Refused`] for the first bound reached: the caller's before the
     /// extension's, so that one caller's flood uses nothing of the others.
     pub fn acquire(self: &Arc<Self>, person: u64) -> Result<Permit, Refused> {
-        let now = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.acquire_at(person, self.start.elapsed())
+    }
+
+    /// The same at a time after the start.
+    fn acquire_at(self: &Arc<Self>, person: u64, now: Duration) -> Result<Permit, Refused> {
+        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let counted = self.enter_person(person, now)?;
         let permit = Permit {
             limiter: self.clone(),

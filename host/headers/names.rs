@@ -29,7 +29,7 @@ const HOST_PREFIXES: [&str; 6] = [
 /// Fields with these names are the gateway's, lower case and sorted:
 /// credentials, framing, hop-by-hop (RFC 9110, section 7.6.1) and who is on
 /// the other side. `expect` is answered by the gateway itself.
-const HOST_NAMES: [&str; 17] = [
+pub(super) const HOST_NAMES: [&str; 17] = [
     "authorization",
     "connection",
     "content-length",
@@ -60,7 +60,7 @@ const OPERATOR_PREFIXES: [&str; 5] = [
 
 /// Fields with these names change the method, the path or the caller's address
 /// for some backends, after the gateway decided on the ones it saw; sorted.
-const OPERATOR_NAMES: [&str; 10] = [
+pub(super) const OPERATOR_NAMES: [&str; 10] = [
     "client-ip",
     "true-client-ip",
     "x-client-cert",

@@ -1,1 +1,451 @@
+use std::collections::BTreeMap;
 
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde::Deserialize;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+
+use super::*;
+use crate::forward::tests::backend::{Backend, Reply};
+use crate::forward::tests::client::Client;
+use crate::forward::tests::world::{Gateway, World, limits, request, spec};
+
+const GET: &str = "GET /extensions/metrics/x";
+const SHORT: Duration = Duration::from_millis(150);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Attacks {
+    cases: Vec<Attack>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Attack {
+    name: String,
+    request: String,
+    status: u16,
+    #[serde(default)]
+    closed: bool,
+    #[serde(default)]
+    backend: Option<Expected>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expected {
+    line: String,
+    #[serde(default)]
+    fields: BTreeMap<String, Vec<String>>,
+    #[serde(default)]
+    absent: Vec<String>,
+    #[serde(default)]
+    content: String,
+}
+
+const CALLER: &str = "Authorization: Bearer client\r\nCookie: argocd.token=client\r\n\
+                      Argocd-Application-Name: argocd:guestbook\r\nArgocd-Project-Name: default\r\n";
+
+impl Attack {
+    fn bytes(&self) -> Vec<u8> {
+        let text = self
+            .request
+            .replace("{caller}", CALLER)
+            .replace("{long}", &"a".repeat(20_000));
+        text.chars()
+            .map(|c| u8::try_from(c).expect("one byte a character"))
+            .collect()
+    }
+
+    async fn check(&self, world: &World, backend: &Backend) {
+        let name = &self.name;
+        let before = backend.seen().len();
+        let mut client = Client::connect(world.address).await;
+        client.send(&self.bytes()).await;
+        let answer = client.answer().await.unwrap_or_else(|| panic!("{name}: no answer"));
+        assert_eq!(
+            answer.status,
+            self.status,
+            "{name}: {}",
+            String::from_utf8_lossy(&answer.content)
+        );
+        if self.closed {
+            assert_eq!(
+                String::from_utf8_lossy(&client.rest().await),
+                "",
+                "{name}: answered further"
+            );
+        } else {
+            let next = client.exchange(&request("GET /none", "")).await;
+            assert_eq!(next.status, 404, "{name}: the connection is out of step");
+        }
+        let seen = backend.seen().split_off(before);
+        match (&self.backend, seen.as_slice()) {
+            (None, []) => {}
+            (Some(expected), [seen]) => {
+                assert_eq!(seen.line(), expected.line, "{name}");
+                for (field, values) in &expected.fields {
+                    assert_eq!(&seen.values(field), values, "{name}: {field}");
+                }
+                for field in &expected.absent {
+                    assert!(seen.values(field).is_empty(), "{name}: {}", seen.head);
+                }
+                assert_eq!(String::from_utf8_lossy(&seen.content), expected.content, "{name}");
+            }
+            (_, seen) => panic!("{name}: the backend saw {seen:#?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn attacks_come_to_nothing() {
+    let text = include_str!("../../tests/data/attacks.yaml");
+    let attacks: Attacks = serde_saphyr::from_str(text).unwrap();
+    assert!(attacks.cases.len() >= 40);
+    let backend = Backend::start(|_| Reply::ok("x")).await;
+    let world = World::start(backend.address, |_| {}).await;
+    for attack in &attacks.cases {
+        attack.check(&world, &backend).await;
+    }
+    assert_eq!(world.open("metrics"), 0);
+}
+
+async fn world(limits: Limits) -> (World, Backend) {
+    let backend = Backend::start(|_| Reply::ok("x")).await;
+    let specs = [spec("metrics", &format!("http://{}/base", backend.address))];
+    (World::with(Gateway::new(&specs).unwrap(), limits, None).await, backend)
+}
+
+#[tokio::test]
+async fn slow_heads_are_408_and_silent_connections_close() {
+    let (world, backend) = world(Limits {
+        header_timeout: SHORT,
+        ..limits()
+    })
+    .await;
+    let mut slow = Client::connect(world.address).await;
+    slow.send(b"GET /extensions/metrics/x HTTP/1.1\r\nHost: gateway\r\n")
+        .await;
+    let mut silent = Client::connect(world.address).await;
+    let mut begun = Client::connect(world.address).await;
+    begun.send(b"PRI * HT").await;
+    let mut second = Client::connect(world.address).await;
+    assert_eq!(second.exchange(&request(GET, "")).await.status, 200);
+    second.send(b"GET /").await;
+    assert_eq!(slow.answer().await.unwrap().status, 408);
+    assert_eq!(second.answer().await.unwrap().status, 408);
+    for client in [&mut slow, &mut silent, &mut begun, &mut second] {
+        assert!(client.rest().await.is_empty());
+    }
+    assert_eq!(backend.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn a_head_that_drips_is_not_given_more_time() {
+    let (world, backend) = world(Limits {
+        header_timeout: SHORT * 2,
+        ..limits()
+    })
+    .await;
+    let client = Client::connect(world.address).await;
+    let mut ticks = tokio::time::interval(SHORT / 3);
+    let (mut read, mut write) = client.stream.into_split();
+    let drip = async move {
+        let _ = write.write_all(b"GET /extensions/metrics/x HTTP/1.1\r\n").await;
+        for number in 0..1000 {
+            ticks.tick().await;
+            if write.write_all(format!("X-{number}: y\r\n").as_bytes()).await.is_err() {
+                break;
+            }
+        }
+    };
+    let drip = tokio::spawn(drip);
+    let mut answer = Vec::new();
+    let _ = tokio::io::AsyncReadExt::read_to_end(&mut read, &mut answer).await;
+    drip.abort();
+    assert!(
+        answer.starts_with(b"HTTP/1.1 408 "),
+        "{}",
+        String::from_utf8_lossy(&answer)
+    );
+    assert!(backend.seen().is_empty());
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed() {
+    let (world, _backend) = world(Limits {
+        keep_alive: SHORT,
+        ..limits()
+    })
+    .await;
+    let mut client = Client::connect(world.address).await;
+    assert_eq!(client.exchange(&request(GET, "")).await.status, 200);
+    assert!(client.rest().await.is_empty());
+}
+
+#[tokio::test]
+async fn slow_content_is_408() {
+    let (world, backend) = world(Limits {
+        body_idle: SHORT,
+        ..limits()
+    })
+    .await;
+    let mut client = Client::connect(world.address).await;
+    client
+        .send(&request("POST /extensions/metrics/x", "Content-Length: 5\r\n"))
+        .await;
+    client.send(b"x").await;
+    assert_eq!(client.answer().await.unwrap().status, 408);
+    assert!(backend.seen().is_empty());
+    world.idle("metrics").await;
+}
+
+#[tokio::test]
+async fn requests_in_a_row_are_answered_in_a_row() {
+    let (world, backend) = world(limits()).await;
+    let mut client = Client::connect(world.address).await;
+    let bytes: Vec<u8> = (0..10)
+        .flat_map(|n| request(&format!("GET /extensions/metrics/{n}"), ""))
+        .collect();
+    client.send(&bytes).await;
+    for _ in 0..10 {
+        assert_eq!(client.answer().await.unwrap().status, 200);
+    }
+    let lines: Vec<_> = backend.seen().iter().map(|seen| seen.line().to_owned()).collect();
+    assert_eq!(
+        lines,
+        (0..10).map(|n| format!("GET /base/{n} HTTP/1.1")).collect::<Vec<_>>()
+    );
+}
+
+#[tokio::test]
+async fn connections_above_the_bound_wait() {
+    let (world, _backend) = world(Limits {
+        connections: 1,
+        ..limits()
+    })
+    .await;
+    let mut first = Client::connect(world.address).await;
+    assert_eq!(first.exchange(&request(GET, "")).await.status, 200);
+    let mut second = Client::connect(world.address).await;
+    second.send(&request(GET, "")).await;
+    let early = timeout(SHORT, second.answer()).await;
+    assert!(early.is_err(), "answered above the bound");
+    drop(first);
+    assert_eq!(second.answer().await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn a_stop_lets_open_requests_end() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (arrived, release) = (
+        Arc::new(tokio::sync::Notify::new()),
+        Arc::new(tokio::sync::Notify::new()),
+    );
+    let (tell, wait) = (arrived.clone(), release.clone());
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = [0; 4096];
+        assert!(tokio::io::AsyncReadExt::read(&mut stream, &mut head).await.unwrap() > 0);
+        tell.notify_one();
+        wait.notified().await;
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nlate")
+            .await
+            .unwrap();
+    });
+    let world = World::start(address, |_| {}).await;
+    let mut idle = Client::connect(world.address).await;
+    assert_eq!(idle.exchange(&request("GET /none", "")).await.status, 404);
+    let mut open = Client::connect(world.address).await;
+    open.send(&request(GET, "")).await;
+    arrived.notified().await;
+    world.stop.cancel();
+    assert!(idle.rest().await.is_empty(), "an idle connection is closed at once");
+    assert!(!world.done.is_finished());
+    release.notify_one();
+    let answer = open.answer().await.unwrap();
+    assert_eq!((answer.status, answer.content.as_slice()), (200, b"late".as_slice()));
+    assert!(open.rest().await.is_empty());
+    world.done.await.unwrap();
+    assert!(
+        TcpStream::connect(world.address).await.is_err(),
+        "nobody listens any more"
+    );
+}
+
+#[tokio::test]
+async fn a_drain_that_takes_too_long_is_cut() {
+    let backend = Backend::start(|_| Reply::Stall(Vec::new())).await;
+    let specs = [spec("metrics", &format!("http://{}", backend.address))];
+    let world = World::with(
+        Gateway::new(&specs).unwrap(),
+        Limits {
+            drain: SHORT,
+            ..limits()
+        },
+        None,
+    )
+    .await;
+    let mut open = Client::connect(world.address).await;
+    open.send(&request(GET, "")).await;
+    crate::forward::tests::world::eventually(|| backend.seen().len() == 1).await;
+    world.stop.cancel();
+    assert!(open.answer().await.is_none());
+    timeout(Duration::from_secs(20), world.done)
+        .await
+        .expect("the end in time")
+        .unwrap();
+}
+
+async fn http2(address: std::net::SocketAddr) -> hyper::client::conn::http2::SendRequest<Empty<Bytes>> {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (send, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    send
+}
+
+#[tokio::test]
+async fn http2_without_tls_obeys_the_same_rules() {
+    let (world, backend) = world(limits()).await;
+    let mut send = http2(world.address).await;
+    let get = |edit: fn(http::request::Builder) -> http::request::Builder| {
+        edit(http::Request::get("http://gateway/extensions/metrics/x"))
+            .body(Empty::new())
+            .unwrap()
+    };
+    let forged = get(|request| {
+        request
+            .header("argocd-username", "root")
+            .header("x-forwarded-for", "10.0.0.1")
+    });
+    let response = send.send_request(forged).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "x");
+    let seen = &backend.seen()[0];
+    assert_eq!(seen.line(), "GET /base/x HTTP/1.1");
+    assert_eq!(seen.values("argocd-username"), ["ada"]);
+    assert_eq!(seen.values("x-forwarded-for"), ["127.0.0.1"]);
+    assert_eq!(seen.values("x-forwarded-host"), ["gateway"]);
+    assert_eq!(seen.values("host"), [backend.address.to_string()]);
+    let other = send
+        .send_request(get(|request| request.header("host", "other")))
+        .await
+        .unwrap();
+    assert_eq!(other.status(), 400);
+    let many = get(|request| (0..101).fold(request, |request, n| request.header(format!("x-{n}"), "y")));
+    assert_eq!(send.send_request(many).await.unwrap().status(), 431);
+    let dots = http::Request::get("http://gateway/extensions/metrics/%2e%2e/x")
+        .body(Empty::new())
+        .unwrap();
+    assert_eq!(send.send_request(dots).await.unwrap().status(), 400);
+    assert_eq!(backend.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn http2_connections_without_requests_are_closed() {
+    let (world, _backend) = world(Limits {
+        keep_alive: SHORT,
+        ..limits()
+    })
+    .await;
+    let stream = TcpStream::connect(world.address).await.unwrap();
+    let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    let (_send, connection): (hyper::client::conn::http2::SendRequest<Empty<Bytes>>, _) = handshake.unwrap();
+    timeout(Duration::from_secs(20), connection)
+        .await
+        .expect("the end in time")
+        .unwrap();
+}
+
+/// A certificate for `localhost` in two files of `directory`.
+fn write_certificate(directory: &std::path::Path) -> (crate::config::Tls, rustls::pki_types::CertificateDer<'static>) {
+    let signed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let files = crate::config::Tls {
+        certificate: directory.join("tls.crt"),
+        key: directory.join("tls.key"),
+    };
+    std::fs::write(&files.certificate, signed.cert.pem()).unwrap();
+    std::fs::write(&files.key, signed.signing_key.serialize_pem()).unwrap();
+    (files, signed.cert.der().clone())
+}
+
+/// One request over TLS; gives the status, the version and the certificate.
+async fn over_tls(
+    address: std::net::SocketAddr,
+    trusted: &rustls::pki_types::CertificateDer<'static>,
+    protocols: &[&[u8]],
+) -> std::io::Result<(StatusCode, Option<Vec<u8>>)> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(trusted.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    let stream = TcpStream::connect(address).await?;
+    let name = "localhost".try_into().unwrap();
+    let stream = tokio_rustls::TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await?;
+    let chosen = stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
+    let get = http::Request::get("https://localhost/extensions/metrics/x").header("host", "localhost");
+    let get = get.body(Empty::<Bytes>::new()).unwrap();
+    let status = if chosen.as_deref() == Some(b"h2") {
+        let (mut send, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        send.send_request(get).await.unwrap().status()
+    } else {
+        let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        send.send_request(get).await.unwrap().status()
+    };
+    Ok((status, chosen))
+}
+
+#[tokio::test]
+async fn tls_serves_both_versions_and_follows_its_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let (files, first) = write_certificate(directory.path());
+    let certificates = Arc::new(Certificates::load(files.clone()).unwrap());
+    let backend = Backend::start(|_| Reply::ok("x")).await;
+    let specs = [spec("metrics", &format!("http://{}", backend.address))];
+    let world = World::with(Gateway::new(&specs).unwrap(), limits(), Some(certificates.clone())).await;
+    // A client that never says anything keeps nobody waiting.
+    let _silent = TcpStream::connect(world.address).await.unwrap();
+    let (status, version) = over_tls(world.address, &first, &[b"h2", b"http/1.1"]).await.unwrap();
+    assert_eq!((status, version.as_deref()), (StatusCode::OK, Some(b"h2".as_slice())));
+    let (status, version) = over_tls(world.address, &first, &[]).await.unwrap();
+    assert_eq!((status, version), (StatusCode::OK, None));
+    assert_eq!(backend.seen()[0].values("x-forwarded-proto"), ["https"]);
+
+    std::fs::write(&files.certificate, "broken").unwrap();
+    assert!(certificates.reload().is_err());
+    over_tls(world.address, &first, &[])
+        .await
+        .expect("the last good certificate stays");
+    let (_, second) = write_certificate(directory.path());
+    assert_eq!(certificates.reload().unwrap(), Reloaded::Changed);
+    assert_eq!(certificates.reload().unwrap(), Reloaded::Unchanged);
+    over_tls(world.address, &second, &[])
+        .await
+        .expect("the new certificate is used");
+    assert!(
+        over_tls(world.address, &first, &[]).await.is_err(),
+        "the old one is not"
+    );
+    let mut plain = Client::connect(world.address).await;
+    plain.send(&request(GET, "")).await;
+    assert!(plain.answer().await.is_none(), "nothing is served in plain text");
+}
