@@ -124,19 +124,19 @@ impl Compare {
         let backend = servers::Server::backend(folder)?;
         let world = world::World::create(folder, root, backend.address)?;
         let argocd = servers::Server::argocd(&peers.argocd, &world)?;
-        let mut proxies = vec![
-            load::Target::open(report::DIRECT, backend.address),
-            load::Target::open(report::NGINX, servers::Server::nginx(folder, backend.address)?),
-        ];
+        let nginx = servers::Server::nginx(folder, backend.address)?;
         let token = argocd
             .token
             .clone()
             .context("Argo CD's proxy printed no session token")?;
+        let mut proxies = vec![load::Target::direct(backend.address), load::Target::nginx(nginx)];
         if let Some(binary) = gateway {
-            let server = servers::Server::gateway(binary, &world)?;
-            proxies.push(load::Target::gated(report::TOLLGATE, server, &token));
+            proxies.push(load::Target::tollgate(
+                servers::Server::gateway(binary, &world)?,
+                &token,
+            ));
         }
-        proxies.push(load::Target::gated(report::ARGOCD, argocd, &token));
+        proxies.push(load::Target::argocd(argocd, &token));
         load::measure(&proxies, effort).await
     }
 

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::Effort;
+use super::report;
 use super::servers::{LOAD_CORE, Server, body, pinned};
-use super::world::{PATH, SCOPE};
+use super::world::{ARGOCD_PREFIX, PATH, SCOPE, TOLLGATE_PREFIX};
 
 /// Connections the load generator keeps busy.
 const CONNECTIONS: usize = 32;
@@ -27,7 +28,8 @@ const START: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Target {
     name: &'static str,
-    address: SocketAddr,
+    /// What is asked for.
+    url: String,
     /// Kept so that it runs as long as the target is there.
     _server: Option<Server>,
     session: Session,
@@ -38,6 +40,12 @@ pub(super) struct Target {
 enum Session {
     Ignored,
     Needed(String),
+}
+
+impl Session {
+    fn cookie(token: &str) -> Self {
+        Self::Needed(format!("argocd.token={token}"))
+    }
 }
 
 /// What a target was found to do.
@@ -54,35 +62,52 @@ pub(super) struct Measured {
 }
 
 impl Target {
-    /// A target that lets everybody through.
-    pub(super) fn open(name: &'static str, server: impl Into<Place>) -> Self {
-        let Place { address, server } = server.into();
+    /// The backend itself; whoever made it keeps it running.
+    pub(super) fn direct(backend: SocketAddr) -> Self {
         Self {
-            name,
-            address,
-            _server: server,
+            name: report::DIRECT,
+            url: url(backend, ""),
+            _server: None,
             session: Session::Ignored,
         }
     }
 
-    /// A target that refuses whoever has no session.
-    pub(super) fn gated(name: &'static str, server: Server, token: &str) -> Self {
-        let address = server.address;
+    /// nginx, which lets everybody through.
+    pub(super) fn nginx(server: Server) -> Self {
+        let url = url(server.address, ARGOCD_PREFIX);
         Self {
-            name,
-            address,
+            name: report::NGINX,
+            url,
             _server: Some(server),
-            session: Session::Needed(format!("argocd.token={token}")),
+            session: Session::Ignored,
         }
     }
 
-    fn url(&self) -> String {
-        format!("http://{}{PATH}", self.address)
+    /// Tollgate, which refuses whoever has no session.
+    pub(super) fn tollgate(server: Server, token: &str) -> Self {
+        let url = url(server.address, TOLLGATE_PREFIX);
+        Self {
+            name: report::TOLLGATE,
+            url,
+            _server: Some(server),
+            session: Session::cookie(token),
+        }
+    }
+
+    /// Argo CD's proxy, which refuses whoever has no session.
+    pub(super) fn argocd(server: Server, token: &str) -> Self {
+        let url = url(server.address, ARGOCD_PREFIX);
+        Self {
+            name: report::ARGOCD,
+            url,
+            _server: Some(server),
+            session: Session::cookie(token),
+        }
     }
 
     /// One request; gives status and body.
     async fn ask(&self, client: &reqwest::Client, cookie: Option<&str>) -> Result<(u16, String)> {
-        let mut request = client.get(self.url());
+        let mut request = client.get(&self.url);
         for (name, value) in SCOPE {
             request = request.header(name, value);
         }
@@ -140,30 +165,12 @@ impl Target {
         if let Session::Needed(cookie) = &self.session {
             command.arg("--header").arg(format!("Cookie: {cookie}"));
         }
-        read(self.name, command.arg(self.url()))
+        read(self.name, command.arg(&self.url))
     }
 }
 
-/// An address, with the server behind it or without.
-#[derive(Debug)]
-pub(super) struct Place {
-    address: SocketAddr,
-    server: Option<Server>,
-}
-
-impl From<Server> for Place {
-    fn from(server: Server) -> Self {
-        Self {
-            address: server.address,
-            server: Some(server),
-        }
-    }
-}
-
-impl From<SocketAddr> for Place {
-    fn from(address: SocketAddr) -> Self {
-        Self { address, server: None }
-    }
+fn url(address: SocketAddr, prefix: &str) -> String {
+    format!("http://{address}{prefix}{PATH}")
 }
 
 /// Checks, warms and loads all targets in turn; gives the medians.
