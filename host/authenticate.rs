@@ -1,4 +1,148 @@
 //! Who sends the request.
 //!
 //! In: request head. Out: [`Principal`], which only this stage can make.
-//! Refuses: 401. Never: a decision about what the caller may do.
+//! Refuses: 401, 403 for a cross-site request, 503 when an issuer's keys
+//! cannot be had. Never: a decision about what the caller may do.
+//!
+//! A token is looked up by its hash first; what was verified less than five
+//! minutes ago is not verified again. Everything that can revoke a token
+//! (accounts, projects, keys of `argocd-secret`, settings) comes with a
+//! reload, which makes a new [`Authenticator`] with nothing remembered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use moka::sync::Cache;
+use serde_json::Map;
+use sha2::{Digest, Sha256};
+
+mod account;
+mod build;
+mod clock;
+mod error;
+mod fetch;
+mod issuer;
+mod keys;
+mod mapping;
+mod origin;
+mod presented;
+mod principal;
+mod session;
+mod sso;
+mod token;
+mod userinfo;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::{Error, Malformed, Reason, Revocation, Unusable};
+pub use principal::{Kind, Presented, Principal};
+
+use clock::Clock;
+use issuer::{Issuer, Verified};
+use presented::Credential;
+use principal::Identity;
+use session::Sessions;
+use token::Token;
+
+/// Longest time a verified token is not verified again.
+const REMEMBERED: Duration = Duration::from_secs(5 * 60);
+/// Bytes of tokens whose verdict is remembered; what is kept for each is a few
+/// times its size.
+const REMEMBERED_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Verifies callers, by one state of settings and resources.
+#[derive(Debug)]
+pub struct Authenticator {
+    sessions: Option<Sessions>,
+    /// By `iss`.
+    issuers: BTreeMap<String, Issuer>,
+    trusted_origins: Vec<String>,
+    /// Who a request without credential counts as, where it may pass.
+    anonymous: Option<Arc<Principal>>,
+    remembered: Cache<TokenKey, Remembered>,
+    clock: Clock,
+}
+
+/// Names a token without holding it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct TokenKey {
+    sha256: [u8; 32],
+    presented: Presented,
+}
+
+/// A verdict on a token.
+#[derive(Clone, Debug)]
+struct Remembered {
+    principal: Arc<Principal>,
+    /// Seconds since 1970 from which it does not count any more.
+    until: i64,
+    token_bytes: u32,
+}
+
+impl Authenticator {
+    /// Verifies the caller of a request and, for credentials a browser sends by
+    /// itself, that no other site caused the request.
+    ///
+    /// Takes under 2 µs for a token seen before. For a new one it may wait for
+    /// an issuer's keys or userinfo answer, at most some seconds. Cancel safe.
+    ///
+    /// # Errors
+    /// Every [`Error`]; none of them holds the token.
+    pub async fn authenticate(&self, head: &Parts) -> Result<Arc<Principal>, Error> {
+        let Some(credential) = presented::read(&head.headers)? else { return self.without_credential(head) };
+        if credential.presented == Presented::Cookie {
+            origin::check(head, &self.trusted_origins)?;
+        }
+        let key = TokenKey {
+            sha256: Sha256::digest(credential.token.as_bytes()).into(),
+            presented: credential.presented,
+        };
+        if let Some(remembered) = self.remembered.get(&key)
+            && self.clock.seconds() < remembered.until
+        {
+            return Ok(remembered.principal);
+        }
+        let verified = self.verify(&credential).await?;
+        Ok(self.remember(key, verified, &credential))
+    }
+
+    /// SECURITY: anonymous callers exist on loopback listeners only (checked
+    /// with the settings); this keeps other sites in the same machine's browser
+    /// from being one.
+    fn without_credential(&self, head: &Parts) -> Result<Arc<Principal>, Error> {
+        let anonymous = self.anonymous.as_ref().ok_or(Error::NoCredential)?;
+        origin::check_loopback_host(head)?;
+        origin::check(head, &self.trusted_origins)?;
+        Ok(anonymous.clone())
+    }
+
+    async fn verify(&self, credential: &Credential<'_>) -> Result<Verified, Error> {
+        let token = Token::parse(&credential.token)?;
+        match (token.issuer(), &self.sessions) {
+            (session::ISSUER, Some(sessions)) => {
+                let identity = sessions.verify(token, self.clock.seconds())?;
+                Ok(Verified { identity, fresh_for: None })
+            }
+            (name, _) => {
+                let issuer = self.issuers.get(name).ok_or(Reason::UnknownIssuer)?;
+                issuer.verify(token, &credential.token, &self.clock).await
+            }
+        }
+    }
+
+    fn remember(&self, key: TokenKey, verified: Verified, credential: &Credential<'_>) -> Arc<Principal> {
+        let Verified { identity, fresh_for } = verified;
+        let fresh_for = fresh_for.unwrap_or(REMEMBERED).min(REMEMBERED);
+        let mut until = self.clock.seconds().saturating_add_unsigned(fresh_for.as_secs());
+        if let Some(end) = identity.expires_at {
+            until = until.min(end);
+        }
+        let principal = Arc::new(Principal::new(identity, credential.presented));
+        let token_bytes = u32::try_from(credential.token.len()).unwrap_or(u32::MAX);
+        self.remembered.insert(key, Remembered { principal: principal.clone(), until, token_bytes });
+        principal
+    }
+}

@@ -1,1 +1,108 @@
 //! The command line.
+//!
+//! In: arguments. Out: an exit code: 0 done, 1 refused or failed, 2 found
+//! differences, 64 usage. Never: a secret on a terminal.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+pub mod check;
+pub mod decisions;
+pub mod plugin;
+pub mod policy;
+pub mod rbac;
+pub mod serve;
+
+/// Exit code of a wrong command line (`EX_USAGE` of sysexits.h).
+pub const USAGE: u8 = 64;
+
+/// A policy gateway between people, their GitOps control plane and their
+/// Kubernetes clusters.
+#[derive(Debug, Parser)]
+#[command(name = "tollgate", version, propagate_version = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the gateway.
+    Serve(serve::Serve),
+    /// Check settings, state, policies and plugins without running.
+    Check(check::Check),
+    /// Test, check and evaluate policy bundles.
+    Policy(policy::Policy),
+    /// Ask and compare Argo CD's RBAC policy.
+    Rbac(rbac::RbacCommand),
+    /// List, inspect, create and test plugins.
+    Plugin(plugin::PluginCommand),
+    /// Show the latest decisions of a running gateway.
+    Decisions(decisions::Decisions),
+    /// Print completions for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page.
+    Man,
+    /// Check one policy bundle in a limited process; used by the gateway itself.
+    #[command(hide = true)]
+    PolicyWorker,
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let code = if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+            return if error.print().is_ok() { code } else { ExitCode::FAILURE };
+        }
+    };
+    let mut out = std::io::stdout().lock();
+    match cli.command {
+        Command::Serve(command) => {
+            drop(out);
+            command.run()
+        }
+        Command::Check(command) => command.run(&mut out),
+        Command::Policy(command) => command.run(&mut out),
+        Command::Rbac(command) => command.run(&mut out),
+        Command::Plugin(command) => command.run(&mut out),
+        Command::Decisions(command) => command.run(&mut out),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "tollgate", &mut out);
+            ExitCode::SUCCESS
+        }
+        Command::Man => manual(&mut out),
+        Command::PolicyWorker => {
+            drop(out);
+            policy::worker()
+        }
+    }
+}
+
+fn manual(out: &mut dyn Write) -> ExitCode {
+    let mut page = Vec::new();
+    let rendered = clap_mangen::Man::new(Cli::command()).render(&mut page).and_then(|()| out.write_all(&page));
+    if rendered.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Prints one line on standard error, as every command's last word on failure.
+pub fn complain(text: impl std::fmt::Display) {
+    // Nothing is left to do when even this fails.
+    let _ = writeln!(std::io::stderr(), "tollgate: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn definition_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -30,12 +30,34 @@ pub struct Config {
     pub authentication: Authentication,
     /// Verdicts of Argo CD's `policy.csv`.
     pub rbac_semantics: Semantics,
-    /// Statuses of the extension front.
-    pub extension_statuses: Statuses,
+    /// The extension front.
+    pub extensions: Extensions,
     /// Bounds on what one caller may send.
     pub limits: Limits,
+    /// Where decision records go.
+    pub decisions: Decisions,
     /// How long running requests may take after a stop signal.
     pub drain: Duration,
+}
+
+/// Settings of the extension front.
+#[derive(Clone, Debug)]
+pub struct Extensions {
+    /// Whether answers and namespace rules are Argo CD's or ours.
+    pub compatibility: Compatibility,
+    /// `iss` of the signed assertions backends receive.
+    pub assertion_issuer: String,
+    /// PEM (PKCS#8) of the key that signs them; a key made at start when absent.
+    pub assertion_key: Option<PathBuf>,
+}
+
+/// Where decision records go.
+#[derive(Clone, Debug)]
+pub struct Decisions {
+    /// How many of the latest are kept in memory for `/api/v1/decisions`.
+    pub keep: usize,
+    /// A file that gets one JSON line a decision.
+    pub file: Option<PathBuf>,
 }
 
 /// A certificate chain and its key, as PEM files.
@@ -58,13 +80,15 @@ pub enum Semantics {
     Strict,
 }
 
-/// Which statuses refusals of the extension front carry.
+/// How far the extension front follows Argo CD where it is surprising.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Statuses {
-    /// 401 without a good credential, 403 when denied.
+pub enum Compatibility {
+    /// 401 without a good credential, 403 when denied; the application's
+    /// namespace is part of the RBAC object and must be one the project allows.
     #[default]
-    Honest,
-    /// What Argo CD answers: 400 without a cookie, 401 when denied.
+    None,
+    /// What Argo CD answers: 400 without a cookie, 401 when denied; the
+    /// namespace is neither in the RBAC object nor checked against the project.
     Argocd,
 }
 
@@ -126,7 +150,14 @@ pub struct Authentication {
     /// Browser origins (`https://host[:port]`) whose cookie requests may change
     /// things, besides the origin the request was sent to.
     pub trusted_origins: Vec<String>,
+    /// Let requests without credential pass as nobody: no name, no groups, only
+    /// what the default role allows. Refused unless `listen` is a loopback
+    /// address; a bad credential is refused all the same.
+    pub anonymous: bool,
 }
+
+/// `jwksMaxAge` where none is set.
+pub const DEFAULT_JWKS_MAX_AGE: Duration = Duration::from_secs(60 * 60);
 
 /// One entry of `jwt` in `AuthenticationConfiguration`.
 #[derive(Clone, Debug)]

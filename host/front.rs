@@ -1,1 +1,3 @@
 //! What is special about each front.
+
+pub mod extensions;

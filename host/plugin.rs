@@ -1,1 +1,230 @@
 //! Sandboxed WASM components.
+//!
+//! In: a folder of components with manifests, and the operator's grants. Out:
+//! a [`Set`] of plugins; per message, edits or a refusal. Never: a call that
+//! outlives its budget, or harms another one; a guest's word taken for granted.
+//!
+//! Capabilities are manifest ∩ grant. A call gets a fresh instance in a fresh
+//! store; what ends badly takes nothing else with it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::config;
+use crate::diagnostic::{Diagnostic, Location};
+
+mod bindings;
+mod budget;
+mod cache;
+mod edits;
+mod engine;
+mod error;
+mod filter;
+mod imports;
+mod load;
+mod manifest;
+mod plan;
+mod sandbox;
+mod wasi;
+mod yaml;
+
+pub use budget::Budget;
+pub use cache::Origin;
+pub use engine::Allocation;
+pub use error::{CallError, Error, Lie, TrapCause};
+pub use filter::{HeaderFilter, RequestContext};
+pub use imports::Import;
+pub use manifest::{ContextPart, Direction, Manifest, World};
+pub use plan::HeaderPlan;
+
+/// The engine, the cache of compiled guests, and the settings.
+#[derive(Debug)]
+pub struct Runtime {
+    host: Arc<engine::Host>,
+    cache: Result<cache::Cache, Diagnostic>,
+    config: config::Plugins,
+}
+
+impl Runtime {
+    /// Starts the engine. A cache that cannot be used is a warning of each
+    /// [`Self::load`], not an error.
+    ///
+    /// # Errors
+    /// [`Error`]: the engine or its clock does not start.
+    pub fn new(config: &config::Plugins) -> Result<Self, Error> {
+        Self::with_allocation(config, Allocation::Pool)
+    }
+
+    /// As [`Self::new`]; [`Allocation::OnDemand`] never tries a pool, which is
+    /// also what happens where address space is limited.
+    ///
+    /// # Errors
+    /// [`Error`]: the engine or its clock does not start.
+    pub fn with_allocation(config: &config::Plugins, wanted: Allocation) -> Result<Self, Error> {
+        let host = engine::Host::start(wanted)?;
+        let folder = config.cache.clone().unwrap_or_else(default_cache);
+        let cache = cache::Cache::open(&folder).map_err(|error| {
+            let place = Location::new(folder.display().to_string(), 0);
+            Diagnostic::warning(place, format!("compiled plugins are not kept: {error}"))
+                .with_hint("name a private folder in `plugins.cache`")
+        });
+        Ok(Self {
+            host,
+            cache,
+            config: config.clone(),
+        })
+    }
+
+    /// Loads the folder. Plugins whose files did not change are taken over from
+    /// `previous`; a plugin that cannot be loaded keeps its previous version;
+    /// one whose component is gone is gone. Calls in flight on a replaced
+    /// plugin end on the one they began with.
+    ///
+    /// Blocks: it compiles, and runs each new guest's `plan`. In async code,
+    /// call it on a blocking thread.
+    pub fn load(&self, previous: Option<&Set>) -> (Set, Vec<Diagnostic>) {
+        // Another engine's guests cannot be taken over.
+        let before = previous
+            .filter(|set| Arc::ptr_eq(&set.host, &self.host))
+            .map(|set| &set.entries);
+        let nothing = BTreeMap::new();
+        let loader = load::Loader {
+            host: &self.host,
+            cache: self.cache.as_ref().ok(),
+            config: &self.config,
+        };
+        let (entries, mut diagnostics) = match in_own_thread(|| loader.load(before.unwrap_or(&nothing))) {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                let finding = Diagnostic::error(None, format!("plugins cannot be loaded: {error}"));
+                (before.cloned().unwrap_or_default(), vec![finding])
+            }
+        };
+        diagnostics.extend(
+            self.cache
+                .as_ref()
+                .err()
+                .filter(|_| self.config.directory.is_some())
+                .cloned(),
+        );
+        let missing = self.config.required.iter().filter(|name| !entries.contains_key(*name));
+        let missing: Vec<String> = missing.cloned().collect();
+        for name in &missing {
+            let message = format!("the required plugin `{name}` is not loaded");
+            diagnostics.push(Diagnostic::error(None, message).with_hint("nothing passes until it is"));
+        }
+        (
+            Set {
+                host: self.host.clone(),
+                entries,
+                missing,
+            },
+            diagnostics,
+        )
+    }
+
+    /// How instances get their memory.
+    pub fn allocation(&self) -> Allocation {
+        self.host.allocation
+    }
+}
+
+/// Where compiled guests are kept when the settings name no folder. Its name
+/// has the user in it, so that one user's gateway does not meet another's.
+fn default_cache() -> PathBuf {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let user = std::fs::metadata("/proc/self").map(|own| own.uid());
+    match user {
+        Ok(0) => PathBuf::from("/var/cache/tollgate/plugins"),
+        Ok(user) => std::env::temp_dir().join(format!("tollgate-plugins-{user}")),
+        Err(_) => std::env::temp_dir().join("tollgate-plugins"),
+    }
+}
+
+/// Runs async work to its end on a thread of its own, so that the caller may
+/// stand inside or outside an async runtime.
+fn in_own_thread<F: Future<Output: Send>>(work: impl FnOnce() -> F + Send) -> std::io::Result<F::Output> {
+    let run = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        Ok(runtime.block_on(work()))
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("plugin-load".to_owned())
+            .spawn_scoped(scope, run)?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(std::io::Error::other("the loader panicked")))
+    })
+}
+
+/// The plugins of one load. Cheap to keep: guests live in their calls only.
+#[derive(Debug)]
+pub struct Set {
+    host: Arc<engine::Host>,
+    entries: BTreeMap<String, load::Entry>,
+    missing: Vec<String>,
+}
+
+/// One line of [`Set::list`].
+#[derive(Clone, Debug, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Listing {
+    /// Plugin name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// What kind it is.
+    pub world: World,
+    /// Digest of the component, lower-case hex.
+    pub sha256: String,
+    /// Directions in which it is called for each message.
+    pub filters: Vec<Direction>,
+    /// Host interfaces it may use.
+    pub imports: Vec<Import>,
+    /// Extensions it is applied to; empty for all.
+    pub extensions: Vec<String>,
+    /// Whether it was compiled for this load.
+    pub origin: Origin,
+}
+
+impl Set {
+    /// The header filters of `extension`, in the order of their names, which is
+    /// the order they are applied in.
+    pub fn header_filters(&self, extension: &str) -> impl Iterator<Item = &Arc<HeaderFilter>> {
+        self.entries
+            .values()
+            .map(|entry| &entry.filter)
+            .filter(move |filter| filter.applies_to(extension))
+    }
+
+    /// The header filter of that name.
+    pub fn header_filter(&self, name: &str) -> Option<&Arc<HeaderFilter>> {
+        self.entries.get(name).map(|entry| &entry.filter)
+    }
+
+    /// Every plugin, by name.
+    pub fn list(&self) -> impl Iterator<Item = Listing> {
+        self.entries.values().map(|entry| {
+            let manifest = entry.filter.manifest();
+            Listing {
+                name: manifest.name.clone(),
+                version: manifest.version.to_string(),
+                world: manifest.world,
+                sha256: manifest.sha256.clone(),
+                filters: manifest.filters.iter().copied().collect(),
+                imports: manifest.imports.iter().copied().collect(),
+                extensions: entry.filter.extensions().to_vec(),
+                origin: entry.filter.origin(),
+            }
+        })
+    }
+
+    /// Required plugins that are not loaded. While there is one, nothing may
+    /// pass.
+    pub fn missing_required(&self) -> &[String] {
+        &self.missing
+    }
+}

@@ -10,7 +10,12 @@ use secrecy::SecretString;
 
 use crate::diagnostic::Location;
 
+mod decode;
+pub mod destination;
 pub mod directory;
+pub(crate) mod fields;
+pub mod watch;
+pub(crate) mod yaml;
 
 /// A text value of a ConfigMap and the line its first character stands on.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,1 +1,275 @@
-//! The settings file as it is written.
+//! `tollgate.yaml` as it is written, and its checks.
+//!
+//! In: the file's text. Out: [`Config`] or every mistake with its key. Never: a
+//! key that is silently ignored.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::{Config, Decisions, Extensions, Compatibility, Limits, Semantics, Tls};
+use crate::diagnostic::{Diagnostic, Loaded, Location};
+
+pub mod authentication;
+pub mod plugins;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawConfig {
+    #[serde(default = "default_listen")]
+    listen: String,
+    #[serde(default)]
+    admin: RawAdmin,
+    tls: Option<RawTls>,
+    state: RawState,
+    policies: RawPolicies,
+    #[serde(default)]
+    plugins: plugins::RawPlugins,
+    #[serde(default)]
+    authentication: authentication::RawAuthentication,
+    #[serde(default)]
+    rbac: RawRbac,
+    #[serde(default)]
+    extensions: RawExtensions,
+    #[serde(default)]
+    limits: RawLimits,
+    #[serde(default)]
+    decisions: RawDecisions,
+    drain: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawAdmin {
+    listen: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawTls {
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawState {
+    directory: PathBuf,
+    #[serde(default = "default_namespace")]
+    namespace: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawPolicies {
+    directory: PathBuf,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawRbac {
+    #[serde(default)]
+    semantics: RawSemantics,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum RawSemantics {
+    #[default]
+    Argocd,
+    Strict,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawExtensions {
+    compat: Option<RawCompatibility>,
+    assertion: Option<RawAssertion>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum RawCompatibility {
+    Argocd,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawAssertion {
+    issuer: String,
+    key: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawLimits {
+    header_bytes: Option<usize>,
+    header_count: Option<usize>,
+    body_bytes: Option<u64>,
+    header_timeout: Option<String>,
+    connections: Option<usize>,
+    requests_per_person: Option<usize>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawDecisions {
+    keep: Option<usize>,
+    file: Option<PathBuf>,
+}
+
+fn default_listen() -> String {
+    "127.0.0.1:8080".to_owned()
+}
+
+fn default_namespace() -> String {
+    "argocd".to_owned()
+}
+
+/// Reads and checks the settings file at `path`.
+///
+/// Relative paths in it count from the file's own folder.
+///
+/// # Errors
+/// Every finding of the file is in the result; nothing is used when one of them
+/// is an error.
+pub fn load(path: &Path) -> Loaded<Config> {
+    let file = path.display().to_string();
+    match std::fs::read_to_string(path) {
+        Ok(text) => parse(&text, &file, path.parent().unwrap_or(Path::new(""))),
+        Err(error) => Loaded::refused(vec![
+            Diagnostic::error(Location::new(file, 0), format!("the settings file cannot be read: {error}"))
+                .with_hint("name it with `--config FILE`"),
+        ]),
+    }
+}
+
+/// Checks the text of a settings file; `base` is where relative paths start.
+pub fn parse(text: &str, file: &str, base: &Path) -> Loaded<Config> {
+    let raw: RawConfig = match serde_saphyr::from_str(text) {
+        Ok(raw) => raw,
+        Err(error) => return Loaded::refused(vec![syntax(file, &error)]),
+    };
+    let mut check = Check { file, base, findings: Vec::new() };
+    let config = check.config(raw);
+    Loaded::new(config, check.findings)
+}
+
+fn syntax(file: &str, error: &serde_saphyr::Error) -> Diagnostic {
+    let line = error.location().and_then(|at| u32::try_from(at.line()).ok()).unwrap_or(0);
+    let text = error.to_string();
+    let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("not valid YAML").trim();
+    Diagnostic::error(Location::new(file, line), first.to_owned()).with_hint("docs/configuration.md lists every key")
+}
+
+struct Check<'a> {
+    file: &'a str,
+    base: &'a Path,
+    findings: Vec<Diagnostic>,
+}
+
+impl Check<'_> {
+    fn config(&mut self, raw: RawConfig) -> Config {
+        let listen = self.address("listen", &raw.listen);
+        let admin = raw.admin.listen.as_deref().unwrap_or("127.0.0.1:8081");
+        let admin_listen = self.address("admin.listen", admin);
+        if listen == admin_listen && listen.port() != 0 {
+            self.mistake("admin.listen", format!("`{admin}` is the public listener's address"));
+        }
+        if raw.state.namespace.is_empty() {
+            self.mistake("state.namespace", "is empty".to_owned());
+        }
+        let location = Location::new(self.file, 0);
+        let (authentication, mut found) = raw.authentication.check(&location, self.base, listen);
+        self.findings.append(&mut found);
+        let (plugins, mut found) = raw.plugins.check(&location, self.base);
+        self.findings.append(&mut found);
+        Config {
+            listen,
+            admin_listen,
+            tls: raw.tls.map(|tls| Tls { certificate: self.base.join(tls.certificate), key: self.base.join(tls.key) }),
+            state_directory: self.base.join(raw.state.directory),
+            control_plane_namespace: raw.state.namespace,
+            policies_directory: self.base.join(raw.policies.directory),
+            plugins,
+            authentication,
+            rbac_semantics: match raw.rbac.semantics {
+                RawSemantics::Argocd => Semantics::Argocd,
+                RawSemantics::Strict => Semantics::Strict,
+            },
+            extensions: self.extensions(raw.extensions),
+            limits: self.limits(&raw.limits),
+            decisions: Decisions {
+                keep: self.bounded("decisions.keep", raw.decisions.keep, 10_000, 1, 1_000_000),
+                file: raw.decisions.file.map(|file| self.base.join(file)),
+            },
+            drain: self.duration("drain", raw.drain.as_deref(), Duration::from_secs(30)),
+        }
+    }
+
+    fn extensions(&mut self, raw: RawExtensions) -> Extensions {
+        let (assertion_issuer, assertion_key) = match raw.assertion {
+            None => ("tollgate".to_owned(), None),
+            Some(assertion) => {
+                if assertion.issuer.is_empty() {
+                    self.mistake("extensions.assertion.issuer", "is empty".to_owned());
+                }
+                (assertion.issuer, assertion.key.map(|key| self.base.join(key)))
+            }
+        };
+        Extensions {
+            compatibility: match raw.compat {
+                None => Compatibility::None,
+                Some(RawCompatibility::Argocd) => Compatibility::Argocd,
+            },
+            assertion_issuer,
+            assertion_key,
+        }
+    }
+
+    fn limits(&mut self, raw: &RawLimits) -> Limits {
+        Limits {
+            header_bytes: self.bounded("limits.headerBytes", raw.header_bytes, 32 << 10, 8 << 10, 1 << 20),
+            header_count: self.bounded("limits.headerCount", raw.header_count, 100, 10, 1_000),
+            body_bytes: self.bounded("limits.bodyBytes", raw.body_bytes, 1 << 30, 0, 1 << 40),
+            header_timeout: self.duration("limits.headerTimeout", raw.header_timeout.as_deref(), Duration::from_secs(10)),
+            connections: self.bounded("limits.connections", raw.connections, 10_000, 1, 1_000_000),
+            requests_per_person: self.bounded("limits.requestsPerPerson", raw.requests_per_person, 100, 1, 100_000),
+        }
+    }
+
+    fn address(&mut self, key: &str, text: &str) -> SocketAddr {
+        text.parse().unwrap_or_else(|_| {
+            self.mistake(key, format!("`{text}` is not an address such as `127.0.0.1:8080`"));
+            SocketAddr::from(([127, 0, 0, 1], 0))
+        })
+    }
+
+    fn duration(&mut self, key: &str, text: Option<&str>, default: Duration) -> Duration {
+        let Some(text) = text else { return default };
+        match crate::front::extensions::config::parse_go_duration(text) {
+            Ok(found) if found > Duration::ZERO => found,
+            Ok(_) | Err(_) => {
+                self.mistake(key, format!("`{text}` is not a duration above zero such as `10s`"));
+                default
+            }
+        }
+    }
+
+    fn bounded<N: PartialOrd + std::fmt::Display + Copy>(&mut self, key: &str, value: Option<N>, default: N, least: N, most: N) -> N {
+        match value {
+            None => default,
+            Some(value) if value >= least && value <= most => value,
+            Some(value) => {
+                self.mistake(key, format!("`{value}` is out of bounds, allowed are {least} to {most}"));
+                default
+            }
+        }
+    }
+
+    fn mistake(&mut self, key: &str, message: String) {
+        self.findings.push(Diagnostic::error(Location::new(self.file, 0), format!("`{key}` {message}")));
+    }
+}

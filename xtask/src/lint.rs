@@ -14,7 +14,7 @@ use crate::{execute, run, setup};
 const CARGO_DENY: &str = "0.20.2";
 
 /// Checks formatting, lints, documentation, licences and sources.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct Lint {
     /// Also check the advisories; needs a network that reaches their database.
     #[arg(long)]

@@ -4,19 +4,28 @@
 //! file outside the checkout, its target folder and the tool cache.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
 mod compare;
+mod demo;
 mod lint;
+mod plugins;
 mod setup;
+mod test;
 
 /// The project's tasks.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Task {
+    /// Start the demo world and print requests to try in it.
+    Demo(demo::Demo),
+    /// Every check and test there is; what CI runs.
+    Test(test::Test),
+    /// Build the guests into target/guests.
+    Plugins,
     /// Measure Tollgate beside its peers in one run and write the tables of docs/performance.md.
     Compare(compare::Compare),
     /// Formatting, lints, documentation, licences and sources.
@@ -26,19 +35,17 @@ enum Task {
 }
 
 #[tokio::main]
-async fn main() -> ExitCode {
-    match perform().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-async fn perform() -> Result<()> {
+async fn main() -> Result<()> {
     let root = root()?;
     match Task::parse() {
+        Task::Demo(task) => task.run(&root).await,
+        Task::Test(task) => task.run(&root).await,
+        Task::Plugins => {
+            for built in plugins::build(&root)? {
+                println!("{} {} bytes, sha256 {}", built.component.display(), built.bytes, built.sha256);
+            }
+            Ok(())
+        }
         Task::Compare(task) => task.run(&root).await,
         Task::Lint(task) => task.run(&root),
         Task::Setup => setup::all(&root),
@@ -47,9 +54,7 @@ async fn perform() -> Result<()> {
 
 /// The checkout this task was built from.
 fn root() -> Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .context("xtask has no parent folder")?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent folder")?;
     Ok(root.to_owned())
 }
 

@@ -1,0 +1,170 @@
+//! What a decision through a policy costs: the shipped bundle with and without
+//! building its input, CEL expressions, and the guards around both.
+
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use serde_json::json;
+use tollgate::authorize::cel::{Expression, Variables};
+use tollgate::authorize::rego::{
+    Bundle, Checker, ExtensionInput, Front, Prepared, Principal, RbacRow, RbacVerdict, Request,
+};
+use tollgate::diagnostic::Location;
+use tollgate::state;
+
+fn prepared() -> Prepared {
+    let place = Location::new("objects.yaml", 1);
+    let destination = state::Destination {
+        name: "in-cluster".into(),
+        server: String::new(),
+        namespace: "checkout".into(),
+    };
+    let project = state::Project {
+        name: "payments".into(),
+        destinations: vec![destination.clone()],
+        source_repos: vec![],
+        source_namespaces: vec![],
+        permit_only_project_scoped_clusters: false,
+        roles: vec![],
+        location: place.clone(),
+    };
+    let application = state::Application {
+        name: state::ObjectName {
+            namespace: "argocd".into(),
+            name: "checkout".into(),
+        },
+        project: "payments".into(),
+        destination,
+        labels: [("team".to_owned(), "payments".to_owned())].into(),
+        location: place,
+    };
+    let cluster = state::Cluster {
+        name: "in-cluster".into(),
+        server: "https://kubernetes.default.svc".into(),
+        project: String::new(),
+    };
+    Prepared::new("metrics", "application")
+        .with_project(&project)
+        .with_application(&application)
+        .with_destination(&cluster, "checkout", true)
+}
+
+fn rego(c: &mut Criterion) {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies/extensions");
+    let checker = Checker::new(PathBuf::from(env!("CARGO_BIN_EXE_tollgate")));
+    let loaded = Bundle::load(&directory, Front::Extensions, &checker);
+    let Some(bundle) = loaded.value else {
+        return eprintln!("the shipped bundle is refused: {:?}", loaded.diagnostics);
+    };
+    let groups: Vec<String> = (0..4).map(|n| format!("group-{n}")).collect();
+    let principal = Principal::new("1234", "ann@example.org", &groups, "https://idp.example.org", "oidc");
+    let prepared = prepared();
+    let allowed = RbacVerdict {
+        allow: true,
+        rule: Some("policy.csv:3"),
+        why: "allowed",
+    };
+    let row = RbacRow {
+        subject: "role:dev",
+        resource: "extensions",
+        action: "invoke",
+        object: "metrics",
+        effect: "allow",
+    };
+    let rows = vec![row; 64];
+    let input = |candidates| ExtensionInput {
+        principal: &principal,
+        request: Request {
+            method: "GET",
+            path: "/metrics",
+            query: None,
+            project: Some("payments"),
+        },
+        prepared: &prepared,
+        applications_get: Some(allowed),
+        projects_get: None,
+        extensions_invoke: allowed,
+        candidates,
+    };
+    let denied = RbacVerdict {
+        allow: false,
+        rule: None,
+        why: "no rule",
+    };
+    let ready = input(&[]).to_value();
+    c.bench_function("rego/decide, input built before", |b| {
+        b.iter(|| bundle.decide(black_box(ready.clone())))
+    });
+    c.bench_function("rego/build input", |b| b.iter(|| black_box(input(&[]).to_value())));
+    c.bench_function("rego/build input, 64 candidate rows", |b| {
+        b.iter(|| black_box(input(&rows).to_value()))
+    });
+    c.bench_function("rego/build input and decide, allowed", |b| {
+        b.iter(|| bundle.decide(input(&[]).to_value()))
+    });
+    c.bench_function("rego/build input and decide, denied", |b| {
+        b.iter(|| {
+            bundle.decide(
+                ExtensionInput {
+                    applications_get: Some(denied),
+                    ..input(&[])
+                }
+                .to_value(),
+            )
+        });
+    });
+    c.bench_function("rego/load: scan, child process, cases, compile", |b| {
+        b.iter(|| Bundle::load(&directory, Front::Extensions, &checker).value.is_some());
+    });
+}
+
+fn cel(c: &mut Criterion) {
+    let claims = json!({
+        "sub": "1234", "email": "ann@example.org", "email_verified": true,
+        "groups": (0..200).map(|n| format!("group-{n}")).collect::<Vec<_>>(),
+    });
+    let small =
+        json!({"sub": "1234", "email": "ann@example.org", "email_verified": true, "groups": ["a", "b", "c", "d"]});
+    let cases = [
+        (
+            "predicate",
+            "claims.email_verified && claims.email.endsWith('@example.org')",
+        ),
+        ("matches", "claims.email.matches('^[a-z]+@example[.]org$')"),
+        ("exists", "claims.groups.exists(g, g.startsWith('x'))"),
+    ];
+    for (name, source) in cases {
+        let Ok(expression) = Expression::compile(source, &["claims"], None) else {
+            return eprintln!("{name} is refused");
+        };
+        c.bench_function(&format!("cel/{name}, 4 groups, with conversion"), |b| {
+            b.iter(|| expression.eval_bool(black_box(&[("claims", &small)])));
+        });
+        let (Ok(few), Ok(many)) = (
+            Variables::new(&[("claims", &small)]),
+            Variables::new(&[("claims", &claims)]),
+        ) else {
+            return eprintln!("the claims are refused");
+        };
+        c.bench_function(&format!("cel/{name}, 4 groups"), |b| {
+            b.iter(|| expression.eval_bool_in(black_box(&few)))
+        });
+        c.bench_function(&format!("cel/{name}, 200 groups"), |b| {
+            b.iter(|| expression.eval_bool_in(black_box(&many)))
+        });
+    }
+    c.bench_function("cel/compile with all guards", |b| {
+        b.iter(|| {
+            Expression::compile(
+                black_box("claims.email_verified && claims.sub != ''"),
+                &["claims"],
+                None,
+            )
+            .is_ok()
+        });
+    });
+}
+
+criterion_group!(policy_engines, rego, cel);
+criterion_main!(policy_engines);

@@ -1,0 +1,140 @@
+//! The admin listener: health, readiness, metrics, decisions, what is loaded.
+//!
+//! In: the current snapshot, records, metrics. Out: text and JSON. Never: an
+//! address people can reach; a change of anything; a secret.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::diagnostic::Diagnostic;
+use crate::metrics::{Metrics, Part};
+use crate::record::{Outcome, Recorder, View};
+use crate::snapshot::Current;
+
+/// What the admin listener shows.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    /// Configuration in force.
+    pub current: Current,
+    /// Latest decisions.
+    pub recorder: Arc<Recorder>,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// Findings of the latest load of each part.
+    pub findings: Findings,
+}
+
+/// Findings of the latest load of each part.
+#[derive(Clone, Debug, Default)]
+pub struct Findings(Arc<Mutex<Vec<(Part, Vec<Diagnostic>)>>>);
+
+impl Findings {
+    /// Replaces what is known of `part`.
+    pub fn set(&self, part: Part, findings: Vec<Diagnostic>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(other, _)| *other != part);
+        known.push((part, findings));
+    }
+
+    fn all(&self) -> Vec<Diagnostic> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().flat_map(|(_, findings)| findings.iter().cloned()).collect()
+    }
+}
+
+#[derive(Serialize)]
+struct Configuration {
+    generation: u64,
+    extensions: Vec<String>,
+    plugins: Vec<crate::plugin::Listing>,
+    policy_sha256: String,
+    findings: Vec<Diagnostic>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    most: Option<usize>,
+    user: Option<String>,
+    outcome: Option<String>,
+}
+
+/// Records one answer may hold.
+const MOST_RECORDS: usize = 1_000;
+
+/// Routes of the admin listener.
+pub fn router(admin: Admin) -> Router {
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/configuration", get(configuration))
+        .route("/decisions", get(decisions))
+        .route("/decisions/{id}", get(decision))
+        .with_state(admin)
+}
+
+/// Ready as long as a good configuration is in force and every required plugin
+/// is loaded; a broken file on disk does not take the gateway out of service.
+async fn ready(State(admin): State<Admin>) -> Response {
+    let snapshot = admin.current.load_full();
+    let missing = snapshot.plugins.missing_required();
+    if missing.is_empty() {
+        "ok\n".into_response()
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, format!("required plugins are missing: {}\n", missing.join(", "))).into_response()
+    }
+}
+
+async fn metrics(State(admin): State<Admin>) -> Response {
+    match admin.metrics.text() {
+        Ok(text) => ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+async fn configuration(State(admin): State<Admin>) -> Response {
+    let snapshot = admin.current.load_full();
+    Json(Configuration {
+        generation: snapshot.generation,
+        extensions: snapshot.extensions.names().into_iter().map(str::to_owned).collect(),
+        plugins: snapshot.plugins.list().collect(),
+        policy_sha256: snapshot.policy.digest().to_owned(),
+        findings: admin.findings.all(),
+    })
+    .into_response()
+}
+
+async fn decisions(State(admin): State<Admin>, Query(wanted): Query<Wanted>) -> Response {
+    let most = wanted.most.unwrap_or(20).min(MOST_RECORDS);
+    let records = admin.recorder.latest(most, |record| {
+        let user = wanted.user.as_deref();
+        user.is_none_or(|user| record.principal.as_ref().is_some_and(|who| who.user_id() == user || who.username() == user))
+            && wanted.outcome.as_deref().is_none_or(|outcome| outcome == word(record.outcome))
+    });
+    Json(records.iter().map(|record| View::of(record)).collect::<Vec<_>>()).into_response()
+}
+
+async fn decision(State(admin): State<Admin>, Path(id): Path<Uuid>) -> Response {
+    match admin.recorder.find(id) {
+        Some(record) => Json(View::of(&record)).into_response(),
+        None => (StatusCode::NOT_FOUND, "no such decision among the latest\n").into_response(),
+    }
+}
+
+fn word(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Allowed => "allowed",
+        Outcome::Denied => "denied",
+        Outcome::Failed => "failed",
+        Outcome::Cancelled => "cancelled",
+    }
+}

@@ -1,0 +1,202 @@
+//! Argo CD's local accounts and what their tokens need.
+//!
+//! In: `argocd-cm`, `argocd-secret`. Out: [`Accounts`]. Never: a password hash;
+//! an account whose settings cannot be read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use secrecy::ExposeSecret;
+use serde::Deserialize;
+
+use super::error::Revocation;
+use crate::diagnostic::Diagnostic;
+use crate::state::{Resources, Secret};
+
+/// Name of the built-in account.
+const ADMIN: &str = "admin";
+
+/// What a token of a local account may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Capability {
+    /// Sessions of people.
+    Login,
+    /// Tokens made by `argocd account generate-token`.
+    ApiKey,
+}
+
+/// A local account.
+#[derive(Debug, Default)]
+struct Account {
+    state: State,
+    capabilities: BTreeSet<Capability>,
+    /// Seconds since 1970; tokens issued before are revoked.
+    password_changed_at: Option<i64>,
+    /// `jti` of the API keys in force.
+    tokens: BTreeSet<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Enabled,
+    Disabled,
+    /// A setting cannot be read, so nobody is let in by it.
+    Unreadable,
+}
+
+/// One entry of `accounts.<name>.tokens`.
+#[derive(Deserialize)]
+struct IssuedToken {
+    #[serde(default)]
+    id: String,
+}
+
+/// All local accounts by name, `admin` among them.
+#[derive(Debug)]
+pub(super) struct Accounts(BTreeMap<String, Account>);
+
+impl Accounts {
+    /// Reads the accounts (Argo CD, `util/settings/accounts.go`).
+    ///
+    /// Unlike there, a value that cannot be read does not break all accounts
+    /// or fall back to "enabled": it locks that one account.
+    pub(super) fn read(resources: &Resources, findings: &mut Vec<Diagnostic>) -> Self {
+        let admin = Account { capabilities: BTreeSet::from([Capability::Login]), ..Account::default() };
+        let mut accounts = Self(BTreeMap::from([(ADMIN.to_owned(), admin)]));
+        accounts.read_config_map(resources, findings);
+        if let Some(secret) = resources.secrets.get(super::session::SECRET) {
+            for (name, account) in &mut accounts.0 {
+                account.read_secret(name, secret, findings);
+            }
+        }
+        accounts
+    }
+
+    /// Whether a token of `name` still counts.
+    ///
+    /// - `capability`: what the token was issued for.
+    /// - `id`: its `jti`; `issued_at`: its `iat`, seconds since 1970.
+    pub(super) fn check(
+        &self,
+        name: &str,
+        capability: Capability,
+        id: &str,
+        issued_at: i64,
+    ) -> Result<(), Revocation> {
+        let account = self.0.get(name).ok_or(Revocation::NoAccount)?;
+        match account.state {
+            State::Enabled => {}
+            State::Disabled => return Err(Revocation::AccountDisabled),
+            State::Unreadable => return Err(Revocation::NoAccount),
+        }
+        if !account.capabilities.contains(&capability) {
+            return Err(Revocation::NoCapability);
+        }
+        if capability == Capability::ApiKey && !account.tokens.contains(id) {
+            return Err(Revocation::NotListed);
+        }
+        if account.password_changed_at.is_some_and(|changed| issued_at < changed) {
+            return Err(Revocation::PasswordChanged);
+        }
+        Ok(())
+    }
+
+    fn read_config_map(&mut self, resources: &Resources, findings: &mut Vec<Diagnostic>) {
+        for (key, text) in &resources.argocd_cm.data {
+            let parts: Vec<&str> = key.split('.').collect();
+            let mut unreadable = |what: &str| {
+                findings.push(Diagnostic::warning(
+                    text.location.clone(),
+                    format!("`{key}` {what}, the account is locked"),
+                ));
+            };
+            match parts.as_slice() {
+                ["admin", "enabled"] => self.enable(ADMIN, &text.value, unreadable),
+                ["accounts", name, "enabled"] => self.enable(name, &text.value, unreadable),
+                ["accounts", name] => {
+                    for word in text.value.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+                        let capabilities = &mut self.account(name).capabilities;
+                        match word {
+                            "login" => capabilities.insert(Capability::Login),
+                            "apiKey" => capabilities.insert(Capability::ApiKey),
+                            _ => {
+                                findings.push(Diagnostic::warning(
+                                    text.location.clone(),
+                                    format!("`{key}`: capability `{word}` is unknown, known are `login` and `apiKey`"),
+                                ));
+                                false
+                            }
+                        };
+                    }
+                    self.account(name);
+                }
+                ["accounts", name, ..] => {
+                    self.account(name).state = State::Unreadable;
+                    unreadable("is no account setting");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// One `false` among several keys for an account is enough.
+    fn enable(&mut self, name: &str, value: &str, unreadable: impl FnOnce(&str)) {
+        let account = self.account(name);
+        match (go_bool(value), account.state) {
+            (_, State::Unreadable) | (Some(true), State::Enabled | State::Disabled) => {}
+            (Some(false), State::Enabled | State::Disabled) => account.state = State::Disabled,
+            (None, State::Enabled | State::Disabled) => {
+                account.state = State::Unreadable;
+                unreadable("is neither `true` nor `false`");
+            }
+        }
+    }
+
+    fn account(&mut self, name: &str) -> &mut Account {
+        self.0.entry(name.to_owned()).or_default()
+    }
+}
+
+impl Account {
+    fn read_secret(&mut self, name: &str, secret: &Secret, findings: &mut Vec<Diagnostic>) {
+        let prefix = if name == ADMIN { ADMIN.to_owned() } else { format!("accounts.{name}") };
+        let value = |suffix: &str| {
+            let key = format!("{prefix}.{suffix}");
+            let value = secret.values.get(&key).map(|value| value.expose_secret().trim().to_owned());
+            value.filter(|value| !value.is_empty()).map(|value| (key, value))
+        };
+        let mut lock = |key: &str, expected: &str| {
+            findings.push(Diagnostic::warning(
+                secret.location.clone(),
+                format!("`{key}` is not {expected}, the account is locked"),
+            ));
+            State::Unreadable
+        };
+        if let Some((key, time)) = value("passwordMtime") {
+            match time.parse::<jiff::Timestamp>() {
+                Ok(time) => {
+                    let fraction = i64::from(time.subsec_nanosecond() > 0);
+                    self.password_changed_at = Some(time.as_second().saturating_add(fraction));
+                }
+                Err(_) => self.state = lock(&key, "a time in RFC 3339"),
+            }
+        }
+        if let Some((key, tokens)) = value("tokens") {
+            match serde_json::from_str::<Option<Vec<IssuedToken>>>(&tokens) {
+                Ok(tokens) => {
+                    self.tokens = tokens.into_iter().flatten().map(|token| token.id).filter(|id| !id.is_empty()).collect();
+                }
+                Err(_) => self.state = lock(&key, "a JSON list of tokens"),
+            }
+        }
+    }
+}
+
+/// The words Go's `strconv.ParseBool` knows.
+fn go_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}

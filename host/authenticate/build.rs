@@ -1,0 +1,197 @@
+//! An authenticator from settings and resources.
+//!
+//! In: settings, `argocd-cm`, `argocd-secret`, projects. Out:
+//! [`Authenticator`] and every finding. Never: a connection; keys are fetched
+//! with the first token that needs them.
+
+use super::issuer::{ASYMMETRIC, Reading};
+use super::keys::{KeyCache, Source};
+use super::mapping::Mapping;
+use super::sso::Sso;
+use super::userinfo::Userinfo;
+use super::{
+    Arc, Authenticator, BTreeMap, BTreeSet, Cache, Clock, Identity, Issuer, Kind, Map, Presented, Principal,
+    REMEMBERED, REMEMBERED_BYTES, Sessions, fetch,
+};
+use crate::config;
+use crate::diagnostic::{Diagnostic, Loaded};
+use crate::state::Resources;
+
+/// Path of the discovery document under an issuer (OpenID Connect Discovery,
+/// section 4).
+const DISCOVERY_PATH: &str = "/.well-known/openid-configuration";
+
+impl Authenticator {
+    /// Makes an authenticator for one state of settings and resources.
+    ///
+    /// - `scopes`: claims that hold groups (`scopes` of `argocd-rbac-cm`).
+    /// - `previous`: its issuers' keys are kept where the issuer has not
+    ///   changed; verified tokens are not, so that a revocation counts at once.
+    pub fn build(
+        config: &config::Authentication,
+        resources: &Resources,
+        scopes: &[String],
+        previous: Option<&Self>,
+    ) -> Loaded<Self> {
+        let clock = previous.map(|previous| previous.clock.clone()).unwrap_or_default();
+        let mut builder = Builder { scopes, previous, clock, findings: Vec::new(), issuers: BTreeMap::new() };
+        for (index, issuer) in config.issuers.iter().enumerate() {
+            builder.add_configured(issuer, &format!("authentication.jwt[{index}]"));
+        }
+        let mut sessions = None;
+        if config.argocd_sessions {
+            sessions = Sessions::read(resources, scopes, &mut builder.findings);
+            builder.add_sso(resources);
+        }
+        builder.finish(config, sessions)
+    }
+}
+
+struct Builder<'a> {
+    scopes: &'a [String],
+    previous: Option<&'a Authenticator>,
+    clock: Clock,
+    findings: Vec<Diagnostic>,
+    issuers: BTreeMap<String, Issuer>,
+}
+
+impl Builder<'_> {
+    fn finish(self, config: &config::Authentication, sessions: Option<Sessions>) -> Loaded<Authenticator> {
+        let mut findings = self.findings;
+        if sessions.is_none() && self.issuers.is_empty() && !config.anonymous {
+            findings.push(
+                Diagnostic::warning(None, "`authentication` lets nobody in")
+                    .with_hint("set `authentication.argocdSessions: true` or list issuers under `authentication.jwt`"),
+            );
+        }
+        let authenticator = Authenticator {
+            sessions,
+            issuers: self.issuers,
+            trusted_origins: config.trusted_origins.clone(),
+            anonymous: config.anonymous.then(|| Arc::new(nobody())),
+            remembered: Cache::builder()
+                .weigher(|_, remembered: &super::Remembered| remembered.token_bytes)
+                .max_capacity(REMEMBERED_BYTES)
+                .time_to_live(REMEMBERED)
+                .build(),
+            clock: self.clock,
+        };
+        Loaded::new(authenticator, findings)
+    }
+
+    fn add_configured(&mut self, issuer: &config::Issuer, path: &str) {
+        let mapping = Mapping::compile(issuer, path, &mut self.findings);
+        let algorithms = self.algorithms(&issuer.algorithms, path);
+        let discovery = issuer.discovery_url.clone().unwrap_or_else(|| discovery_url(&issuer.url));
+        let keys = self.keys(&issuer.url, &discovery, (issuer.certificate_authority.clone(), issuer.jwks_max_age));
+        let keys = match keys {
+            Ok(keys) => keys,
+            Err(error) => return self.findings.push(Diagnostic::error(None, format!("`{path}.issuer`: {error}"))),
+        };
+        if self.issuers.contains_key(&issuer.url) {
+            let message = format!("`{path}.issuer.url`: `{}` is listed twice", issuer.url);
+            return self.findings.push(Diagnostic::error(None, message));
+        }
+        let (Some(mapping), Some(algorithms)) = (mapping, algorithms) else { return };
+        let issuer = Issuer {
+            name: issuer.url.clone(),
+            audiences: issuer.audiences.clone(),
+            algorithms,
+            keys,
+            reading: Reading::Mapped(mapping),
+            scopes: self.scopes.to_vec(),
+        };
+        self.issuers.insert(issuer.name.clone(), issuer);
+    }
+
+    fn add_sso(&mut self, resources: &Resources) {
+        let Some(sso) = Sso::read(resources, &mut self.findings) else { return };
+        let location = sso.text.location.clone();
+        if self.issuers.contains_key(&sso.issuer) {
+            self.findings.push(Diagnostic::warning(
+                location,
+                format!("`oidc.config` is not used: `{}` is listed under `authentication.jwt`", sso.issuer),
+            ));
+            return;
+        }
+        let name = sso.issuer.clone();
+        match self.sso_issuer(sso) {
+            Ok(issuer) => drop(self.issuers.insert(name, issuer)),
+            Err(error) => self.findings.push(Diagnostic::error(location, format!("`oidc.config`: {error}"))),
+        }
+    }
+
+    fn sso_issuer(&self, sso: Sso) -> Result<Issuer, fetch::FetchError> {
+        let discovery = discovery_url(&sso.issuer);
+        let keys = self.keys(&sso.issuer, &discovery, (sso.authority.clone(), config::DEFAULT_JWKS_MAX_AGE))?;
+        let userinfo = match sso.userinfo {
+            Some((path, max_age)) => {
+                let url = fetch::url(&format!("{}{path}", sso.issuer.trim_end_matches('/')))?;
+                let client = fetch::client(&url, sso.authority.as_deref())?;
+                Some(Userinfo::new(client, url, max_age))
+            }
+            None => None,
+        };
+        Ok(Issuer {
+            name: sso.issuer,
+            audiences: sso.audiences,
+            algorithms: ASYMMETRIC.to_vec(),
+            keys,
+            reading: Reading::Argocd { userinfo },
+            scopes: self.scopes.to_vec(),
+        })
+    }
+
+    /// The issuer's keys of the previous authenticator if it asks the same
+    /// source, else an empty cache.
+    fn keys(
+        &self,
+        issuer: &str,
+        discovery: &str,
+        (authority, max_age): (Option<String>, std::time::Duration),
+    ) -> Result<Arc<KeyCache>, fetch::FetchError> {
+        fetch::url(issuer)?;
+        let source = Source { issuer: issuer.to_owned(), discovery: fetch::url(discovery)?, authority, max_age };
+        let known = self.previous.and_then(|previous| previous.issuers.get(issuer)).map(|issuer| &issuer.keys);
+        match known.filter(|keys| *keys.source() == source) {
+            Some(keys) => Ok(keys.clone()),
+            None => KeyCache::new(source, self.clock.clone()).map(Arc::new),
+        }
+    }
+
+    fn algorithms(&mut self, names: &[String], path: &str) -> Option<Vec<jsonwebtoken::Algorithm>> {
+        let mut algorithms = BTreeMap::new();
+        let mut unknown = BTreeSet::new();
+        for name in names {
+            match name.parse().ok().filter(|algorithm| ASYMMETRIC.contains(algorithm)) {
+                Some(algorithm) => drop(algorithms.insert(name, algorithm)),
+                None => drop(unknown.insert(name.as_str())),
+            }
+        }
+        for name in &unknown {
+            let message = format!("`{path}.algorithms`: `{name}` is not one of {ASYMMETRIC:?}");
+            self.findings.push(Diagnostic::error(None, message));
+        }
+        (unknown.is_empty() && !algorithms.is_empty()).then(|| algorithms.into_values().collect())
+    }
+}
+
+fn discovery_url(issuer: &str) -> String {
+    format!("{}{DISCOVERY_PATH}", issuer.trim_end_matches('/'))
+}
+
+/// The caller without a name: only what everybody may do is allowed.
+fn nobody() -> Principal {
+    let identity = Identity {
+        kind: Kind::Anonymous,
+        issuer: String::new(),
+        user_id: String::new(),
+        username: String::new(),
+        groups: Vec::new(),
+        uid: None,
+        extra: Vec::new(),
+        claims: Map::new(),
+        expires_at: None,
+    };
+    Principal::new(identity, Presented::Cookie)
+}

@@ -1,0 +1,275 @@
+//! Why a request has no principal.
+//!
+//! In: a finding of any check. Out: [`Error`]. Never: a token, a secret or a
+//! claim's value in a message.
+
+/// Why nobody can be said to have sent a request.
+///
+/// Messages name rules and configured values, never what a token holds, so
+/// each may be logged. What the *caller* may see is said at each variant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Neither an `argocd.token` cookie nor an `Authorization` field. The
+    /// caller may see the whole message.
+    #[error("no credential: send cookie `argocd.token` or field `Authorization: Bearer`")]
+    NoCredential,
+    /// Something was sent that cannot be a credential. The caller may see the
+    /// whole message: it speaks about the form only.
+    #[error("malformed credential: {0}")]
+    Malformed(#[from] Malformed),
+    /// A well-formed token that proves nothing. The caller may see that the
+    /// token is invalid, not the reason: it would help to forge one.
+    #[error("invalid token: {0}")]
+    Invalid(#[from] Reason),
+    /// `exp` has passed. The caller may see it, to sign in again.
+    #[error("the token has expired")]
+    Expired,
+    /// The token was good once. The caller may see that it was revoked, not
+    /// how: whether an account exists is not a stranger's business.
+    #[error("revoked token: {0}")]
+    Revoked(#[from] Revocation),
+    /// A browser may have sent the request on another site's behalf. The
+    /// caller may see the whole message; it repeats only its own fields and
+    /// the configured origins. Maps to 403: a new sign-in does not help.
+    #[error("cross-site request: saw {seen}, allowed is {allowed}")]
+    CrossSite {
+        /// The field that decided, as sent, shortened.
+        seen: String,
+        /// What would have passed.
+        allowed: String,
+    },
+    /// The issuer's keys cannot be had, so nothing is known about the token.
+    /// The caller may see "try again later", not the issuer. Maps to 503.
+    #[error("the keys of issuer `{issuer}` are unavailable")]
+    IssuerUnavailable {
+        /// `issuer.url` as configured.
+        issuer: String,
+    },
+    /// The token is good, but the groups that go with it could not be asked
+    /// for at the issuer's userinfo endpoint (Argo CD: 401 `Invalid session`).
+    /// The caller may see the first words, not the cause.
+    #[error("unusable session: {0}")]
+    SessionUnusable(#[from] Unusable),
+}
+
+impl Error {
+    /// A stable name of the reason in snake case, for metrics, logs and bodies.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NoCredential => "no_credential",
+            Self::Malformed(malformed) => malformed.code(),
+            Self::Invalid(reason) => reason.code(),
+            Self::Expired => "token_expired",
+            Self::Revoked(_) => "token_revoked",
+            Self::CrossSite { .. } => "cross_site_request",
+            Self::IssuerUnavailable { .. } => "issuer_unavailable",
+            Self::SessionUnusable(_) => "session_unusable",
+        }
+    }
+}
+
+/// What is wrong with the form of a credential.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// More than one `Authorization` field.
+    #[error("{observed} `Authorization` fields, one is allowed")]
+    SeveralAuthorizations {
+        /// How many there are.
+        observed: usize,
+    },
+    /// The field does not read `Bearer <token>`.
+    #[error("`Authorization` must be `Bearer` and a token")]
+    NotBearer,
+    /// A cookie and a bearer token that differ.
+    #[error("cookie and `Authorization` hold different tokens, send one")]
+    Conflict,
+    /// A cookie name that occurs twice: a site in a parent domain may have
+    /// planted one.
+    #[error("cookie `{name}` occurs more than once")]
+    DuplicateCookie {
+        /// Name of the cookie.
+        name: String,
+    },
+    /// The chunk count before the colon.
+    #[error("the chunk count of cookie `argocd.token` must be 1 to {allowed}, without leading zeros")]
+    ChunkCount {
+        /// Most chunks allowed.
+        allowed: usize,
+    },
+    /// A chunk that was announced and not sent.
+    #[error("cookie `argocd.token-{index}` is missing")]
+    MissingChunk {
+        /// Index of the chunk.
+        index: usize,
+    },
+    /// A token beyond the bound.
+    #[error("the token has {observed} bytes, {allowed} are allowed")]
+    TooLong {
+        /// Its length.
+        observed: usize,
+        /// Most bytes allowed.
+        allowed: usize,
+    },
+    /// Not three base64url parts, or a header or claims set that is not JSON.
+    #[error("the token is not a signed JWT in compact form")]
+    NotJwt,
+    /// A claim of the wrong type.
+    #[error("claim `{claim}` has the wrong type")]
+    Claim {
+        /// Name of the claim.
+        claim: &'static str,
+    },
+}
+
+impl Malformed {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::SeveralAuthorizations { .. } | Self::NotBearer => "malformed_authorization",
+            Self::Conflict => "conflicting_credentials",
+            Self::DuplicateCookie { .. } | Self::ChunkCount { .. } | Self::MissingChunk { .. } => "malformed_cookie",
+            Self::TooLong { .. } => "token_too_long",
+            Self::NotJwt | Self::Claim { .. } => "malformed_token",
+        }
+    }
+}
+
+/// Which rule a token broke.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    /// `iss` is none of the configured issuers, or missing.
+    #[error("no configured issuer matches `iss`")]
+    UnknownIssuer,
+    /// `alg` is not on the issuer's list; `none` never is.
+    #[error("`alg` is not one of {allowed}")]
+    Algorithm {
+        /// The issuer's list.
+        allowed: String,
+    },
+    /// `typ` names another kind of token.
+    #[error("`typ` is neither `JWT` nor `at+jwt`")]
+    Type,
+    /// `crit`, `enc` or `zip` in the header: nothing of it is understood here
+    /// (RFC 7515, section 4.1.11).
+    #[error("header field `{field}` is not supported")]
+    HeaderField {
+        /// Name of the header field.
+        field: &'static str,
+    },
+    /// No key of the issuer has this `kid` and fits `alg`.
+    #[error("no key of the issuer fits `kid` and `alg`")]
+    UnknownKey,
+    /// The signature does not verify.
+    #[error("the signature does not verify")]
+    Signature,
+    /// `aud` holds none of the configured audiences.
+    #[error("`aud` holds none of the configured audiences")]
+    Audience,
+    /// A token for several audiences was issued to somebody else.
+    #[error("`azp` is none of the configured audiences")]
+    AuthorizedParty,
+    /// A claim the issuer's tokens must have.
+    #[error("claim `{claim}` is missing")]
+    MissingClaim {
+        /// Name of the claim.
+        claim: String,
+    },
+    /// `nbf` or `iat` lies in the future, beyond the leeway.
+    #[error("claim `{claim}` lies in the future")]
+    NotYetValid {
+        /// Name of the claim.
+        claim: &'static str,
+    },
+    /// A rule of `claimValidationRules`.
+    #[error("claim rule refused: {message}")]
+    ClaimRule {
+        /// The rule's configured message.
+        message: String,
+    },
+    /// The username comes from `email` and `email_verified` is not `true`.
+    #[error("`email_verified` is not `true`")]
+    EmailNotVerified,
+    /// A mapping that gives nothing or fails.
+    #[error("the mapping of `{part}` gives nothing usable")]
+    Mapping {
+        /// `username`, `groups`, `uid` or `extra`.
+        part: &'static str,
+    },
+    /// A name with control characters or blanks at an edge.
+    #[error("the {part} holds characters a name must not have")]
+    Name {
+        /// `username`, `groups` or `uid`.
+        part: &'static str,
+    },
+    /// A `system:` name the mapping does not spell out.
+    #[error("the {part} starts with `system:` and is not named in the mapping")]
+    ReservedName {
+        /// `username` or `groups`.
+        part: &'static str,
+    },
+    /// A rule of `userValidationRules`.
+    #[error("user rule refused: {message}")]
+    UserRule {
+        /// The rule's configured message.
+        message: String,
+    },
+    /// The subject of a token Argo CD signed has no form it uses.
+    #[error("the subject is none of `<account>`, `<account>:login`, `<account>:apiKey`, `proj:<project>:<role>`")]
+    Subject,
+}
+
+impl Reason {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::UnknownIssuer => "unknown_issuer",
+            Self::Algorithm { .. } => "algorithm_refused",
+            Self::Type | Self::HeaderField { .. } => "token_kind_refused",
+            Self::UnknownKey => "unknown_key",
+            Self::Signature => "bad_signature",
+            Self::Audience | Self::AuthorizedParty => "wrong_audience",
+            Self::MissingClaim { .. } => "missing_claim",
+            Self::NotYetValid { .. } => "token_not_yet_valid",
+            Self::ClaimRule { .. } => "claim_rule_refused",
+            Self::EmailNotVerified => "email_not_verified",
+            Self::Mapping { .. } | Self::Name { .. } | Self::Subject => "unusable_identity",
+            Self::ReservedName { .. } => "reserved_name",
+            Self::UserRule { .. } => "user_rule_refused",
+        }
+    }
+}
+
+/// How a token Argo CD signed lost its force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Revocation {
+    /// The account is not in `argocd-cm`, or its settings cannot be read.
+    #[error("the account does not exist")]
+    NoAccount,
+    /// `accounts.<name>.enabled` or `admin.enabled` is false.
+    #[error("the account is disabled")]
+    AccountDisabled,
+    /// The account has lost `login` or `apiKey`.
+    #[error("the account lacks the capability the token was issued for")]
+    NoCapability,
+    /// The password was changed after the token was issued.
+    #[error("the password was changed after the token was issued")]
+    PasswordChanged,
+    /// The `jti` is not among the account's or role's tokens.
+    #[error("the token is not listed any more")]
+    NotListed,
+    /// The project or the role is gone.
+    #[error("the project or role does not exist")]
+    NoRole,
+}
+
+/// Why the userinfo endpoint gave no groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// No answer in time, or none that is 200 and JSON.
+    #[error("the userinfo endpoint did not answer as it should")]
+    Unreachable,
+    /// The answer is about somebody else (OpenID Connect Core, section 5.3.2).
+    #[error("the userinfo answer has another `sub` than the token")]
+    OtherSubject,
+    /// Too many lookups are waiting.
+    #[error("too many userinfo lookups are under way")]
+    Busy,
+}

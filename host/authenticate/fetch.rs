@@ -1,0 +1,126 @@
+//! Documents of an issuer, fetched.
+//!
+//! In: a URL and trust roots. Out: JSON. Never: a redirect followed, a body
+//! without bound, an answer's text in an error.
+
+use std::time::Duration;
+
+use reqwest::{Certificate, Client};
+use serde::de::DeserializeOwned;
+use url::{Host, Url};
+
+/// Bytes of one document.
+const MAX_DOCUMENT_BYTES: usize = 512 * 1024;
+/// Time to connect, TLS included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time for one request, its body included.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why a document could not be had. Held and logged by the gateway, never sent
+/// to a caller.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum FetchError {
+    #[error("`{url}` must be https, or http to a loopback address, without user and fragment")]
+    Url { url: String },
+    #[error("the certificate authority is not PEM: {reason}")]
+    Authority { reason: String },
+    #[error("no connection to `{url}`: {reason}")]
+    Unreachable { url: String, reason: String },
+    #[error("`{url}` answered {status}, 200 is expected")]
+    Status { url: String, status: u16 },
+    #[error("`{url}` sent more than {allowed} bytes")]
+    TooLong { url: String, allowed: usize },
+    #[error("`{url}` did not send the JSON expected")]
+    Json { url: String },
+    #[error("`{url}` speaks for issuer `{observed}`, configured is `{expected}`")]
+    Issuer { url: String, observed: String, expected: String },
+    #[error("`{url}` lists no key that is usable here")]
+    NoKeys { url: String },
+    #[error("no answer within {seconds} s")]
+    Slow { seconds: u64 },
+}
+
+/// A client for one issuer's documents.
+///
+/// - `authority`: PEM of the only roots trusted; the system's when absent.
+pub(super) fn client(base: &Url, authority: Option<&str>) -> Result<Client, FetchError> {
+    let mut builder = Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(CONNECT_TIMEOUT)
+        .timeout(REQUEST_TIMEOUT)
+        .pool_max_idle_per_host(1)
+        .user_agent(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
+    if is_loopback(base) {
+        builder = builder.no_proxy();
+    }
+    if let Some(pem) = authority {
+        let unusable = |reason: String| FetchError::Authority { reason };
+        let roots = Certificate::from_pem_bundle(pem.as_bytes()).map_err(|error| unusable(error.to_string()))?;
+        if roots.is_empty() {
+            return Err(unusable("no certificate in it".to_owned()));
+        }
+        builder = builder.tls_certs_only(roots);
+    }
+    builder.build().map_err(|error| FetchError::Authority { reason: error.to_string() })
+}
+
+/// Reads a URL keys or claims may come from.
+pub(super) fn url(text: &str) -> Result<Url, FetchError> {
+    let refused = || FetchError::Url { url: text.to_owned() };
+    let url = Url::parse(text).map_err(|_| refused())?;
+    let safe = match url.scheme() {
+        "https" => true,
+        "http" => is_loopback(&url),
+        _ => false,
+    };
+    let bare = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
+    if safe && bare && url.has_host() { Ok(url) } else { Err(refused()) }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
+/// Gets a JSON document.
+///
+/// - `bearer`: token sent with the request, if any.
+pub(super) async fn json<T: DeserializeOwned>(
+    client: &Client,
+    url: &Url,
+    bearer: Option<&str>,
+) -> Result<T, FetchError> {
+    let name = || url.to_string();
+    // Without the URL: it is in our message already.
+    let unreachable = |error: reqwest::Error| FetchError::Unreachable { url: name(), reason: cause(&error.without_url()) };
+    let mut request = client.get(url.clone()).header(http::header::ACCEPT, "application/json");
+    if let Some(token) = bearer {
+        request = request.bearer_auth(token);
+    }
+    let mut response = request.send().await.map_err(unreachable)?;
+    let status = response.status().as_u16();
+    if status != 200 {
+        return Err(FetchError::Status { url: name(), status });
+    }
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
+        if body.len().saturating_add(chunk.len()) > MAX_DOCUMENT_BYTES {
+            return Err(FetchError::TooLong { url: name(), allowed: MAX_DOCUMENT_BYTES });
+        }
+        body.extend_from_slice(&chunk);
+    }
+    serde_json::from_slice(&body).map_err(|_| FetchError::Json { url: name() })
+}
+
+/// The innermost cause, which says more than "error sending request".
+fn cause(error: &dyn std::error::Error) -> String {
+    let mut deepest = error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    deepest.to_string()
+}

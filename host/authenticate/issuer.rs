@@ -1,0 +1,189 @@
+//! Tokens of OpenID Connect issuers.
+//!
+//! In: a token whose `iss` is this issuer's. Out: who it stands for. Never: an
+//! unsigned or symmetrically signed token, a token for another audience.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jsonwebtoken::Algorithm;
+use serde_json::{Map, Value};
+
+use super::clock::Clock;
+use super::error::{Error, Malformed, Reason};
+use super::keys::{KeyCache, KeyError};
+use super::mapping::{Mapping, check_email_verified, check_unmapped_name};
+use super::principal::{Identity, Kind, scope_values, text, user_identifier};
+use super::token::{Times, Token};
+use super::userinfo::Userinfo;
+
+/// Algorithms an issuer may use at all. `HS*` and `none` are not among them.
+pub(super) const ASYMMETRIC: [Algorithm; 9] = [
+    Algorithm::RS256,
+    Algorithm::RS384,
+    Algorithm::RS512,
+    Algorithm::PS256,
+    Algorithm::PS384,
+    Algorithm::PS512,
+    Algorithm::ES256,
+    Algorithm::ES384,
+    Algorithm::EdDSA,
+];
+
+/// One issuer, ready to judge its tokens.
+#[derive(Debug)]
+pub(super) struct Issuer {
+    /// `iss`, compared byte by byte.
+    pub(super) name: String,
+    pub(super) audiences: Vec<String>,
+    pub(super) algorithms: Vec<Algorithm>,
+    pub(super) keys: Arc<KeyCache>,
+    pub(super) reading: Reading,
+    /// Claims that hold groups.
+    pub(super) scopes: Vec<String>,
+}
+
+/// How claims become an identity.
+#[derive(Debug)]
+pub(super) enum Reading {
+    /// `claimMappings` and its neighbors.
+    Mapped(Mapping),
+    /// As Argo CD reads them.
+    Argocd {
+        /// Where groups are asked for in addition.
+        userinfo: Option<Userinfo>,
+    },
+}
+
+/// A verified identity and how long it may be remembered.
+pub(super) struct Verified {
+    pub(super) identity: Identity,
+    pub(super) fresh_for: Option<Duration>,
+}
+
+impl Issuer {
+    /// Who the token stands for.
+    ///
+    /// - `text`: the token itself, for the userinfo endpoint.
+    pub(super) async fn verify(&self, token: Token<'_>, text: &str, clock: &Clock) -> Result<Verified, Error> {
+        let algorithm = token.checked_algorithm(&self.algorithms)?;
+        let keys = match self.keys.find(token.key_id(), algorithm).await {
+            Ok(keys) => keys,
+            Err(KeyError::Unknown) => return Err(Reason::UnknownKey.into()),
+            Err(KeyError::Unavailable) => return Err(Error::IssuerUnavailable { issuer: self.name.clone() }),
+        };
+        let key_id = token.key_id().map(str::to_owned);
+        let claims = token.verified(keys.candidates(key_id.as_deref(), algorithm), algorithm)?;
+        // After the signature: only a real token learns that it is too old.
+        let times = Times::check(&claims, clock.seconds())?;
+        if times.expires_at.is_none() {
+            return Err(Reason::MissingClaim { claim: "exp".to_owned() }.into());
+        }
+        self.check_audience(&claims)?;
+        match &self.reading {
+            Reading::Mapped(mapping) => self.mapped(mapping, claims, times),
+            Reading::Argocd { userinfo } => self.argocd(userinfo.as_ref(), claims, (text, times)).await,
+        }
+    }
+
+    /// One configured audience in `aud` (Kubernetes: `MatchAny`), and, for a
+    /// token with several, `azp` one of them where the token has it (OpenID
+    /// Connect Core, section 3.1.3.7; Kubernetes does not look).
+    fn check_audience(&self, claims: &Map<String, Value>) -> Result<(), Error> {
+        let audiences: Vec<&str> = match claims.get("aud") {
+            None => Vec::new(),
+            Some(Value::String(audience)) => vec![audience],
+            Some(Value::Array(audiences)) => audiences.iter().filter_map(Value::as_str).collect(),
+            Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) => {
+                return Err(Malformed::Claim { claim: "aud" }.into());
+            }
+        };
+        let ours = |name: &str| self.audiences.iter().any(|audience| audience == name);
+        if !audiences.iter().any(|audience| ours(audience)) {
+            return Err(Reason::Audience.into());
+        }
+        if audiences.len() > 1 && claims.get("azp").is_some_and(|party| !party.as_str().is_some_and(ours)) {
+            return Err(Reason::AuthorizedParty.into());
+        }
+        Ok(())
+    }
+
+    fn mapped(&self, mapping: &Mapping, claims: Map<String, Value>, times: Times) -> Result<Verified, Error> {
+        let mapped = mapping.apply(&claims)?;
+        let claims = self.policy_claims(&mapped.username, &mapped.groups, claims);
+        let identity = Identity {
+            kind: Kind::Oidc,
+            issuer: self.name.clone(),
+            user_id: mapped.username.clone(),
+            username: mapped.username,
+            groups: mapped.groups,
+            uid: mapped.uid,
+            extra: mapped.extra,
+            claims,
+            expires_at: times.expires_at,
+        };
+        Ok(Verified { identity, fresh_for: None })
+    }
+
+    /// SECURITY: policies see the mapped names where they look for subject and
+    /// groups, so that no claim can pass by the mapping and its prefixes; the
+    /// token's own claims are moved under `token`.
+    fn policy_claims(&self, username: &str, groups: &[String], token: Map<String, Value>) -> Map<String, Value> {
+        let mut claims = Map::new();
+        for claim in ["iss", "aud", "iat", "exp", "jti"] {
+            claims.extend(token.get(claim).map(|value| (claim.to_owned(), value.clone())));
+        }
+        let scope = match self.scopes.first() {
+            Some(first) if !self.scopes.iter().any(|scope| scope == "groups") => first.as_str(),
+            Some(_) | None => "groups",
+        };
+        claims.insert("sub".to_owned(), Value::from(username));
+        claims.insert(scope.to_owned(), Value::from(groups.to_vec()));
+        claims.insert("token".to_owned(), Value::Object(token));
+        claims
+    }
+
+    /// Argo CD's reading: raw claims, groups from the configured scopes.
+    async fn argocd(
+        &self,
+        userinfo: Option<&Userinfo>,
+        mut claims: Map<String, Value>,
+        (token, times): (&str, Times),
+    ) -> Result<Verified, Error> {
+        let user_id = user_identifier(&claims).to_owned();
+        if user_id.is_empty() {
+            return Err(Reason::MissingClaim { claim: "sub".to_owned() }.into());
+        }
+        let mut fresh_for = None;
+        if let Some(userinfo) = userinfo {
+            if let Some(groups) = userinfo.groups(token, text(&claims, "sub")).await? {
+                claims.insert("groups".to_owned(), groups);
+            }
+            fresh_for = Some(userinfo.max_age());
+        }
+        let verified = check_email_verified(&claims);
+        if self.scopes.iter().any(|scope| scope == "email") {
+            verified.clone()?;
+        }
+        let email = text(&claims, "email");
+        let username = if email.is_empty() || verified.is_err() { user_id.clone() } else { email.to_owned() };
+        let groups = scope_values(&claims, &self.scopes);
+        check_unmapped_name(&user_id, "username")?;
+        check_unmapped_name(&username, "username")?;
+        for group in &groups {
+            check_unmapped_name(group, "groups")?;
+        }
+        let identity = Identity {
+            kind: Kind::Oidc,
+            issuer: self.name.clone(),
+            user_id,
+            username,
+            groups,
+            uid: None,
+            extra: Vec::new(),
+            claims,
+            expires_at: times.expires_at,
+        };
+        Ok(Verified { identity, fresh_for })
+    }
+}

@@ -1,0 +1,286 @@
+//! An issuer's public keys, kept fresh.
+//!
+//! In: discovery document and JWKS (OpenID Connect Discovery, RFC 7517). Out:
+//! the keys that fit a token. Never: a symmetric key, a fetch per request, a
+//! lock held while waiting.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey};
+use reqwest::Client;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::watch;
+use url::Url;
+
+use super::clock::Clock;
+use super::fetch::{self, FetchError};
+
+/// Keys of one set that are looked at.
+const MAX_KEYS: usize = 100;
+/// Keys tried for a token without `kid`.
+const MAX_TRIED: usize = 4;
+/// Shortest time between two fetches that a token's unknown `kid` asks for,
+/// and between two tries after a failed fetch.
+const REFETCH_INTERVAL: Duration = Duration::from_secs(10);
+/// How long keys past their maximum age serve while the issuer cannot be reached.
+const OUTAGE_GRACE: Duration = Duration::from_secs(60 * 60);
+/// Time for discovery document and keys together.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// Where keys come from. Two caches of the same source are the same cache, so
+/// a reload keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Source {
+    pub(super) issuer: String,
+    /// The discovery document.
+    pub(super) discovery: Url,
+    /// PEM of the only roots trusted.
+    pub(super) authority: Option<String>,
+    pub(super) max_age: Duration,
+}
+
+/// The keys of one issuer.
+#[derive(Debug)]
+pub(super) struct KeyCache {
+    source: Source,
+    client: Client,
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    keys: Option<Arc<KeySet>>,
+    /// Closed when the running fetch has ended.
+    flight: Option<watch::Receiver<()>>,
+    /// When the last fetch failed, if it did.
+    failed_at: Option<Duration>,
+    /// When an unknown `kid` last caused a fetch.
+    forced_at: Option<Duration>,
+}
+
+/// Keys of one fetch.
+#[derive(Debug)]
+pub(super) struct KeySet {
+    keys: Vec<Key>,
+    fetched_at: Duration,
+}
+
+#[derive(Debug)]
+struct Key {
+    id: Option<String>,
+    algorithms: Vec<Algorithm>,
+    key: DecodingKey,
+}
+
+/// Why no key can be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyError {
+    /// The issuer has no such key, as far as known.
+    Unknown,
+    /// The issuer cannot be asked.
+    Unavailable,
+}
+
+/// Why a fetch is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trigger {
+    Age,
+    UnknownKey,
+}
+
+impl KeyCache {
+    pub(super) fn new(source: Source, clock: Clock) -> Result<Self, FetchError> {
+        let client = fetch::client(&source.discovery, source.authority.as_deref())?;
+        Ok(Self { source, client, clock, state: Mutex::default() })
+    }
+
+    pub(super) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// A set with a key for `kid` and `algorithm`.
+    ///
+    /// An unknown key causes one fetch an interval, shared by all who ask.
+    pub(super) async fn find(
+        self: &Arc<Self>,
+        kid: Option<&str>,
+        algorithm: Algorithm,
+    ) -> Result<Arc<KeySet>, KeyError> {
+        let keys = self.current().await?;
+        if keys.candidates(kid, algorithm).next().is_some() {
+            return Ok(keys);
+        }
+        let Some(flight) = self.start(Trigger::UnknownKey) else { return Err(KeyError::Unknown) };
+        ended(flight).await;
+        let fetched = self.lock().keys.clone().ok_or(KeyError::Unavailable)?;
+        if fetched.candidates(kid, algorithm).next().is_some() {
+            return Ok(fetched);
+        }
+        Err(if Arc::ptr_eq(&keys, &fetched) { KeyError::Unavailable } else { KeyError::Unknown })
+    }
+
+    /// The keys in force: fetched when there are none or they are too old,
+    /// beside the request when they are about to be.
+    async fn current(self: &Arc<Self>) -> Result<Arc<KeySet>, KeyError> {
+        let known = self.lock().keys.clone();
+        let age = known.as_ref().map(|keys| self.age(keys));
+        if let (Some(keys), Some(age)) = (&known, age)
+            && age < self.source.max_age
+        {
+            if age >= self.source.max_age.mul_f32(0.75) {
+                drop(self.start(Trigger::Age));
+            }
+            return Ok(keys.clone());
+        }
+        if let Some(flight) = self.start(Trigger::Age) {
+            ended(flight).await;
+        }
+        let bound = self.source.max_age.saturating_add(OUTAGE_GRACE);
+        let keys = self.lock().keys.clone();
+        keys.filter(|keys| self.age(keys) < bound).ok_or(KeyError::Unavailable)
+    }
+
+    /// Joins the running fetch, or starts one if it is time for it. The fetch
+    /// is a task of its own: a caller who goes away does not stop it.
+    fn start(self: &Arc<Self>, trigger: Trigger) -> Option<watch::Receiver<()>> {
+        let now = self.clock.running();
+        let too_soon = |last: Option<Duration>| last.is_some_and(|last| now.saturating_sub(last) < REFETCH_INTERVAL);
+        let mut state = self.lock();
+        if let Some(flight) = state.flight.as_ref().filter(|flight| flight.has_changed().is_ok()) {
+            return Some(flight.clone());
+        }
+        let refused = match trigger {
+            Trigger::Age => too_soon(state.failed_at),
+            Trigger::UnknownKey => too_soon(state.forced_at),
+        };
+        if refused {
+            return None;
+        }
+        if trigger == Trigger::UnknownKey {
+            state.forced_at = Some(now);
+        }
+        let (landed, flight) = watch::channel(());
+        state.flight = Some(flight.clone());
+        drop(state);
+        let cache = self.clone();
+        tokio::spawn(async move {
+            cache.refresh().await;
+            drop(landed);
+        });
+        Some(flight)
+    }
+
+    async fn refresh(&self) {
+        let outcome = match tokio::time::timeout(FETCH_TIMEOUT, self.fetch()).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(FetchError::Slow { seconds: FETCH_TIMEOUT.as_secs() }),
+        };
+        let now = self.clock.running();
+        let mut state = self.lock();
+        match outcome {
+            Ok(keys) => {
+                state.failed_at = None;
+                state.keys = Some(Arc::new(KeySet { keys, fetched_at: now }));
+            }
+            Err(error) => {
+                state.failed_at = Some(now);
+                drop(state);
+                tracing::warn!(issuer = %self.source.issuer, %error, "keys could not be fetched");
+            }
+        }
+    }
+
+    async fn fetch(&self) -> Result<Vec<Key>, FetchError> {
+        let source = &self.source;
+        let discovery: Discovery = fetch::json(&self.client, &source.discovery, None).await?;
+        if discovery.issuer != source.issuer {
+            return Err(FetchError::Issuer {
+                url: source.discovery.to_string(),
+                observed: discovery.issuer,
+                expected: source.issuer.clone(),
+            });
+        }
+        let url = fetch::url(&discovery.jwks_uri)?;
+        let set: RawKeySet = fetch::json(&self.client, &url, None).await?;
+        let keys: Vec<Key> = set.keys.into_iter().take(MAX_KEYS).filter_map(Key::read).collect();
+        if keys.is_empty() {
+            return Err(FetchError::NoKeys { url: url.to_string() });
+        }
+        Ok(keys)
+    }
+
+    fn age(&self, keys: &KeySet) -> Duration {
+        self.clock.running().saturating_sub(keys.fetched_at)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits until a fetch has ended, well or not: its sender is dropped then.
+async fn ended(mut flight: watch::Receiver<()>) {
+    while flight.changed().await.is_ok() {}
+}
+
+impl KeySet {
+    /// Keys that fit. A token with `kid` is only ever put under keys of that
+    /// name; one without under the few keys its algorithm leaves.
+    pub(super) fn candidates(&self, kid: Option<&str>, algorithm: Algorithm) -> impl Iterator<Item = &DecodingKey> {
+        let fits = move |key: &&Key| {
+            key.algorithms.contains(&algorithm) && (kid.is_none() || key.id.as_deref() == kid)
+        };
+        self.keys.iter().filter(fits).take(MAX_TRIED).map(|key| &key.key)
+    }
+}
+
+#[derive(Deserialize)]
+struct Discovery {
+    issuer: String,
+    jwks_uri: String,
+}
+
+#[derive(Deserialize)]
+struct RawKeySet {
+    keys: Vec<Value>,
+}
+
+impl Key {
+    /// Reads one key; `None` for keys of kinds or uses not known here, so that
+    /// one of them does not spoil the set (RFC 7517, section 5).
+    fn read(value: Value) -> Option<Self> {
+        let jwk: Jwk = serde_json::from_value(value).ok()?;
+        let common = &jwk.common;
+        let signs = common.public_key_use.as_ref().is_none_or(|usage| *usage == PublicKeyUse::Signature)
+            && common.key_operations.as_ref().is_none_or(|list| list.contains(&KeyOperations::Verify));
+        if !signs {
+            return None;
+        }
+        let of_kind: &[Algorithm] = match &jwk.algorithm {
+            AlgorithmParameters::RSA(_) => {
+                use Algorithm::{PS256, PS384, PS512, RS256, RS384, RS512};
+                &[RS256, RS384, RS512, PS256, PS384, PS512]
+            }
+            AlgorithmParameters::EllipticCurve(parameters) => match parameters.curve {
+                EllipticCurve::P256 => &[Algorithm::ES256],
+                EllipticCurve::P384 => &[Algorithm::ES384],
+                _ => return None,
+            },
+            AlgorithmParameters::OctetKeyPair(parameters) if parameters.curve == EllipticCurve::Ed25519 => {
+                &[Algorithm::EdDSA]
+            }
+            // SECURITY: symmetric keys too; a published one is no secret.
+            _ => return None,
+        };
+        let algorithms: Vec<Algorithm> = match common.key_algorithm {
+            None => of_kind.to_vec(),
+            Some(bound) => of_kind.iter().copied().filter(|known| Algorithm::try_from(bound).is_ok_and(|bound| bound == *known)).collect(),
+        };
+        let key = DecodingKey::from_jwk(&jwk).ok()?;
+        (!algorithms.is_empty()).then(|| Self { id: common.key_id.clone(), algorithms, key })
+    }
+}

@@ -1,0 +1,302 @@
+//! Who a token's bearer is, by the rules of `AuthenticationConfiguration`.
+//!
+//! In: verified claims. Out: name, groups, uid, extra. Never: an empty name, a
+//! `system:` name the settings do not spell out.
+
+use serde_json::{Map, Value, json};
+
+use super::error::{Error, Malformed, Reason};
+use super::principal::text;
+use crate::authorize::cel::Expression;
+use crate::config::{self, ClaimMapping, ClaimRule};
+use crate::diagnostic::Diagnostic;
+
+/// The prefix Kubernetes keeps for itself.
+const RESERVED: &str = "system:";
+
+/// Compiled `claimValidationRules`, `claimMappings` and `userValidationRules`
+/// of one issuer.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    claim_rules: Vec<Rule>,
+    username: Part,
+    groups: Option<Part>,
+    uid: Option<Part>,
+    extra: Vec<(String, Expression)>,
+    user_rules: Vec<(Expression, String)>,
+}
+
+#[derive(Debug)]
+enum Rule {
+    Required { claim: String, value: String },
+    Expression { expression: Expression, message: String },
+}
+
+/// Where a part of the identity comes from.
+#[derive(Debug)]
+enum Part {
+    Claim { claim: String, prefix: String },
+    Expression { source: String, expression: Expression },
+}
+
+/// What a mapping gives.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Mapped {
+    pub(super) username: String,
+    pub(super) groups: Vec<String>,
+    pub(super) uid: Option<String>,
+    pub(super) extra: Vec<(String, Vec<String>)>,
+}
+
+impl Mapping {
+    /// Compiles an issuer's rules; `None` when one of them is refused, each
+    /// with a finding that starts with its key under `path`.
+    pub(super) fn compile(issuer: &config::Issuer, path: &str, findings: &mut Vec<Diagnostic>) -> Option<Self> {
+        let before = findings.len();
+        let mut compiler = Compiler { path, findings };
+        let claim_rules = compiler.claim_rules(&issuer.claim_validation);
+        let username = compiler.part(&issuer.username, "claimMappings.username");
+        let groups = issuer.groups.as_ref().map(|groups| compiler.part(groups, "claimMappings.groups"));
+        let uid = issuer.uid.as_ref().map(|uid| compiler.part(uid, "claimMappings.uid"));
+        let mut extra = Vec::new();
+        for (key, source) in &issuer.extra {
+            let expression = compiler.expression(source, "claims", &format!("claimMappings.extra[{key}]"));
+            extra.extend(expression.map(|expression| (key.clone(), expression)));
+        }
+        let mut user_rules = Vec::new();
+        for (index, (source, message)) in issuer.user_validation.iter().enumerate() {
+            let expression = compiler.expression(source, "user", &format!("userValidationRules[{index}]"));
+            user_rules.extend(expression.map(|expression| (expression, message_or(message, source))));
+        }
+        compiler.check_email(username.as_ref(), &claim_rules, &extra);
+        if findings.iter().skip(before).any(Diagnostic::is_error) {
+            return None;
+        }
+        let mapping = Self { claim_rules, username: username?, groups: groups.flatten(), uid: uid.flatten(), extra, user_rules };
+        Some(mapping)
+    }
+
+    /// Applies every rule, in Kubernetes' order.
+    pub(super) fn apply(&self, claims: &Map<String, Value>) -> Result<Mapped, Error> {
+        let value = Value::Object(claims.clone());
+        for rule in &self.claim_rules {
+            rule.check(claims, &value)?;
+        }
+        let username = self.username.name(claims, &value, "username")?;
+        let groups = match &self.groups {
+            Some(groups) => groups.names(claims, &value)?,
+            None => Vec::new(),
+        };
+        let uid = match &self.uid {
+            Some(uid) => Some(uid.name(claims, &value, "uid")?),
+            None => None,
+        };
+        let mut extra = Vec::new();
+        for (key, expression) in &self.extra {
+            let values = expression
+                .eval_strings(&[("claims", &value)])
+                .map_err(|_| Reason::Mapping { part: "extra" })?;
+            let values: Vec<String> = values.into_iter().filter(|value| !value.is_empty()).collect();
+            if !values.is_empty() {
+                extra.push((key.clone(), values));
+            }
+        }
+        let mapped = Mapped { username, groups, uid, extra };
+        self.check_user(&mapped)?;
+        Ok(mapped)
+    }
+
+    fn check_user(&self, mapped: &Mapped) -> Result<(), Reason> {
+        if self.user_rules.is_empty() {
+            return Ok(());
+        }
+        let Mapped { username, groups, uid, extra } = mapped;
+        let extra: Map<String, Value> = extra.iter().map(|(key, values)| (key.clone(), json!(values))).collect();
+        let uid = uid.as_deref().unwrap_or_default();
+        let user = json!({ "username": username, "uid": uid, "groups": groups, "extra": extra });
+        for (expression, message) in &self.user_rules {
+            if expression.eval_bool(&[("user", &user)]) != Ok(true) {
+                return Err(Reason::UserRule { message: message.clone() });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Rule {
+    fn check(&self, claims: &Map<String, Value>, value: &Value) -> Result<(), Reason> {
+        let (holds, message) = match self {
+            Self::Required { claim, value } => {
+                (claims.get(claim).and_then(Value::as_str) == Some(value), format!("`{claim}` must be `{value}`"))
+            }
+            Self::Expression { expression, message } => {
+                (expression.eval_bool(&[("claims", value)]) == Ok(true), message.clone())
+            }
+        };
+        if holds { Ok(()) } else { Err(Reason::ClaimRule { message }) }
+    }
+}
+
+impl Part {
+    /// One name; empty is refused.
+    fn name(&self, claims: &Map<String, Value>, value: &Value, part: &'static str) -> Result<String, Reason> {
+        let name = match self {
+            Self::Claim { claim, prefix } => {
+                let found = text(claims, claim);
+                if found.is_empty() {
+                    return Err(Reason::MissingClaim { claim: claim.clone() });
+                }
+                if part == "username" && claim == "email" {
+                    check_email_verified(claims)?;
+                }
+                format!("{prefix}{found}")
+            }
+            Self::Expression { expression, .. } => {
+                expression.eval_string(&[("claims", value)]).map_err(|_| Reason::Mapping { part })?
+            }
+        };
+        if name.is_empty() {
+            return Err(Reason::Mapping { part });
+        }
+        self.check_name(&name, part)?;
+        Ok(name)
+    }
+
+    fn names(&self, claims: &Map<String, Value>, value: &Value) -> Result<Vec<String>, Error> {
+        let names = match self {
+            Self::Claim { claim, prefix } => group_claim(claims, claim)?
+                .into_iter()
+                .filter(|name| !name.is_empty())
+                .map(|name| format!("{prefix}{name}"))
+                .collect(),
+            Self::Expression { expression, .. } => {
+                expression.eval_strings(&[("claims", value)]).map_err(|_| Reason::Mapping { part: "groups" })?
+            }
+        };
+        let mut kept = Vec::with_capacity(names.len());
+        for name in names.into_iter().filter(|name| !name.is_empty()) {
+            self.check_name(&name, "groups")?;
+            kept.push(name);
+        }
+        Ok(kept)
+    }
+
+    /// SECURITY: a `system:` name passes only where an expression has it as a
+    /// whole literal, so that an issuer cannot choose one.
+    fn check_name(&self, name: &str, part: &'static str) -> Result<(), Reason> {
+        check_characters(name, part)?;
+        if part == "uid" || !name.starts_with(RESERVED) {
+            return Ok(());
+        }
+        let spelled_out = match self {
+            Self::Claim { .. } => false,
+            Self::Expression { source, .. } => {
+                ['"', '\''].iter().any(|quote| source.contains(&format!("{quote}{name}{quote}")))
+            }
+        };
+        if spelled_out { Ok(()) } else { Err(Reason::ReservedName { part }) }
+    }
+}
+
+/// Refuses names HTTP would change on the way: a blank at an edge is trimmed
+/// by header parsers, a control character ends or splits a field.
+pub(super) fn check_characters(name: &str, part: &'static str) -> Result<(), Reason> {
+    if name.chars().any(char::is_control) || name.trim() != name {
+        return Err(Reason::Name { part });
+    }
+    Ok(())
+}
+
+/// As [`Part::check_name`], for issuers without mapping.
+pub(super) fn check_unmapped_name(name: &str, part: &'static str) -> Result<(), Reason> {
+    check_characters(name, part)?;
+    if name.starts_with(RESERVED) { Err(Reason::ReservedName { part }) } else { Ok(()) }
+}
+
+/// Kubernetes: where the username is `email`, `email_verified` must be `true`
+/// if the token has it.
+pub(super) fn check_email_verified(claims: &Map<String, Value>) -> Result<(), Reason> {
+    match claims.get("email_verified") {
+        None | Some(Value::Bool(true)) => Ok(()),
+        Some(_) => Err(Reason::EmailNotVerified),
+    }
+}
+
+/// A claim that is a text or a list of nothing but texts.
+fn group_claim(claims: &Map<String, Value>, claim: &str) -> Result<Vec<String>, Malformed> {
+    let wrong = Malformed::Claim { claim: "groups" };
+    match claims.get(claim) {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::String(name)) => Ok(vec![name.clone()]),
+        Some(Value::Array(names)) => {
+            names.iter().map(|name| name.as_str().map(str::to_owned).ok_or(wrong.clone())).collect()
+        }
+        Some(Value::Bool(_) | Value::Number(_) | Value::Object(_)) => Err(wrong),
+    }
+}
+
+fn message_or(message: &str, source: &str) -> String {
+    if message.is_empty() { format!("`{source}` is not true") } else { message.to_owned() }
+}
+
+struct Compiler<'a> {
+    path: &'a str,
+    findings: &'a mut Vec<Diagnostic>,
+}
+
+impl Compiler<'_> {
+    fn claim_rules(&mut self, rules: &[ClaimRule]) -> Vec<Rule> {
+        let mut compiled = Vec::new();
+        for (index, rule) in rules.iter().enumerate() {
+            compiled.extend(match rule {
+                ClaimRule::Required { claim, value } => {
+                    Some(Rule::Required { claim: claim.clone(), value: value.clone() })
+                }
+                ClaimRule::Expression { expression: source, message } => self
+                    .expression(source, "claims", &format!("claimValidationRules[{index}]"))
+                    .map(|expression| Rule::Expression { expression, message: message_or(message, source) }),
+            });
+        }
+        compiled
+    }
+
+    fn part(&mut self, mapping: &ClaimMapping, key: &str) -> Option<Part> {
+        match mapping {
+            ClaimMapping::Claim { claim, prefix } => Some(Part::Claim { claim: claim.clone(), prefix: prefix.clone() }),
+            ClaimMapping::Expression(source) => self
+                .expression(source, "claims", key)
+                .map(|expression| Part::Expression { source: source.clone(), expression }),
+        }
+    }
+
+    fn expression(&mut self, source: &str, variable: &str, key: &str) -> Option<Expression> {
+        match Expression::compile(source, &[variable], None) {
+            Ok(expression) => Some(expression),
+            Err(error) => {
+                self.findings.push(Diagnostic::error(None, format!("`{}.{key}`: {error}", self.path)));
+                None
+            }
+        }
+    }
+
+    /// Kubernetes: a username from `claims.email` needs `claims.email_verified`
+    /// in one of three places.
+    fn check_email(&mut self, username: Option<&Part>, rules: &[Rule], extra: &[(String, Expression)]) {
+        let Some(Part::Expression { expression, .. }) = username else { return };
+        if !expression.mentions("claims", "email") {
+            return;
+        }
+        let in_rules = rules.iter().any(|rule| match rule {
+            Rule::Required { .. } => false,
+            Rule::Expression { expression, .. } => expression.mentions("claims", "email_verified"),
+        });
+        let in_extra = extra.iter().any(|(_, expression)| expression.mentions("claims", "email_verified"));
+        if !in_rules && !in_extra && !expression.mentions("claims", "email_verified") {
+            let key = format!("{}.claimMappings.username", self.path);
+            self.findings.push(
+                Diagnostic::error(None, format!("`{key}` uses `claims.email` and nothing looks at `claims.email_verified`"))
+                    .with_hint("add a claim validation rule such as `claims.email_verified == true`"),
+            );
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Whether a browser sent the request for our own pages.
+//!
+//! In: request head of a cookie caller. Out: pass or [`Error::CrossSite`].
+//! Never: asked of a bearer caller.
+
+use http::header::{HOST, ORIGIN, UPGRADE};
+use http::request::Parts;
+use http::{HeaderMap, Method};
+
+use super::error::Error;
+
+/// Characters of a field a refusal repeats.
+const SHOWN: usize = 100;
+
+/// Lets a request pass that changes nothing, or that provably comes from the
+/// origin it was sent to or a trusted one.
+///
+/// `Sec-Fetch-Site` decides where a browser sends it, since no script can set
+/// it; `Origin` decides otherwise, and for trusted origins. A WebSocket or
+/// other upgrade counts as a change: browsers open those across sites and the
+/// same-origin policy does not apply to what comes back.
+///
+/// The scheme of `Origin` is not compared, for TLS may end before the gateway.
+pub(super) fn check(head: &Parts, trusted: &[String]) -> Result<(), Error> {
+    if is_safe(head) {
+        return Ok(());
+    }
+    let origin = sole(&head.headers, ORIGIN.as_str());
+    if let Some(origin) = origin
+        && trusted.iter().any(|trusted| trusted.eq_ignore_ascii_case(origin))
+    {
+        return Ok(());
+    }
+    let site = head.headers.get_all("sec-fetch-site").iter().count();
+    let (passes, seen) = match (site, sole(&head.headers, "sec-fetch-site"), origin) {
+        (1, Some(site), _) => (site == "same-origin", format!("`Sec-Fetch-Site: {}`", shorten(site))),
+        (0, _, Some(origin)) => (own_origin(head, origin), format!("`Origin: {}`", shorten(origin))),
+        (0, _, None) if !head.headers.contains_key(ORIGIN) => {
+            (false, "neither `Origin` nor `Sec-Fetch-Site`".to_owned())
+        }
+        (_, _, _) => (false, "an unreadable or repeated `Origin` or `Sec-Fetch-Site`".to_owned()),
+    };
+    if passes {
+        return Ok(());
+    }
+    Err(Error::CrossSite { seen, allowed: allowed(trusted) })
+}
+
+/// Whether the request was sent to this machine by name: anonymous callers
+/// must, or any page could reach a loopback listener through a DNS name it
+/// owns.
+pub(super) fn check_loopback_host(head: &Parts) -> Result<(), Error> {
+    let host = host(head).unwrap_or_default();
+    let name = split_port(host).0;
+    let loopback = name.eq_ignore_ascii_case("localhost")
+        || name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    if loopback {
+        return Ok(());
+    }
+    Err(Error::CrossSite {
+        seen: format!("`Host: {}`", shorten(host)),
+        allowed: "`Host: localhost` or a loopback address, for callers without credential".to_owned(),
+    })
+}
+
+fn is_safe(head: &Parts) -> bool {
+    let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(&head.method);
+    reads && !head.headers.contains_key(UPGRADE)
+}
+
+/// Whether `origin` has the host and port the request was sent to.
+fn own_origin(head: &Parts, origin: &str) -> bool {
+    let Some((scheme, authority)) = origin.split_once("://") else { return false };
+    let default_port = match scheme {
+        "https" => "443",
+        "http" => "80",
+        _ => return false,
+    };
+    let Some(host) = host(head) else { return false };
+    let (ours, our_port) = split_port(host);
+    let (theirs, their_port) = split_port(authority);
+    !ours.is_empty()
+        && ours.eq_ignore_ascii_case(theirs)
+        && our_port.unwrap_or(default_port) == their_port.unwrap_or(default_port)
+}
+
+/// The authority of the request target (HTTP/2), else the one `Host` field.
+fn host(head: &Parts) -> Option<&str> {
+    match head.uri.authority() {
+        Some(authority) => Some(authority.as_str()),
+        None => sole(&head.headers, HOST.as_str()),
+    }
+}
+
+/// Splits `host:port`; brackets of an IPv6 address stay with the host.
+fn split_port(authority: &str) -> (&str, Option<&str>) {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => (host, Some(port)),
+        Some(_) | None => (authority, None),
+    }
+}
+
+fn sole<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let mut fields = headers.get_all(name).iter();
+    match (fields.next(), fields.next()) {
+        (Some(field), None) => field.to_str().ok(),
+        (_, _) => None,
+    }
+}
+
+fn allowed(trusted: &[String]) -> String {
+    let mut allowed = "`Sec-Fetch-Site: same-origin` or the origin the request was sent to".to_owned();
+    if !trusted.is_empty() {
+        allowed.push_str(&format!(", or `{}`", trusted.join("`, `")));
+    }
+    allowed
+}
+
+fn shorten(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(SHOWN).collect()
+}

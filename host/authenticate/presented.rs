@@ -1,0 +1,113 @@
+//! Which token a request carries.
+//!
+//! In: header fields. Out: at most one token and how it came. Never: a choice
+//! between two that differ.
+
+use std::borrow::Cow;
+
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, COOKIE};
+
+use super::error::{Error, Malformed};
+use super::principal::Presented;
+
+/// Name of Argo CD's session cookie; chunks after the first are `argocd.token-1`…
+const COOKIE_NAME: &str = "argocd.token";
+/// Chunks a token may come in (Argo CD's default for `ARGOCD_MAX_COOKIE_NUMBER`).
+const MAX_CHUNKS: usize = 20;
+/// Bytes of one token, put together.
+pub(super) const MAX_TOKEN_BYTES: usize = MAX_CHUNKS * 4093;
+
+/// A token as sent, unverified. No `Debug`: it is a secret.
+pub(super) struct Credential<'a> {
+    pub(super) token: Cow<'a, str>,
+    pub(super) presented: Presented,
+}
+
+/// Finds the one token of a request.
+///
+/// A bearer token with the very same token in the cookie counts as bearer: no
+/// browser adds that field by itself.
+pub(super) fn read(headers: &HeaderMap) -> Result<Option<Credential<'_>>, Error> {
+    let bearer = bearer(headers)?;
+    let cookie = cookie(headers)?;
+    let credential = match (bearer, cookie) {
+        (None, None) => return Ok(None),
+        (Some(bearer), None) => Credential { token: Cow::Borrowed(bearer), presented: Presented::Bearer },
+        (None, Some(token)) => Credential { token, presented: Presented::Cookie },
+        (Some(bearer), Some(cookie)) if bearer == cookie => {
+            Credential { token: Cow::Borrowed(bearer), presented: Presented::Bearer }
+        }
+        (Some(_), Some(_)) => return Err(Malformed::Conflict.into()),
+    };
+    let observed = credential.token.len();
+    if observed > MAX_TOKEN_BYTES {
+        return Err(Malformed::TooLong { observed, allowed: MAX_TOKEN_BYTES }.into());
+    }
+    Ok(Some(credential))
+}
+
+/// The token of the one `Authorization` field (RFC 6750, section 2.1).
+fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Malformed> {
+    let mut fields = headers.get_all(AUTHORIZATION).iter();
+    let Some(field) = fields.next() else { return Ok(None) };
+    let more = fields.count();
+    if more > 0 {
+        return Err(Malformed::SeveralAuthorizations { observed: more.saturating_add(1) });
+    }
+    let (scheme, token) = field.to_str().ok().and_then(|text| text.split_once(' ')).ok_or(Malformed::NotBearer)?;
+    let token = token.trim_matches(' ');
+    if !scheme.eq_ignore_ascii_case("bearer") || token.is_empty() || token.contains([' ', ',']) {
+        return Err(Malformed::NotBearer);
+    }
+    Ok(Some(token))
+}
+
+/// The token of the session cookie, its chunks joined (Argo CD, `util/http`
+/// `JoinCookies`). Chunks beyond the announced count are leftovers of a longer
+/// token and ignored.
+fn cookie(headers: &HeaderMap) -> Result<Option<Cow<'_, str>>, Malformed> {
+    let Some(first) = sole(headers, COOKIE_NAME)? else { return Ok(None) };
+    let Some((count, part)) = first.split_once(':') else { return Ok(Some(Cow::Borrowed(first))) };
+    let count = chunk_count(count)?;
+    if count == 1 {
+        return Ok(Some(Cow::Borrowed(part)));
+    }
+    let mut token = part.to_owned();
+    for index in 1..count {
+        let part = sole(headers, &format!("{COOKIE_NAME}-{index}"))?.ok_or(Malformed::MissingChunk { index })?;
+        let observed = token.len().saturating_add(part.len());
+        if observed > MAX_TOKEN_BYTES {
+            return Err(Malformed::TooLong { observed, allowed: MAX_TOKEN_BYTES });
+        }
+        token.push_str(part);
+    }
+    Ok(Some(Cow::Owned(token)))
+}
+
+fn chunk_count(text: &str) -> Result<usize, Malformed> {
+    let canonical = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+    text.parse()
+        .ok()
+        .filter(|count| canonical && (1..=MAX_CHUNKS).contains(count))
+        .ok_or(Malformed::ChunkCount { allowed: MAX_CHUNKS })
+}
+
+/// The value of the cookie `name`, which must not occur twice. Cookies of
+/// other names are not looked at, whatever their bytes.
+fn sole<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Malformed> {
+    let mut found = None;
+    for field in headers.get_all(COOKIE) {
+        for pair in field.as_bytes().split(|byte| *byte == b';') {
+            let Some(value) = pair.trim_ascii().strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"="))
+            else {
+                continue;
+            };
+            let value = std::str::from_utf8(value).map_err(|_| Malformed::NotJwt)?;
+            if found.replace(value).is_some() {
+                return Err(Malformed::DuplicateCookie { name: name.to_owned() });
+            }
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,219 @@
+//! Who the caller is, once proven.
+//!
+//! In: verified claims. Out: [`Principal`]. Never: a token; a claim's value in
+//! `Debug` other than the names that go to logs anyway.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+/// How the credential came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Presented {
+    /// Cookie `argocd.token`; a browser sends it by itself. Also a request
+    /// without credential where anonymous callers are let in, since a browser
+    /// can be made to send those as well.
+    Cookie,
+    /// `Authorization: Bearer`; no browser sends it by itself.
+    Bearer,
+}
+
+/// What vouches for the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Nothing; only where the settings allow it, on a loopback listener.
+    Anonymous,
+    /// A local account of Argo CD: session or API key.
+    Local,
+    /// A token of an AppProject's role.
+    ProjectToken,
+    /// A token of an OpenID Connect issuer.
+    Oidc,
+}
+
+impl Kind {
+    /// A stable name in snake case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Anonymous => "anonymous",
+            Self::Local => "local",
+            Self::ProjectToken => "project_token",
+            Self::Oidc => "oidc",
+        }
+    }
+}
+
+/// A caller whose credential was verified. Only this stage makes one.
+#[derive(PartialEq)]
+pub struct Principal {
+    identity: Identity,
+    presented: Presented,
+    key: u64,
+}
+
+/// Everything a verified token says about its bearer.
+#[derive(Clone, PartialEq)]
+pub(super) struct Identity {
+    pub(super) kind: Kind,
+    pub(super) issuer: String,
+    pub(super) user_id: String,
+    pub(super) username: String,
+    pub(super) groups: Vec<String>,
+    pub(super) uid: Option<String>,
+    pub(super) extra: Vec<(String, Vec<String>)>,
+    pub(super) claims: Map<String, Value>,
+    /// `exp` in seconds since 1970.
+    pub(super) expires_at: Option<i64>,
+}
+
+impl Principal {
+    pub(super) fn new(identity: Identity, presented: Presented) -> Self {
+        let key = stable_key(&identity);
+        Self { identity, presented, key }
+    }
+
+    /// The subject policies judge: `federated_claims.user_id` if set, else
+    /// `sub` (Argo CD); the mapped username for issuers with claim mappings;
+    /// the account's name without `:login`; empty for anonymous callers.
+    pub fn user_id(&self) -> &str {
+        &self.identity.user_id
+    }
+
+    /// The name people know: [`Principal::user_id`] for tokens Argo CD signed,
+    /// else the e-mail address if there is one, or the mapped username.
+    pub fn username(&self) -> &str {
+        &self.identity.username
+    }
+
+    /// All values of the configured scopes, in token order (Argo CD), or the
+    /// mapped groups.
+    pub fn groups(&self) -> &[String] {
+        &self.identity.groups
+    }
+
+    /// The claims policies see. `sub` and the groups are what
+    /// [`Principal::user_id`] and [`Principal::groups`] say; where an issuer
+    /// has claim mappings, the token's own claims stand under `token`.
+    pub fn claims(&self) -> &Map<String, Value> {
+        &self.identity.claims
+    }
+
+    /// `iss`: `argocd` for tokens Argo CD signed, empty for anonymous callers.
+    pub fn issuer(&self) -> &str {
+        &self.identity.issuer
+    }
+
+    /// `claimMappings.uid`, where an issuer has it.
+    pub fn uid(&self) -> Option<&str> {
+        self.identity.uid.as_deref()
+    }
+
+    /// `claimMappings.extra`: lower-case keys and their values.
+    pub fn extra(&self) -> &[(String, Vec<String>)] {
+        &self.identity.extra
+    }
+
+    /// How the credential came.
+    pub fn presented(&self) -> Presented {
+        self.presented
+    }
+
+    /// When the token ends; `None` for tokens without end.
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        self.identity.expires_at.and_then(|seconds| Timestamp::from_second(seconds).ok())
+    }
+
+    /// What vouches for the caller.
+    pub fn kind(&self) -> Kind {
+        self.identity.kind
+    }
+
+    /// A hash of kind, issuer and user id for limits: the same person has the
+    /// same key with every token, after every restart.
+    pub fn key(&self) -> u64 {
+        self.key
+    }
+
+    /// A caller with these claims, as a verified token of the issuer in `iss`
+    /// would give, with `groups` as the only scope.
+    #[cfg(test)]
+    pub fn for_test(claims: Map<String, Value>, presented: Presented) -> Self {
+        let user_id = user_identifier(&claims).to_owned();
+        let issuer = text(&claims, "iss").to_owned();
+        let kind = match (issuer.as_str(), user_id.starts_with("proj:")) {
+            ("argocd", true) => Kind::ProjectToken,
+            ("argocd", false) => Kind::Local,
+            (_, _) => Kind::Oidc,
+        };
+        let username = match (kind, text(&claims, "email")) {
+            (Kind::Oidc, email) if !email.is_empty() => email.to_owned(),
+            (_, _) => user_id.clone(),
+        };
+        let groups = scope_values(&claims, &["groups".to_owned()]);
+        let expires_at = claims.get("exp").and_then(Value::as_i64);
+        let identity = Identity {
+            kind,
+            issuer,
+            user_id,
+            username,
+            groups,
+            uid: None,
+            extra: Vec::new(),
+            claims,
+            expires_at,
+        };
+        Self::new(identity, presented)
+    }
+}
+
+impl fmt::Debug for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Principal")
+            .field("kind", &self.identity.kind)
+            .field("issuer", &self.identity.issuer)
+            .field("user_id", &self.identity.user_id)
+            .field("presented", &self.presented)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Argo CD's user identifier (`util/jwt`): `federated_claims.user_id` if it is
+/// a text that is not empty, else `sub`.
+pub(super) fn user_identifier(claims: &Map<String, Value>) -> &str {
+    claims
+        .get("federated_claims")
+        .and_then(|federated| federated.get("user_id"))
+        .and_then(Value::as_str)
+        .filter(|id| !id.is_empty())
+        .unwrap_or_else(|| text(claims, "sub"))
+}
+
+/// A claim that is a text, else `""`.
+pub(super) fn text<'a>(claims: &'a Map<String, Value>, claim: &str) -> &'a str {
+    claims.get(claim).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The values of every scope claim in order; a claim is a text or a list whose
+/// texts count (Argo CD, `util/jwt` `GetScopeValues`).
+pub(super) fn scope_values(claims: &Map<String, Value>, scopes: &[String]) -> Vec<String> {
+    let mut values = Vec::new();
+    for scope in scopes {
+        match claims.get(scope) {
+            Some(Value::Array(items)) => values.extend(items.iter().filter_map(Value::as_str).map(str::to_owned)),
+            Some(Value::String(value)) => values.push(value.clone()),
+            Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) | None => {}
+        }
+    }
+    values
+}
+
+fn stable_key(identity: &Identity) -> u64 {
+    let mut hash = Sha256::new();
+    for part in [identity.kind.as_str(), &identity.issuer, &identity.user_id] {
+        hash.update(part.len().to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().iter().take(8).fold(0, |key, byte| key << 8 | u64::from(*byte))
+}

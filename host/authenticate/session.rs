@@ -1,0 +1,158 @@
+//! Tokens Argo CD signed itself: sessions, API keys, project tokens.
+//!
+//! In: a token with `iss: argocd`, `argocd-secret`, accounts, projects. Out:
+//! who it stands for. Never: Argo CD's list of signed-out sessions, which it
+//! keeps in its own Redis: a session that was signed out there stays good here
+//! until it expires, its account is disabled or its password changes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use jsonwebtoken::{Algorithm, DecodingKey};
+use secrecy::ExposeSecret;
+use serde_json::{Map, Value};
+
+use super::account::{Accounts, Capability};
+use super::error::{Error, Reason, Revocation};
+use super::principal::{Identity, Kind, scope_values, text};
+use super::token::{Times, Token};
+use crate::diagnostic::Diagnostic;
+use crate::state::{Project, Resources};
+
+/// `iss` of every token Argo CD signs.
+pub(super) const ISSUER: &str = "argocd";
+/// Name of the Secret with the signing key and the accounts' passwords.
+pub(super) const SECRET: &str = "argocd-secret";
+/// Its key that holds the signing key.
+const SIGNING_KEY: &str = "server.secretkey";
+/// Bytes below which a signing key can be guessed.
+const SHORT_KEY_BYTES: usize = 16;
+
+/// What is needed to judge Argo CD's own tokens.
+pub(super) struct Sessions {
+    key: DecodingKey,
+    accounts: Accounts,
+    projects: BTreeMap<String, Arc<Project>>,
+    scopes: Vec<String>,
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sessions").field("accounts", &self.accounts).finish_non_exhaustive()
+    }
+}
+
+impl Sessions {
+    /// Reads signing key, accounts and projects; `None`, with an error among
+    /// the findings, without a signing key.
+    pub(super) fn read(resources: &Resources, scopes: &[String], findings: &mut Vec<Diagnostic>) -> Option<Self> {
+        let secret = resources.secrets.get(SECRET);
+        let key = secret.and_then(|secret| secret.values.get(SIGNING_KEY)).map(ExposeSecret::expose_secret);
+        let location = secret.map(|secret| secret.location.clone());
+        let Some(key) = key.filter(|key| !key.is_empty()) else {
+            findings.push(
+                Diagnostic::error(location, format!("Secret `{SECRET}` has no `{SIGNING_KEY}`"))
+                    .with_hint("set `authentication.argocdSessions: false` if Argo CD's sessions are not wanted"),
+            );
+            return None;
+        };
+        if key.len() < SHORT_KEY_BYTES {
+            findings.push(Diagnostic::warning(
+                location,
+                format!("`{SIGNING_KEY}` has {} bytes, at least {SHORT_KEY_BYTES} are needed to resist guessing", key.len()),
+            ));
+        }
+        Some(Self {
+            key: DecodingKey::from_secret(key.as_bytes()),
+            accounts: Accounts::read(resources, findings),
+            projects: resources.projects.clone(),
+            scopes: scopes.to_vec(),
+        })
+    }
+
+    /// Who the token stands for (Argo CD, `util/session` `Parse`).
+    pub(super) fn verify(&self, token: Token<'_>, now: i64) -> Result<Identity, Error> {
+        let algorithm = token.checked_algorithm(&[Algorithm::HS256])?;
+        let mut claims = token.verified([&self.key], algorithm)?;
+        let times = Times::check(&claims, now)?;
+        let issued_at = times.issued_at.ok_or_else(|| missing("iat"))?;
+        // Argo CD never sets it here, and it would outrank the checked `sub`.
+        claims.remove("federated_claims");
+        let (kind, user_id) = match Subject::parse(text(&claims, "sub"))? {
+            Subject::ProjectRole { project, role } => {
+                self.check_role_token(project, role, text(&claims, "jti"), issued_at)?;
+                (Kind::ProjectToken, text(&claims, "sub").to_owned())
+            }
+            Subject::Account { name, capability } => {
+                let id = text(&claims, "jti");
+                if id.is_empty() {
+                    return Err(missing("jti").into());
+                }
+                self.accounts.check(name, capability, id, issued_at)?;
+                (Kind::Local, name.to_owned())
+            }
+        };
+        claims.insert("sub".to_owned(), Value::String(user_id.clone()));
+        Ok(self.identity(kind, user_id, claims, times))
+    }
+
+    /// Whether the role still lists the token: by `jti`, or by `iat` where the
+    /// list has no `jti` for it (tokens of old versions).
+    fn check_role_token(&self, project: &str, role: &str, id: &str, issued_at: i64) -> Result<(), Revocation> {
+        let role = self
+            .projects
+            .get(project)
+            .and_then(|project| project.roles.iter().find(|candidate| candidate.name == role))
+            .ok_or(Revocation::NoRole)?;
+        let listed = role.tokens.iter().any(|token| match token.id.as_str() {
+            "" => token.issued_at == issued_at,
+            listed => listed == id,
+        });
+        if listed { Ok(()) } else { Err(Revocation::NotListed) }
+    }
+
+    fn identity(&self, kind: Kind, user_id: String, claims: Map<String, Value>, times: Times) -> Identity {
+        Identity {
+            kind,
+            issuer: ISSUER.to_owned(),
+            username: user_id.clone(),
+            user_id,
+            groups: scope_values(&claims, &self.scopes),
+            uid: None,
+            extra: Vec::new(),
+            claims,
+            expires_at: times.expires_at,
+        }
+    }
+}
+
+fn missing(claim: &str) -> Reason {
+    Reason::MissingClaim { claim: claim.to_owned() }
+}
+
+/// Whom `sub` names.
+enum Subject<'a> {
+    ProjectRole { project: &'a str, role: &'a str },
+    Account { name: &'a str, capability: Capability },
+}
+
+impl<'a> Subject<'a> {
+    /// Reads the forms Argo CD writes; a bare name is an API key of an old
+    /// version. Unlike there, an unknown suffix is refused.
+    fn parse(subject: &'a str) -> Result<Self, Reason> {
+        let mut parts = subject.split(':');
+        let parsed = match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some("proj"), Some(project), Some(role), None) if !project.is_empty() && !role.is_empty() => {
+                Self::ProjectRole { project, role }
+            }
+            (Some(name), None | Some("apiKey"), None, None) => Self::Account { name, capability: Capability::ApiKey },
+            (Some(name), Some("login"), None, None) => Self::Account { name, capability: Capability::Login },
+            (_, _, _, _) => return Err(Reason::Subject),
+        };
+        match parsed {
+            Self::Account { name: "", .. } => Err(Reason::Subject),
+            parsed => Ok(parsed),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Argo CD's own single sign-on, taken over as an issuer.
+//!
+//! In: `oidc.config` and `dex.config` of `argocd-cm`. Out: settings of one
+//! issuer. Never: the client secret, which only signing in needs.
+
+use std::time::Duration;
+
+use secrecy::ExposeSecret;
+use serde::Deserialize;
+
+use crate::diagnostic::Diagnostic;
+use crate::state::{Resources, Text};
+
+/// Longest time groups from the userinfo endpoint are remembered.
+const MAX_USERINFO_AGE: Duration = Duration::from_secs(5 * 60);
+
+/// What the gateway needs of `oidc.config`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Sso {
+    pub(super) issuer: String,
+    pub(super) audiences: Vec<String>,
+    /// PEM of the only roots trusted.
+    pub(super) authority: Option<String>,
+    /// Path under the issuer and how long an answer may be remembered.
+    pub(super) userinfo: Option<(String, Duration)>,
+    pub(super) text: Text,
+}
+
+/// `oidc.config` as Argo CD reads it; keys for signing in are left out.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[derive(Default)]
+struct RawSso {
+    issuer: String,
+    #[serde(rename = "clientID")]
+    client_id: String,
+    #[serde(rename = "cliClientID")]
+    cli_client_id: String,
+    allowed_audiences: Vec<String>,
+    #[serde(rename = "rootCA")]
+    root_ca: String,
+    enable_user_info_groups: bool,
+    user_info_path: String,
+    user_info_cache_expiration: String,
+}
+
+impl Sso {
+    /// Reads `oidc.config`; `None` without one, or with findings.
+    pub(super) fn read(resources: &Resources, findings: &mut Vec<Diagnostic>) -> Option<Self> {
+        let config = &resources.argocd_cm.data;
+        if let Some(dex) = config.get("dex.config").filter(|text| !text.value.trim().is_empty()) {
+            findings.push(
+                Diagnostic::warning(dex.location.clone(), "`dex.config` is not supported, sign-ins through Dex are refused")
+                    .with_hint("list Dex under `authentication.jwt`: its issuer is Argo CD's URL and `/api/dex`"),
+            );
+        }
+        let text = config.get("oidc.config").filter(|text| !text.value.trim().is_empty())?;
+        let mut error = |message: String| findings.push(Diagnostic::error(text.location.clone(), message));
+        let raw: RawSso = match serde_saphyr::from_str(&text.value) {
+            Ok(raw) => raw,
+            Err(_) => {
+                // Without the parser's words: they may quote a secret.
+                error("`oidc.config` is not the YAML expected".to_owned());
+                return None;
+            }
+        };
+        match raw.check(resources, text) {
+            Ok(sso) => Some(sso),
+            Err(messages) => {
+                messages.into_iter().for_each(error);
+                None
+            }
+        }
+    }
+}
+
+impl RawSso {
+    fn check(self, resources: &Resources, text: &Text) -> Result<Sso, Vec<String>> {
+        let mut mistakes = Vec::new();
+        let mut resolve = |key: &str, value: &str| match resolved(resources, value) {
+            Ok(value) => value,
+            Err(reference) => {
+                mistakes.push(format!("`oidc.config`: `{key}` refers to `{reference}`, which does not exist"));
+                String::new()
+            }
+        };
+        let issuer = resolve("issuer", &self.issuer);
+        let client = resolve("clientID", &self.client_id);
+        let cli_client = resolve("cliClientID", &self.cli_client_id);
+        let authority = resolve("rootCA", &self.root_ca);
+        let mut audiences: Vec<String> =
+            self.allowed_audiences.iter().map(|audience| resolve("allowedAudiences", audience)).collect();
+        if audiences.is_empty() {
+            audiences = vec![client, cli_client];
+        }
+        audiences.retain(|audience| !audience.is_empty());
+        if mistakes.is_empty() && issuer.is_empty() {
+            mistakes.push("`oidc.config` has no `issuer`".to_owned());
+        }
+        if mistakes.is_empty() && audiences.is_empty() {
+            mistakes.push("`oidc.config` has neither `clientID` nor `allowedAudiences`".to_owned());
+        }
+        let userinfo = match (self.enable_user_info_groups, self.user_info_path) {
+            (false, _) => None,
+            (true, path) if path.starts_with('/') => Some(path),
+            (true, _) => {
+                mistakes.push("`oidc.config`: `userInfoPath` must start with `/` to look groups up".to_owned());
+                None
+            }
+        };
+        let max_age = userinfo_age(&self.user_info_cache_expiration).unwrap_or_else(|| {
+            mistakes.push("`oidc.config`: `userInfoCacheExpiration` is not a duration such as `5m`".to_owned());
+            MAX_USERINFO_AGE
+        });
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        Ok(Sso {
+            issuer,
+            audiences,
+            authority: Some(authority).filter(|authority| !authority.trim().is_empty()),
+            userinfo: userinfo.map(|path| (path, max_age)),
+            text: text.clone(),
+        })
+    }
+}
+
+/// At most [`MAX_USERINFO_AGE`], as a verified token is not remembered longer.
+fn userinfo_age(text: &str) -> Option<Duration> {
+    if text.is_empty() {
+        return Some(MAX_USERINFO_AGE);
+    }
+    let duration: jiff::SignedDuration = text.parse().ok()?;
+    Duration::try_from(duration).ok().map(|duration| duration.min(MAX_USERINFO_AGE))
+}
+
+/// A value, or what `$key` in `argocd-secret` or `$secret:key` in a labelled
+/// Secret stands for (Argo CD, `ReplaceStringSecret`). Unlike there, a
+/// reference to nothing is a mistake, given back.
+fn resolved(resources: &Resources, value: &str) -> Result<String, String> {
+    let Some(reference) = value.strip_prefix('$') else { return Ok(value.to_owned()) };
+    let (name, key) = reference.split_once(':').unwrap_or((super::session::SECRET, reference));
+    let part_of_argocd = |labels: &std::collections::BTreeMap<String, String>| {
+        labels.get("app.kubernetes.io/part-of").is_some_and(|part| part == "argocd")
+    };
+    resources
+        .secrets
+        .get(name)
+        .filter(|secret| name == super::session::SECRET || part_of_argocd(&secret.labels))
+        .and_then(|secret| secret.values.get(key))
+        .map(|value| value.expose_secret().trim().to_owned())
+        .ok_or_else(|| value.to_owned())
+}

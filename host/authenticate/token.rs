@@ -1,0 +1,150 @@
+//! A signed token, taken apart and put under a key.
+//!
+//! In: compact form (RFC 7515, section 7.1). Out: claims, usable once a
+//! signature check passed. Never: an algorithm the issuer does not list.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::{Algorithm, DecodingKey};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::error::{Error, Malformed, Reason};
+
+/// Seconds `nbf` and `iat` may lie ahead of our clock. `exp` has no leeway, as
+/// in Kubernetes.
+pub(super) const LEEWAY_SECONDS: i64 = 30;
+
+/// A token's parts; nothing is proven yet. No `Debug`: the signature is part
+/// of a secret.
+pub(super) struct Token<'a> {
+    algorithm: Option<Algorithm>,
+    header: Header,
+    signed: &'a str,
+    signature: &'a str,
+    claims: Map<String, Value>,
+}
+
+/// The header fields that decide something. Key material in the header (`jwk`,
+/// `jku`, `x5c`, `x5u`) is never used.
+#[derive(Deserialize)]
+struct Header {
+    alg: String,
+    kid: Option<String>,
+    typ: Option<String>,
+    crit: Option<Value>,
+    enc: Option<Value>,
+    zip: Option<Value>,
+}
+
+impl<'a> Token<'a> {
+    /// Takes a token apart.
+    pub(super) fn parse(text: &'a str) -> Result<Self, Malformed> {
+        let (signed, signature) = text.rsplit_once('.').ok_or(Malformed::NotJwt)?;
+        let (header, claims) = signed.split_once('.').ok_or(Malformed::NotJwt)?;
+        let header: Header = decode(header)?;
+        Ok(Self { algorithm: header.alg.parse().ok(), header, signed, signature, claims: decode(claims)? })
+    }
+
+    /// `iss`, unverified: it only selects who verifies.
+    pub(super) fn issuer(&self) -> &str {
+        super::principal::text(&self.claims, "iss")
+    }
+
+    /// `kid` of the header.
+    pub(super) fn key_id(&self) -> Option<&str> {
+        self.header.kid.as_deref()
+    }
+
+    /// The token's algorithm, if it is among `allowed` and the header asks for
+    /// nothing that is not understood here.
+    pub(super) fn checked_algorithm(&self, allowed: &[Algorithm]) -> Result<Algorithm, Reason> {
+        let Some(algorithm) = self.algorithm.filter(|algorithm| allowed.contains(algorithm)) else {
+            return Err(Reason::Algorithm { allowed: Algorithms(allowed).to_string() });
+        };
+        let unsupported = [("crit", &self.header.crit), ("enc", &self.header.enc), ("zip", &self.header.zip)];
+        if let Some((field, _)) = unsupported.into_iter().find(|(_, value)| value.is_some()) {
+            return Err(Reason::HeaderField { field });
+        }
+        let kind = self.header.typ.as_deref().unwrap_or("JWT");
+        if !["JWT", "at+jwt", "application/at+jwt"].iter().any(|known| known.eq_ignore_ascii_case(kind)) {
+            return Err(Reason::Type);
+        }
+        Ok(algorithm)
+    }
+
+    /// Whether `key` signed the token with `algorithm`.
+    pub(super) fn is_signed_by(&self, key: &DecodingKey, algorithm: Algorithm) -> bool {
+        jsonwebtoken::crypto::verify(self.signature, self.signed.as_bytes(), key, algorithm).unwrap_or(false)
+    }
+
+    /// The claims of a token one of `keys` signed.
+    pub(super) fn verified<'k>(
+        self,
+        keys: impl IntoIterator<Item = &'k DecodingKey>,
+        algorithm: Algorithm,
+    ) -> Result<Map<String, Value>, Reason> {
+        if keys.into_iter().any(|key| self.is_signed_by(key, algorithm)) {
+            return Ok(self.claims);
+        }
+        Err(Reason::Signature)
+    }
+}
+
+fn decode<T: serde::de::DeserializeOwned>(part: &str) -> Result<T, Malformed> {
+    let bytes = URL_SAFE_NO_PAD.decode(part).map_err(|_| Malformed::NotJwt)?;
+    serde_json::from_slice(&bytes).map_err(|_| Malformed::NotJwt)
+}
+
+/// When a token starts and ends, in seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Times {
+    pub(super) issued_at: Option<i64>,
+    pub(super) expires_at: Option<i64>,
+}
+
+impl Times {
+    /// Reads and checks `exp`, `nbf` and `iat` (RFC 7519, section 4.1).
+    pub(super) fn check(claims: &Map<String, Value>, now: i64) -> Result<Self, Error> {
+        let expires_at = numeric_date(claims, "exp")?;
+        let issued_at = numeric_date(claims, "iat")?;
+        if expires_at.is_some_and(|end| now >= end) {
+            return Err(Error::Expired);
+        }
+        let latest = now.saturating_add(LEEWAY_SECONDS);
+        if numeric_date(claims, "nbf")?.is_some_and(|start| start > latest) {
+            return Err(Reason::NotYetValid { claim: "nbf" }.into());
+        }
+        if issued_at.is_some_and(|issued| issued > latest) {
+            return Err(Reason::NotYetValid { claim: "iat" }.into());
+        }
+        Ok(Self { issued_at, expires_at })
+    }
+}
+
+/// A NumericDate in whole seconds, fractions cut off.
+fn numeric_date(claims: &Map<String, Value>, claim: &'static str) -> Result<Option<i64>, Malformed> {
+    let Some(value) = claims.get(claim) else { return Ok(None) };
+    let wrong = Malformed::Claim { claim };
+    match (value.as_i64(), value.as_f64()) {
+        (Some(seconds), _) => Ok(Some(seconds)),
+        #[expect(clippy::cast_possible_truncation, reason = "cutting the fraction is meant, the range is checked")]
+        (None, Some(seconds)) if seconds.abs() < 1e15 => Ok(Some(seconds.floor() as i64)),
+        (None, Some(_) | None) => Err(wrong),
+    }
+}
+
+/// A list of algorithms for a message.
+struct Algorithms<'a>(&'a [Algorithm]);
+
+impl fmt::Display for Algorithms<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, algorithm) in self.0.iter().enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            write!(f, "{separator}`{algorithm:?}`")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,217 @@
+//! What the policy is told about a call: RBAC verdicts, the project, the
+//! application and its destination, each looked up once.
+
+use std::sync::Arc;
+
+use super::rbac::{Effect, Outcome, RuleId, Tuple, Verdict, Why, object_name};
+use super::rego::{ExtensionInput, Prepared, RbacRow, RbacVerdict, Request};
+use crate::caller::Caller;
+use crate::config::Compatibility;
+use crate::front::extensions::{Asked, Call, Scope, Subject};
+use crate::record::Check;
+use crate::snapshot::Snapshot;
+use crate::state::{Application, Cluster, Destination, ObjectName, Project, destination};
+
+/// Rows a policy is shown at most.
+const CANDIDATES: usize = 64;
+
+/// A permission and its verdict.
+#[derive(Debug)]
+struct Lookup {
+    resource: &'static str,
+    action: &'static str,
+    object: String,
+    verdict: Verdict,
+    /// `file:line: text` of the row that decided.
+    rule: Option<String>,
+}
+
+/// The objects a call is about, as far as they exist. Built once per snapshot.
+#[derive(Debug)]
+pub struct Target {
+    /// `spec.destination` of the application.
+    pub(super) literal: Option<Destination>,
+    /// The application's cluster, when its destination names exactly one.
+    pub(super) destination: Option<Arc<Cluster>>,
+    prepared: Prepared,
+}
+
+/// Everything looked up for one call.
+#[derive(Debug)]
+pub(super) struct Facts {
+    /// `applications, get` or `projects, get`; none for global extensions.
+    read: Option<Lookup>,
+    /// `extensions, invoke`.
+    invoke: Lookup,
+    /// What the call is about.
+    pub(super) target: Arc<Target>,
+}
+
+impl Facts {
+    /// Looks everything up in the request's snapshot.
+    pub(super) fn gather(snapshot: &Snapshot, caller: &Caller, call: &Call) -> Self {
+        let look = |resource, action, object| Lookup::of(snapshot, caller, [resource, action], object);
+        let read = match &call.asked.subject {
+            Subject::Application { application, project } => {
+                Some(look("applications", "get", application_object(snapshot, project, application)))
+            }
+            Subject::Project { project } => Some(look("projects", "get", project.clone())),
+            Subject::Global => None,
+        };
+        let invoke = look("extensions", "invoke", call.asked.name.to_string());
+        let target = snapshot.targets.get_with_by_ref(&call.asked, || Arc::new(Target::of(snapshot, &call.asked)));
+        Self { read, invoke, target }
+    }
+
+    /// Whether RBAC alone allows the call.
+    pub(super) fn allowed_natively(&self) -> bool {
+        self.invoke.is_allowed() && self.read.as_ref().is_none_or(Lookup::is_allowed)
+    }
+
+    /// The lookups as the record shows them, in the order they are judged.
+    pub(super) fn checks(&self) -> Vec<Check> {
+        self.read.iter().chain([&self.invoke]).map(Lookup::check).collect()
+    }
+
+    /// What the policy decides on.
+    pub(super) fn input(&self, snapshot: &Snapshot, caller: &Caller, call: &Call) -> regorus::Value {
+        let verdict = |resource| self.read.as_ref().filter(|read| read.resource == resource).map(Lookup::verdict);
+        let rows: Vec<RbacRow<'_>> = self
+            .candidates(snapshot, caller)
+            .into_iter()
+            .filter_map(|id| snapshot.rbac.rule(id))
+            .map(|rule| RbacRow {
+                subject: &rule.subject,
+                resource: &rule.resource,
+                action: &rule.action,
+                object: &rule.object,
+                effect: match rule.effect {
+                    Effect::Allow => "allow",
+                    Effect::Deny => "deny",
+                    Effect::Inert => "inert",
+                },
+            })
+            .collect();
+        ExtensionInput {
+            principal: &caller.policy,
+            request: Request {
+                method: call.method.as_str(),
+                path: &call.rest,
+                query: call.query.as_deref(),
+                project: call.asked.subject.project(),
+            },
+            prepared: &self.target.prepared,
+            applications_get: verdict("applications"),
+            projects_get: verdict("projects"),
+            extensions_invoke: self.invoke.verdict(),
+            candidates: &rows,
+        }
+        .to_value()
+    }
+
+    fn candidates(&self, snapshot: &Snapshot, caller: &Caller) -> Vec<RuleId> {
+        let mut rows = Vec::new();
+        for lookup in self.read.iter().chain([&self.invoke]) {
+            let left = CANDIDATES.saturating_sub(rows.len());
+            rows.extend(snapshot.rbac.candidates(&caller.roles, lookup.tuple(), left));
+        }
+        rows
+    }
+}
+
+impl Lookup {
+    fn of(snapshot: &Snapshot, caller: &Caller, [resource, action]: [&'static str; 2], object: String) -> Self {
+        let verdict = snapshot.rbac.decide(&caller.roles, Tuple { resource, action, object: &object });
+        let rule = verdict.rule.and_then(|id| snapshot.rbac.rule(id));
+        let rule = rule.map(|rule| format!("{}: {}", rule.location, rule.text));
+        Self { resource, action, object, verdict, rule }
+    }
+
+    fn tuple(&self) -> Tuple<'_> {
+        Tuple { resource: self.resource, action: self.action, object: &self.object }
+    }
+
+    fn is_allowed(&self) -> bool {
+        match self.verdict.outcome {
+            Outcome::Allow => true,
+            Outcome::Deny => false,
+        }
+    }
+
+    fn verdict(&self) -> RbacVerdict<'_> {
+        let why = match self.verdict.why {
+            Why::Allowed => "allowed",
+            Why::DeniedByRule => "denied-by-rule",
+            Why::NoRule => "no-rule",
+            Why::EvaluationError => "evaluation-error",
+        };
+        RbacVerdict { allow: self.is_allowed(), rule: self.rule.as_deref(), why }
+    }
+
+    fn check(&self) -> Check {
+        Check {
+            resource: self.resource,
+            action: self.action,
+            object: self.object.clone(),
+            allowed: self.is_allowed(),
+            rule: self.rule.clone(),
+        }
+    }
+}
+
+impl Target {
+    fn of(snapshot: &Snapshot, asked: &Asked) -> Self {
+        let scope = snapshot.extensions.find(&asked.name).map_or(Scope::Application, |found| found.spec().scope);
+        let prepared = Prepared::new(&asked.name, scope.as_str());
+        let project = asked.subject.project().and_then(|name| snapshot.resources.projects.get(name));
+        let application = project.zip(asked.subject.application()).and_then(|(project, name)| application(snapshot, project, name));
+        let prepared = match project {
+            Some(project) => prepared.with_project(project),
+            None => prepared,
+        };
+        let (Some(project), Some(application)) = (project, application) else {
+            return Self { literal: None, destination: None, prepared };
+        };
+        let clusters = &snapshot.resources.clusters;
+        let prepared = prepared.with_application(application);
+        let destination = destination::resolve(&application.destination, clusters).ok();
+        let prepared = match &destination {
+            Some(cluster) => {
+                let namespace = &application.destination.namespace;
+                let permitted = destination::permitted(project, cluster, namespace, clusters);
+                prepared.with_destination(cluster, namespace, permitted)
+            }
+            None => prepared,
+        };
+        Self { literal: Some(application.destination.clone()), destination: destination.map(Arc::new), prepared }
+    }
+}
+
+/// The application, when it is in the project the caller named and the project
+/// takes applications from its namespace. Any other is as good as missing: the
+/// caller must not learn of it.
+fn application<'a>(snapshot: &'a Snapshot, project: &Project, name: &ObjectName) -> Option<&'a Application> {
+    let application = snapshot.resources.applications.get(name)?;
+    (application.project == project.name && takes_from(snapshot, project, &name.namespace)).then_some(&**application)
+}
+
+/// The control plane's own namespace always, others when `sourceNamespaces`
+/// says so. Argo CD does not look at it here.
+fn takes_from(snapshot: &Snapshot, project: &Project, namespace: &str) -> bool {
+    match snapshot.config.extensions.compatibility {
+        Compatibility::Argocd => true,
+        Compatibility::None => {
+            namespace == snapshot.config.control_plane_namespace
+                || crate::glob::matches_list(crate::glob::ListMode::Regexp, &project.source_namespaces, namespace)
+        }
+    }
+}
+
+/// Argo CD leaves the namespace out of the object it checks here, so that a
+/// grant on `proj/app` covers that name in every namespace.
+fn application_object(snapshot: &Snapshot, project: &str, name: &ObjectName) -> String {
+    match snapshot.config.extensions.compatibility {
+        Compatibility::None => object_name(&snapshot.config.control_plane_namespace, project, &name.namespace, &name.name),
+        Compatibility::Argocd => format!("{project}/{}", name.name),
+    }
+}

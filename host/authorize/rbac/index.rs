@@ -1,0 +1,265 @@
+//! Rows of one subject, found without looking at rows that cannot match.
+//!
+//! In: patterns with values, then texts. Out: every value whose pattern
+//! matches. Never: an allocation or a lock in a lookup; a scan over literals,
+//! prefixes or suffixes.
+//!
+//! A literal is found by hash; a pattern with literal ends by hash of its
+//! prefix, then of its suffix, for each length that occurs. Only patterns that
+//! share both ends, and regular expressions, are tried one by one.
+
+use rustc_hash::FxHashMap;
+
+use super::matcher::{Match, Matcher, PatternId, Pool};
+
+/// Up to this many literals are compared one by one instead of hashed.
+const FEW: usize = 8;
+
+/// Values by pattern.
+#[derive(Debug)]
+pub(super) struct Index<V> {
+    literals: Literals<V>,
+    everything: Option<Box<V>>,
+    ended: Option<Box<ByLength<Bucket<V>>>>,
+    others: Option<Box<Scan<V>>>,
+    /// Row with an expression that cannot be evaluated; reaching it denies.
+    broken: Option<u32>,
+}
+
+#[derive(Debug)]
+enum Literals<V> {
+    Few(Vec<(Box<str>, V)>),
+    Many(FxHashMap<Box<str>, V>),
+}
+
+/// Patterns with one literal prefix.
+#[derive(Debug)]
+struct Bucket<V> {
+    /// The pattern `prefix*`.
+    open: Option<V>,
+    /// Other patterns, by literal suffix.
+    by_suffix: ByLength<Scan<V>>,
+}
+
+/// Values by a key of few different lengths.
+#[derive(Debug)]
+struct ByLength<V> {
+    /// Lengths that occur, ascending.
+    lengths: Vec<usize>,
+    values: FxHashMap<Box<[u8]>, V>,
+}
+
+/// Patterns tried one by one.
+#[derive(Debug)]
+struct Scan<V> {
+    values: Vec<(PatternId, V)>,
+    positions: FxHashMap<PatternId, usize>,
+}
+
+impl<V> Default for Index<V> {
+    fn default() -> Self {
+        Self {
+            literals: Literals::Few(Vec::new()),
+            everything: None,
+            ended: None,
+            others: None,
+            broken: None,
+        }
+    }
+}
+
+impl<V> Default for Bucket<V> {
+    fn default() -> Self {
+        Self {
+            open: None,
+            by_suffix: ByLength::default(),
+        }
+    }
+}
+
+impl<V> Default for ByLength<V> {
+    fn default() -> Self {
+        Self {
+            lengths: Vec::new(),
+            values: FxHashMap::default(),
+        }
+    }
+}
+
+impl<V> Default for Scan<V> {
+    fn default() -> Self {
+        Self {
+            values: Vec::new(),
+            positions: FxHashMap::default(),
+        }
+    }
+}
+
+impl<V: Default> Index<V> {
+    /// The value of a pattern, made if new. `None` when the pattern never
+    /// matches; one that cannot be evaluated is remembered with `row`.
+    pub(super) fn entry(&mut self, id: PatternId, pool: &Pool, row: u32) -> Option<&mut V> {
+        let pattern = match pool.matcher(id)? {
+            Matcher::Glob(pattern) => pattern,
+            Matcher::Regex(_) => return self.others.get_or_insert_default().entry(id),
+            Matcher::Broken {
+                dialect: super::matcher::Dialect::Regex,
+                ..
+            } => {
+                self.broken.get_or_insert(row);
+                return None;
+            }
+            Matcher::Broken { .. } | Matcher::OutOfBounds { .. } => return None,
+        };
+        if let Some(literal) = pattern.literal() {
+            return Some(self.literals.entry(literal));
+        }
+        if pattern.is_everything() {
+            return Some(self.everything.get_or_insert_default());
+        }
+        let (prefix, suffix) = (pattern.literal_prefix(), pattern.literal_suffix());
+        let bucket = self.ended.get_or_insert_default().entry(prefix.as_bytes());
+        if suffix.is_empty()
+            && pattern
+                .source()
+                .strip_prefix(prefix)
+                .is_some_and(|rest| rest == "*" || rest == "**")
+        {
+            return Some(bucket.open.get_or_insert_default());
+        }
+        bucket.by_suffix.entry(suffix.as_bytes()).entry(id)
+    }
+}
+
+impl<V> Index<V> {
+    /// Calls `found` for every value whose pattern matches; gives the row that
+    /// stopped the evaluation, if one did.
+    pub(super) fn visit<'a>(&'a self, text: &str, pool: &Pool, found: &mut impl FnMut(&'a V)) -> Option<u32> {
+        if let Some(value) = self.literals.get(text) {
+            found(value);
+        }
+        if let Some(value) = &self.everything {
+            found(value);
+        }
+        if let Some(ended) = &self.ended {
+            ended.visit_prefixes(text.as_bytes(), &mut |bucket| {
+                if let Some(value) = &bucket.open {
+                    found(value);
+                }
+                bucket
+                    .by_suffix
+                    .visit_suffixes(text.as_bytes(), &mut |scan| scan.visit(text, pool, found));
+            });
+        }
+        if let Some(others) = &self.others {
+            others.visit(text, pool, found);
+        }
+        self.broken
+    }
+}
+
+impl<V> Literals<V> {
+    fn get(&self, text: &str) -> Option<&V> {
+        match self {
+            Self::Few(values) => values
+                .iter()
+                .find(|(literal, _)| **literal == *text)
+                .map(|(_, value)| value),
+            Self::Many(values) => values.get(text),
+        }
+    }
+}
+
+impl<V: Default> Literals<V> {
+    fn entry(&mut self, literal: &str) -> &mut V {
+        if let Self::Few(values) = self
+            && values.len() >= FEW
+            && values.iter().all(|(known, _)| **known != *literal)
+        {
+            *self = Self::Many(std::mem::take(values).into_iter().collect());
+        }
+        match self {
+            Self::Many(values) => values.entry(literal.into()).or_default(),
+            Self::Few(values) => {
+                let at = values
+                    .iter()
+                    .position(|(known, _)| **known == *literal)
+                    .unwrap_or(values.len());
+                if at == values.len() {
+                    values.reserve_exact(1);
+                    values.push((literal.into(), V::default()));
+                }
+                #[expect(clippy::indexing_slicing, reason = "`at` was found or pushed just above")]
+                &mut values[at].1
+            }
+        }
+    }
+}
+
+impl<V: Default> ByLength<V> {
+    fn entry(&mut self, key: &[u8]) -> &mut V {
+        if let Err(at) = self.lengths.binary_search(&key.len()) {
+            self.lengths.insert(at, key.len());
+        }
+        self.values.entry(key.into()).or_default()
+    }
+}
+
+impl<V> ByLength<V> {
+    fn visit_prefixes<'a>(&'a self, text: &[u8], found: &mut impl FnMut(&'a V)) {
+        for length in &self.lengths {
+            let Some(prefix) = text.get(..*length) else { return };
+            if let Some(value) = self.values.get(prefix) {
+                found(value);
+            }
+        }
+    }
+
+    fn visit_suffixes<'a>(&'a self, text: &[u8], found: &mut impl FnMut(&'a V)) {
+        for length in &self.lengths {
+            let Some(suffix) = text.len().checked_sub(*length).and_then(|start| text.get(start..)) else {
+                return;
+            };
+            if let Some(value) = self.values.get(suffix) {
+                found(value);
+            }
+        }
+    }
+}
+
+impl<V: Default> Scan<V> {
+    fn entry(&mut self, id: PatternId) -> Option<&mut V> {
+        let at = *self.positions.entry(id).or_insert(self.values.len());
+        if at == self.values.len() {
+            self.values.push((id, V::default()));
+        }
+        self.values.get_mut(at).map(|(_, value)| value)
+    }
+}
+
+impl<V> Scan<V> {
+    fn visit<'a>(&'a self, text: &str, pool: &Pool, found: &mut impl FnMut(&'a V)) {
+        for (id, value) in &self.values {
+            if pool.judge(*id, text) == Match::Yes {
+                found(value);
+            }
+        }
+    }
+}
+
+/// Rows with one (resource, action, object).
+#[derive(Debug, Default)]
+pub(super) struct Leaf {
+    /// First row that allows.
+    pub(super) allow: Option<u32>,
+    /// First row that denies.
+    pub(super) deny: Option<u32>,
+    /// All rows, in file order.
+    pub(super) rows: Vec<u32>,
+}
+
+/// Objects of one (resource, action).
+pub(super) type Objects = Index<Leaf>;
+
+/// Rows of one subject.
+pub(super) type Table = Index<Index<Objects>>;

@@ -1,0 +1,215 @@
+//! One line of `policy.csv`.
+//!
+//! In: a line. Out: a rule, a grant, nothing, or what is wrong with it.
+//! Never: a guess at what a broken line meant.
+//!
+//! Source: Argo CD `util/rbac` (one CSV record a line, blanks in front of a
+//! field dropped, blanks behind it kept, no comment after a rule).
+
+/// What a line says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// Blank or a comment.
+    Nothing,
+    /// `p, subject, resource, action, object, effect`.
+    Rule([String; 5]),
+    /// `g, member, role`.
+    Grant([String; 2]),
+}
+
+/// Why a line is not one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Error {
+    /// A quote inside an unquoted field.
+    #[error("bare `\"` in field {field}: quote the whole field and double the quotes in it")]
+    BareQuote {
+        /// Field, from 1.
+        field: usize,
+    },
+    /// Text between a closing quote and the comma, or no closing quote.
+    #[error("field {field} does not end after its closing quote")]
+    OpenQuote {
+        /// Field, from 1.
+        field: usize,
+    },
+    /// The first field is neither `p` nor `g`.
+    #[error("a line starts with `p` or `g`, not with `{observed}`")]
+    Kind {
+        /// The first field, shortened.
+        observed: String,
+    },
+    /// Too few or too many fields.
+    #[error("`{kind}` takes {allowed} fields, this line has {observed}")]
+    Fields {
+        /// `p` or `g`.
+        kind: char,
+        /// Fields of the line.
+        observed: usize,
+        /// Fields it must have.
+        allowed: usize,
+    },
+}
+
+/// Reads one line.
+pub(super) fn parse(line: &str) -> Result<Line, Error> {
+    let line = line.trim();
+    if line.is_empty() || line.starts_with('#') {
+        return Ok(Line::Nothing);
+    }
+    let mut fields = fields(line)?;
+    let observed = fields.len();
+    let kind = fields.remove(0);
+    match kind.as_str() {
+        "p" => <[String; 5]>::try_from(fields)
+            .map(Line::Rule)
+            .map_err(|_| Error::Fields {
+                kind: 'p',
+                observed,
+                allowed: 6,
+            }),
+        "g" => <[String; 2]>::try_from(fields)
+            .map(Line::Grant)
+            .map_err(|_| Error::Fields {
+                kind: 'g',
+                observed,
+                allowed: 3,
+            }),
+        other => Err(Error::Kind {
+            observed: shorten(other),
+        }),
+    }
+}
+
+/// Fields of a CSV record; always at least one.
+pub(super) fn fields(line: &str) -> Result<Vec<String>, Error> {
+    let mut fields = Vec::new();
+    let mut rest = line;
+    loop {
+        let number = fields.len() + 1;
+        rest = rest.trim_start();
+        let (field, after) = match rest.strip_prefix('"') {
+            Some(quoted) => quoted_field(quoted).ok_or(Error::OpenQuote { field: number })?,
+            None => {
+                let (field, after) = match rest.split_once(',') {
+                    Some((field, after)) => (field, Some(after)),
+                    None => (rest, None),
+                };
+                if field.contains('"') {
+                    return Err(Error::BareQuote { field: number });
+                }
+                (field.to_owned(), after)
+            }
+        };
+        fields.push(field);
+        match after {
+            Some(after) => rest = after,
+            None => return Ok(fields),
+        }
+    }
+}
+
+/// A field after its opening quote, and what follows the comma after it.
+fn quoted_field(mut rest: &str) -> Option<(String, Option<&str>)> {
+    let mut field = String::new();
+    loop {
+        let (text, after) = rest.split_once('"')?;
+        field.push_str(text);
+        match after.strip_prefix('"') {
+            Some(more) => {
+                field.push('"');
+                rest = more;
+            }
+            None if after.is_empty() => return Some((field, None)),
+            None => return after.strip_prefix(',').map(|after| (field, Some(after))),
+        }
+    }
+}
+
+/// At most 40 characters of a text for a message.
+pub(super) fn shorten(text: &str) -> String {
+    match text.char_indices().nth(40) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, expected: Result<Line, Error>) {
+        assert_eq!(parse(line), expected, "{line}");
+    }
+
+    fn rule(fields: [&str; 5]) -> Result<Line, Error> {
+        Ok(Line::Rule(fields.map(str::to_owned)))
+    }
+
+    #[test]
+    fn reads_rules_and_grants() {
+        check(
+            "p, a, applications, get, p/*, allow",
+            rule(["a", "applications", "get", "p/*", "allow"]),
+        );
+        check("  p,a,b,c,d,deny\r", rule(["a", "b", "c", "d", "deny"]));
+        check("g, a, role:b", Ok(Line::Grant(["a".into(), "role:b".into()])));
+        check(
+            "p, \"role,x\", \"\"\"q\"\"\", get, , allow",
+            rule(["role,x", "\"q\"", "get", "", "allow"]),
+        );
+    }
+
+    #[test]
+    fn keeps_blanks_behind_a_field() {
+        check("p, u , r, a, o, allow", rule(["u ", "r", "a", "o", "allow"]));
+    }
+
+    #[test]
+    fn skips_blanks_and_comments_but_not_trailing_ones() {
+        check("", Ok(Line::Nothing));
+        check(" \t ", Ok(Line::Nothing));
+        check("  # p, a", Ok(Line::Nothing));
+        check(
+            "p, u, r, a, o, allow # note",
+            rule(["u", "r", "a", "o", "allow # note"]),
+        );
+    }
+
+    #[test]
+    fn refuses_what_is_no_line() {
+        check(
+            "p",
+            Err(Error::Fields {
+                kind: 'p',
+                observed: 1,
+                allowed: 6,
+            }),
+        );
+        check(
+            "p, a, b, c, d, e, f",
+            Err(Error::Fields {
+                kind: 'p',
+                observed: 7,
+                allowed: 6,
+            }),
+        );
+        check(
+            "g, a",
+            Err(Error::Fields {
+                kind: 'g',
+                observed: 2,
+                allowed: 3,
+            }),
+        );
+        check("agh, a, b", Err(Error::Kind { observed: "agh".into() }));
+        check(
+            ", a, b",
+            Err(Error::Kind {
+                observed: String::new(),
+            }),
+        );
+        check("p, a\"b, r, a, o, allow", Err(Error::BareQuote { field: 2 }));
+        check("p, \"ab, r, a, o, allow", Err(Error::OpenQuote { field: 2 }));
+        check("p, \"ab\" , r, a, o, allow", Err(Error::OpenQuote { field: 2 }));
+    }
+}

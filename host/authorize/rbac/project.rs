@@ -1,0 +1,206 @@
+//! What an `AppProject`'s roles may say.
+//!
+//! In: role names, groups and policy lines of a project. Out: yes, or what is
+//! wrong in Argo CD's words. Never: a repair.
+//!
+//! Source: Argo CD `pkg/apis/application/v1alpha1/types.go` (its API checks
+//! this; objects applied with kubectl are not checked there).
+
+use super::names::is_project_scoped;
+
+/// Why a role of a project is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Not six parts, or no `p` line.
+    #[error("invalid policy rule '{line}': must be of the form: 'p, sub, res, act, obj, eft'")]
+    Form {
+        /// The line.
+        line: String,
+    },
+    /// The subject is not the role itself.
+    #[error("invalid policy rule '{line}': policy subject must be: '{expected}', not '{observed}'")]
+    Subject {
+        /// The line.
+        line: String,
+        /// The subject it must have.
+        expected: String,
+        /// The subject it has.
+        observed: String,
+    },
+    /// The resource does not belong to projects.
+    #[error(
+        "invalid policy rule '{line}': project resource must be: 'applications', 'applicationsets', \
+         'repositories', 'exec', 'logs' or 'clusters', not '{observed}'"
+    )]
+    Resource {
+        /// The line.
+        line: String,
+        /// The resource it has.
+        observed: String,
+    },
+    /// No such action.
+    #[error("invalid policy rule '{line}': invalid action '{observed}'")]
+    Action {
+        /// The line.
+        line: String,
+        /// The action it has.
+        observed: String,
+    },
+    /// The object is outside the project, or has other characters.
+    #[error(
+        "invalid policy rule '{line}': object must be of form '{project}/*', '{project}[/<NAMESPACE>]/<APPNAME>' \
+         or '{project}/<APPNAME>', not '{observed}'"
+    )]
+    Object {
+        /// The line.
+        line: String,
+        /// The project.
+        project: String,
+        /// The object it has.
+        observed: String,
+    },
+    /// Neither `allow` nor `deny`.
+    #[error("invalid policy rule '{line}': effect must be: 'allow' or 'deny'")]
+    Effect {
+        /// The line.
+        line: String,
+    },
+    /// A role name with other characters.
+    #[error(
+        "invalid role name '{name}'. Must consist of alphanumeric characters, '-' or '_', and must start and end \
+         with an alphanumeric character"
+    )]
+    RoleName {
+        /// The name.
+        name: String,
+    },
+    /// A group name that cannot stand in a policy line.
+    #[error("group '{name}' {what}")]
+    GroupName {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+}
+
+/// Checks one policy line of a project role. Parts are split at every comma,
+/// quoted or not, and blanks around them dropped.
+///
+/// # Errors
+/// The first part that is wrong.
+pub fn validate_policy(project: &str, role: &str, line: &str) -> Result<(), Error> {
+    let parts: Vec<&str> = line.split(',').map(|part| part.trim_matches(' ')).collect();
+    let ["p", subject, resource, action, object, effect] = *parts.as_slice() else {
+        return Err(Error::Form { line: line.into() });
+    };
+    let expected = format!("proj:{project}:{role}");
+    if subject != expected {
+        return Err(Error::Subject {
+            line: line.into(),
+            expected,
+            observed: subject.into(),
+        });
+    }
+    if !is_project_scoped(resource) {
+        return Err(Error::Resource {
+            line: line.into(),
+            observed: resource.into(),
+        });
+    }
+    if !validate_action(action) {
+        return Err(Error::Action {
+            line: line.into(),
+            observed: action.into(),
+        });
+    }
+    if !validate_object(project, object) {
+        return Err(Error::Object {
+            line: line.into(),
+            project: project.into(),
+            observed: object.into(),
+        });
+    }
+    match effect {
+        "allow" | "deny" => Ok(()),
+        _ => Err(Error::Effect { line: line.into() }),
+    }
+}
+
+/// Whether a project role may name this action. Sub-resource actions need
+/// their verb and slash somewhere in the text.
+pub fn validate_action(action: &str) -> bool {
+    matches!(
+        action,
+        "get" | "create" | "update" | "delete" | "sync" | "override" | "rollback" | "*"
+    ) || ["action/", "update/", "delete/"]
+        .iter()
+        .any(|part| action.contains(part))
+}
+
+/// Whether an object is `<project>/[<namespace>/]<name>` with letters, digits,
+/// and `* _ - .` after the project.
+pub fn validate_object(project: &str, object: &str) -> bool {
+    let Some(rest) = object.strip_prefix(project).and_then(|rest| rest.strip_prefix('/')) else {
+        return false;
+    };
+    let good = |part: &str| {
+        !part.is_empty()
+            && part
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '*' | '_' | '-' | '.'))
+    };
+    match rest.split_once('/') {
+        None => good(rest),
+        Some((namespace, name)) => good(namespace) && good(name),
+    }
+}
+
+/// Checks the name of a role.
+///
+/// # Errors
+/// [`Error::RoleName`] unless it is ASCII letters and digits, with `-` and `_`
+/// between them.
+pub fn validate_role_name(name: &str) -> Result<(), Error> {
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let inner = name
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+    if inner && edge(name.chars().next()) && edge(name.chars().next_back()) {
+        return Ok(());
+    }
+    Err(Error::RoleName { name: name.into() })
+}
+
+/// Checks the name of a group. A name in quotes is checked without them.
+///
+/// # Errors
+/// [`Error::GroupName`] when empty, with blanks at its ends, with quotes, line
+/// breaks or tabs, or with a comma and no quotes around it.
+pub fn validate_group_name(name: &str) -> Result<(), Error> {
+    let refuse = |what| {
+        Err(Error::GroupName {
+            name: name.into(),
+            what,
+        })
+    };
+    let trimmed = name.trim();
+    let quoted = trimmed.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    let bare = quoted.unwrap_or(trimmed);
+    if quoted.is_none() && bare.contains(',') {
+        return refuse("must be quoted");
+    }
+    if bare.is_empty() {
+        return refuse("is empty");
+    }
+    if bare.contains(['"', '\n', '\r', '\t']) {
+        return refuse("contains invalid characters");
+    }
+    if name.starts_with(char::is_whitespace) {
+        return refuse("contains a leading space");
+    }
+    if name.ends_with(char::is_whitespace) {
+        return refuse("contains a trailing space");
+    }
+    Ok(())
+}

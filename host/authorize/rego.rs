@@ -1,0 +1,270 @@
+//! Policy bundles in Rego, one a front.
+//!
+//! In: a folder an operator wrote; an input the host built. Out: a decision.
+//! Never: an allow from anything but `{"allow": true}`; a parse in this process
+//! before a limited child process has parsed, checked and tested the bundle.
+//!
+//! A bundle is `policy.rego` and other `*.rego`, conditions in `*.cel.yaml`
+//! that can only deny, tables in `data/`, and `cases.yaml`. docs/policies.md
+//! describes them for operators.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::diagnostic::{Diagnostic, Loaded, Location};
+
+mod builtins;
+mod cases;
+mod compile;
+mod decision;
+mod graph;
+mod input;
+mod scan;
+mod source;
+mod vm;
+mod worker;
+
+pub use decision::Decision;
+pub use graph::CALL_DEPTH;
+pub use input::{ExtensionInput, Prepared, Principal, RbacRow, RbacVerdict, Request, extension_input_schema};
+pub use scan::{BRACKET_DEPTH, COLUMNS, FILE_BYTES, LINES};
+pub use source::Source;
+pub use worker::{CaseResult, Checker, Coverage, FileCoverage, Limits, Outcome, Report, answer};
+
+/// RVM instructions of one decision. A scan of a few thousand rows fits.
+pub const INSTRUCTIONS: usize = 100_000;
+/// Wall time of one decision. Looked at between instructions.
+pub const TIME: Duration = Duration::from_millis(50);
+/// Bytes one decision may allocate beyond its input. Looked at between
+/// instructions: one built-in can overshoot by the factor its terms allow.
+pub const MEMORY_BYTES: u64 = 2 * 1024 * 1024;
+/// Bytes of stack a decision needs at most: [`CALL_DEPTH`] rules deep.
+pub const STACK_BYTES: usize = 1024 * 1024;
+
+/// A front a bundle decides for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Front {
+    /// Requests to proxy extensions.
+    Extensions,
+}
+
+impl Front {
+    /// Every front there is.
+    pub const ALL: [Self; 1] = [Self::Extensions];
+
+    /// Name of the bundle's folder and last part of its package.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Extensions => "extensions",
+        }
+    }
+
+    /// The front of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|front| front.as_str() == name)
+    }
+
+    /// The rule that decides.
+    fn entry_point(self) -> String {
+        format!("data.tollgate.{}.decision", self.as_str())
+    }
+
+    /// JSON Schema of the input.
+    pub fn input_schema(self) -> &'static serde_json::Value {
+        match self {
+            Self::Extensions => extension_input_schema(),
+        }
+    }
+}
+
+/// Why there is no decision. Each denies.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The rule gave nothing for this input.
+    #[error("the policy gives no decision for this request")]
+    Undefined,
+    /// The decision is no object.
+    #[error("the decision is of type `{observed}`, an object is expected")]
+    NotAnObject {
+        /// Its type.
+        observed: &'static str,
+    },
+    /// `allow` is missing or not a boolean.
+    #[error("`allow` of the decision is of type `{observed}`, a boolean is expected")]
+    NotABoolean {
+        /// Its type; `undefined` when missing.
+        observed: &'static str,
+    },
+    /// `reason` is not a short, printable text.
+    #[error("`reason` of the decision {problem}")]
+    Reason {
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// A key of the decision that this front does not know.
+    #[error("the decision has the unknown key `{key}`")]
+    UnknownObligation {
+        /// The key, shortened.
+        key: String,
+    },
+    /// A known key with a wrong value.
+    #[error("`{key}` of the decision {problem}")]
+    Obligation {
+        /// The key.
+        key: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Too many instructions.
+    #[error("the policy ran longer than {limit} instructions")]
+    Instructions {
+        /// Instructions allowed.
+        limit: usize,
+    },
+    /// Too slow.
+    #[error("the policy ran longer than {limit:?}")]
+    Time {
+        /// Time allowed.
+        limit: Duration,
+    },
+    /// Too much memory.
+    #[error("the policy used {observed} bytes, {limit} are allowed")]
+    Memory {
+        /// Bytes used.
+        observed: u64,
+        /// Bytes allowed.
+        limit: u64,
+    },
+    /// A built-in got a wrong argument, or the evaluation failed otherwise.
+    #[error("the policy failed: {reason}")]
+    Evaluation {
+        /// Kind of failure; never a value of the input.
+        reason: String,
+    },
+    /// A condition of a `*.cel.yaml` could not be evaluated.
+    #[error("condition `{name}`: {source}")]
+    Condition {
+        /// Name of the condition.
+        name: String,
+        /// Why.
+        source: super::cel::Error,
+    },
+    /// The engine panicked.
+    #[error("the policy engine panicked")]
+    Panicked,
+}
+
+/// One front's policy, compiled, tested and ready.
+#[derive(Debug)]
+pub struct Bundle {
+    compiled: compile::Compiled,
+    digest: String,
+    front: Front,
+    /// Names this bundle in the per-thread machines.
+    generation: u64,
+    alive: Arc<()>,
+}
+
+static GENERATIONS: AtomicU64 = AtomicU64::new(1);
+
+impl Bundle {
+    /// Reads, checks, tests and compiles the bundle of `front` in `directory`.
+    ///
+    /// Blocks for some 10 ms, at most the checker's time limit. The bundle is
+    /// scanned here, then parsed, compiled and tested in a child process with
+    /// limits; only then it is parsed in this process.
+    ///
+    /// Findings: everything the child process says about the bundle, a failing
+    /// case among it, or how the child process died.
+    pub fn load(directory: &Path, front: Front, checker: &Checker) -> Loaded<Self> {
+        let read = Source::read(directory, front);
+        let mut found = read.diagnostics;
+        let Some(source) = read.value else {
+            return Loaded::refused(found);
+        };
+        let report = checker.check(&source, Coverage::Off);
+        found.extend(report.diagnostics);
+        if found.iter().any(Diagnostic::is_error) {
+            return Loaded::refused(found);
+        }
+        match compile::on_large_stack(&source) {
+            Ok(compiled) => {
+                let bundle = Self {
+                    compiled,
+                    digest: source.digest(),
+                    front,
+                    generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
+                    alive: Arc::new(()),
+                };
+                Loaded::new(bundle, found)
+            }
+            Err(more) => {
+                found.extend(more);
+                if !found.iter().any(Diagnostic::is_error) {
+                    let here = Location::new(directory.display().to_string(), 0);
+                    found.push(Diagnostic::error(here, "the bundle could not be compiled"));
+                }
+                Loaded::refused(found)
+            }
+        }
+    }
+
+    /// Decides one request.
+    ///
+    /// Takes microseconds; at most [`TIME`], [`INSTRUCTIONS`] and
+    /// [`MEMORY_BYTES`]. Needs [`STACK_BYTES`] of stack. Never blocks on a
+    /// lock another decision holds: each thread has its own machine and data.
+    ///
+    /// # Errors
+    /// Every [`Error`] is a denial.
+    pub fn decide(&self, input: regorus::Value) -> Result<Decision, Error> {
+        if let Some(denied) = self.compiled.conditions_deny(&input)? {
+            return Ok(denied);
+        }
+        let value = vm::run(self.generation, &self.alive, &self.compiled, input)?;
+        decision::read(self.front, &value)
+    }
+
+    /// Hex SHA-256 of the bundle's files.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The front it decides for.
+    pub fn front(&self) -> Front {
+        self.front
+    }
+}
+
+/// A YAML or JSON text as JSON, and what is wrong with it.
+pub(crate) fn parse_yaml<T: serde::de::DeserializeOwned>(path: &str, text: &str) -> Result<T, Diagnostic> {
+    serde_saphyr::from_str(text).map_err(|error| {
+        let place = error.location();
+        let number = |value: u64| u32::try_from(value).unwrap_or(0);
+        let location = place.map_or_else(
+            || Location::new(path, 0),
+            |place| Location {
+                file: path.into(),
+                line: number(place.line()),
+                column: number(place.column()),
+            },
+        );
+        Diagnostic::error(location, shorten(&error.to_string()))
+    })
+}
+
+/// First line, at most 300 characters, no control characters.
+fn shorten(text: &str) -> String {
+    text.lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(300)
+        .collect()
+}

@@ -1,0 +1,275 @@
+//! Which built-in functions a policy may call, and how.
+//!
+//! In: a name and the argument expressions. Out: nothing, or why not. Never: a
+//! function that reads the world, or whose one call can take unbounded time or
+//! memory: neither timer nor memory budget interrupts a built-in (measured:
+//! `numbers.range(1, 2e7)` 0.5 s and 474 MB, `replace` doubling 23 s and 4 GiB).
+
+use regorus::unstable::{Expr, ExprRef};
+
+/// Elements of the array literal that `sprintf` and `concat` take.
+const LITERAL_ITEMS: usize = 16;
+/// Bytes of a pattern.
+const PATTERN_BYTES: usize = 512;
+/// A literal replacement may be this many times longer than what it replaces.
+const REPLACE_FACTOR: usize = 8;
+/// Digits of a width or precision in a format.
+const FORMAT_DIGITS: usize = 2;
+
+/// How a call is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Terms {
+    /// Output and time are linear in the input.
+    Free,
+    /// The argument at this place must be a short literal text.
+    Literal(usize),
+    /// `concat`: joins distinct or few texts.
+    Concat,
+    /// `sprintf`: literal format without large widths, literal array.
+    Sprintf,
+    /// `replace`: literal texts, so that the growth per call is bounded.
+    Replace,
+    /// `split`: literal, non-empty separator.
+    Split,
+}
+
+/// Functions that may be called, in order.
+const ALLOWED: &[(&str, Terms)] = &[
+    ("abs", Terms::Free),
+    ("array.concat", Terms::Free),
+    ("array.reverse", Terms::Free),
+    ("array.slice", Terms::Free),
+    ("ceil", Terms::Free),
+    ("concat", Terms::Concat),
+    ("contains", Terms::Free),
+    ("count", Terms::Free),
+    ("endswith", Terms::Free),
+    ("floor", Terms::Free),
+    ("glob.match", Terms::Free),
+    ("indexof", Terms::Free),
+    ("intersection", Terms::Free),
+    ("is_array", Terms::Free),
+    ("is_boolean", Terms::Free),
+    ("is_null", Terms::Free),
+    ("is_number", Terms::Free),
+    ("is_object", Terms::Free),
+    ("is_set", Terms::Free),
+    ("is_string", Terms::Free),
+    ("lower", Terms::Free),
+    ("max", Terms::Free),
+    ("min", Terms::Free),
+    ("object.filter", Terms::Free),
+    ("object.get", Terms::Free),
+    ("object.keys", Terms::Free),
+    ("object.remove", Terms::Free),
+    ("object.union", Terms::Free),
+    ("regex.is_valid", Terms::Literal(0)),
+    ("regex.match", Terms::Literal(0)),
+    ("replace", Terms::Replace),
+    ("round", Terms::Free),
+    ("semver.compare", Terms::Free),
+    ("semver.is_valid", Terms::Free),
+    ("sort", Terms::Free),
+    ("split", Terms::Split),
+    ("sprintf", Terms::Sprintf),
+    ("startswith", Terms::Free),
+    ("strings.reverse", Terms::Free),
+    ("substring", Terms::Free),
+    ("sum", Terms::Free),
+    ("time.clock", Terms::Free),
+    ("time.date", Terms::Free),
+    ("time.parse_rfc3339_ns", Terms::Free),
+    ("time.weekday", Terms::Free),
+    ("to_number", Terms::Free),
+    ("trim", Terms::Literal(1)),
+    ("trim_left", Terms::Literal(1)),
+    ("trim_prefix", Terms::Free),
+    ("trim_right", Terms::Literal(1)),
+    ("trim_space", Terms::Free),
+    ("trim_suffix", Terms::Free),
+    ("type_name", Terms::Free),
+    ("union", Terms::Free),
+    ("upper", Terms::Free),
+];
+
+/// Why a call is refused: what is wrong, and what to do instead.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) message: String,
+    pub(super) hint: &'static str,
+}
+
+/// Whether the engine has a built-in of that name, allowed or not: a rule of a
+/// bundle must not hide one.
+pub(super) fn exists(name: &str) -> bool {
+    regorus::unstable::BUILTINS.contains_key(name) || ALLOWED.binary_search_by_key(&name, |(known, _)| known).is_ok()
+}
+
+/// Judges the call `name(parameters)`.
+pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
+    let Some((_, terms)) = ALLOWED
+        .binary_search_by_key(&name, |(known, _)| known)
+        .ok()
+        .and_then(|at| ALLOWED.get(at))
+    else {
+        return Err(Refusal {
+            message: format!("function `{name}` cannot be used in a policy"),
+            hint: hint(name),
+        });
+    };
+    let refuse = |message: String, hint| Err(Refusal { message, hint });
+    let literal = |at: usize| parameters.get(at).and_then(|parameter| text(parameter));
+    match terms {
+        Terms::Free => Ok(()),
+        Terms::Literal(at) => match literal(*at) {
+            Some(text) if text.len() <= PATTERN_BYTES => Ok(()),
+            Some(text) => refuse(
+                format!(
+                    "argument {} of `{name}` has {} bytes, {PATTERN_BYTES} are allowed",
+                    at + 1,
+                    text.len()
+                ),
+                "shorten it, or use several",
+            ),
+            None => refuse(
+                format!("argument {} of `{name}` is not a literal text", at + 1),
+                "write the text in place; use `glob.match` for patterns that come from data",
+            ),
+        },
+        Terms::Split => match literal(1) {
+            Some(separator) if !separator.is_empty() => Ok(()),
+            _ => refuse(
+                "the separator of `split` is not a literal, non-empty text".into(),
+                "write it in place",
+            ),
+        },
+        Terms::Replace => match (literal(1), literal(2)) {
+            (Some(old), Some(new)) if !old.is_empty() && new.len() <= REPLACE_FACTOR.saturating_mul(old.len()) => {
+                Ok(())
+            }
+            (Some(_), Some(_)) => refuse(
+                format!("`replace` makes a text grow by more than {REPLACE_FACTOR} times"),
+                "replace something longer, by something shorter",
+            ),
+            _ => refuse(
+                "old and new of `replace` are not literal texts".into(),
+                "write both in place",
+            ),
+        },
+        Terms::Concat => match (literal(0), parameters.get(1).map(AsRef::as_ref)) {
+            (Some(separator), _) if separator.len() > 16 => {
+                refuse("the separator of `concat` has more than 16 bytes".into(), "shorten it")
+            }
+            (Some(_), Some(Expr::SetCompr { .. } | Expr::Set { .. })) => Ok(()),
+            (Some(_), Some(Expr::Array { items, .. })) if items.len() <= LITERAL_ITEMS => Ok(()),
+            (Some(_), Some(list)) if rooted_in_input(list) => Ok(()),
+            _ => refuse(
+                "`concat` joins something that could hold one text many times".into(),
+                "write the separator in place and join a set comprehension `{x | …}`, a short array literal, or a list of `input`",
+            ),
+        },
+        Terms::Sprintf => match (literal(0), parameters.get(1).map(AsRef::as_ref)) {
+            (Some(format), Some(Expr::Array { items, .. })) if items.len() <= LITERAL_ITEMS => {
+                if plain_format(&format) {
+                    Ok(())
+                } else {
+                    refuse(
+                        "the format of `sprintf` has a large width or precision".into(),
+                        "use at most two digits",
+                    )
+                }
+            }
+            _ => refuse(
+                "`sprintf` takes a literal format and a literal array".into(),
+                "write both in place, with at most 16 values",
+            ),
+        },
+    }
+}
+
+/// The text of a literal.
+fn text(expr: &Expr) -> Option<std::sync::Arc<str>> {
+    match expr {
+        Expr::String { value, .. } | Expr::RawString { value, .. } => value.as_string().ok().cloned(),
+        _ => None,
+    }
+}
+
+/// Whether an expression is `input.…`: as long as the request made it.
+fn rooted_in_input(expr: &Expr) -> bool {
+    let mut expr = expr;
+    loop {
+        match expr {
+            Expr::Var { span, .. } => return span.text() == "input",
+            Expr::RefDot { refr, .. } => expr = refr,
+            _ => return false,
+        }
+    }
+}
+
+/// Whether a format has no `*` and no number longer than two digits.
+fn plain_format(format: &str) -> bool {
+    let mut digits = 0;
+    let mut verb = false;
+    for c in format.chars() {
+        match c {
+            '%' => (verb, digits) = (!verb, 0),
+            '*' if verb => return false,
+            '[' if verb => return false,
+            '0'..='9' if verb => {
+                digits += 1;
+                if digits > FORMAT_DIGITS {
+                    return false;
+                }
+            }
+            '.' | '+' | '-' | '#' | ' ' if verb => digits = 0,
+            _ => verb = false,
+        }
+    }
+    true
+}
+
+fn hint(name: &str) -> &'static str {
+    match name {
+        "http.send" | "net.lookup_ip_addr" | "opa.runtime" => {
+            "policies do no I/O; what they need is in `input` or in data files"
+        }
+        "time.now_ns" => "policies read no clock; a decision must be repeatable",
+        "rand.intn" | "uuid.rfc4122" => "policies are not random; a decision must be repeatable",
+        "numbers.range" | "numbers.range_step" => {
+            "one call can use any amount of memory; put the numbers into a data file"
+        }
+        "regex.replace" | "strings.replace_n" => "one call can grow a text without bound; use `replace` with literals",
+        "regex.find_n" | "regex.split" => "use `regex.match` with a literal pattern",
+        "json.marshal" | "yaml.marshal" | "json.unmarshal" | "yaml.unmarshal" | "walk" => {
+            "one call can take unbounded time; name the fields you mean"
+        }
+        "product" | "bits.lsh" | "format_int" => "numbers could grow without bound",
+        "print" | "trace" => "there is nobody to print to; put a text into `log` of the decision",
+        _ if name.starts_with("io.jwt") || name.starts_with("crypto.") => {
+            "tokens are verified before a policy runs; use `input.principal`"
+        }
+        _ if name.starts_with("bits.") => "numbers could grow without bound",
+        _ => "docs/policies.md lists the functions there are",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ALLOWED, plain_format};
+
+    #[test]
+    fn the_list_is_in_order() {
+        assert!(ALLOWED.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
+
+    #[test]
+    fn widths_of_formats_are_bounded() {
+        for format in ["%s and %d", "%5.2f", "100%% of %v", "%-10s 1234567"] {
+            assert!(plain_format(format), "{format}");
+        }
+        for format in ["%999999999d", "%0100d", "%*d", "%.999f", "%[1]s"] {
+            assert!(!plain_format(format), "{format}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Runs a compiled policy.
+//!
+//! In: a program and an input. Out: the value of `decision`. Never: a machine
+//! or a data tree that two threads share (shared reference counts make two
+//! threads slower than one), nor a lock held during evaluation.
+
+use std::cell::RefCell;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+
+use regorus::rvm::vm::{RegoVM, VmError};
+use regorus::utils::limits::ExecutionTimerConfig;
+use regorus::{MemoryBudgetConfig, Value};
+
+use super::compile::Compiled;
+use super::{Error, INSTRUCTIONS, MEMORY_BYTES, TIME};
+
+/// Instructions between two looks at the clock.
+const CLOCK_INTERVAL: NonZeroU32 = NonZeroU32::new(64).unwrap();
+
+/// A machine of this thread for one generation of a bundle.
+struct Machine {
+    generation: u64,
+    alive: Weak<()>,
+    vm: RegoVM,
+}
+
+thread_local! {
+    static MACHINES: RefCell<Vec<Machine>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Evaluates `decision` on this thread's machine for `generation`.
+pub(super) fn run(generation: u64, alive: &Arc<()>, compiled: &Compiled, input: Value) -> Result<Value, Error> {
+    let known = MACHINES.with_borrow_mut(|machines| {
+        let at = machines.iter().position(|machine| machine.generation == generation)?;
+        Some(machines.swap_remove(at))
+    });
+    let mut machine = match known {
+        Some(machine) => machine,
+        None => Machine {
+            generation,
+            alive: Arc::downgrade(alive),
+            vm: machine(compiled)?,
+        },
+    };
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        machine.vm.set_input(input);
+        let result = machine.vm.execute_entry_point_by_index(0);
+        machine.vm.set_input(Value::Undefined);
+        result
+    }));
+    // A machine that panicked is dropped: its state is not known.
+    let result = outcome.map_err(|_| Error::Panicked)?;
+    MACHINES.with_borrow_mut(|machines| {
+        // Bundles that were replaced leave when the next one is used.
+        if known_is_new(machines, &machine) {
+            machines.retain(|machine| machine.alive.strong_count() > 0);
+        }
+        machines.push(machine);
+    });
+    result.map_err(|error| describe(&error))
+}
+
+fn known_is_new(machines: &[Machine], machine: &Machine) -> bool {
+    machines.iter().any(|other| other.generation < machine.generation)
+}
+
+/// A machine with its own copy of the data.
+pub(super) fn machine(compiled: &Compiled) -> Result<RegoVM, Error> {
+    let failed = |what: &str| Error::Evaluation {
+        reason: what.to_owned(),
+    };
+    let mut vm = RegoVM::new();
+    vm.load_program(compiled.program.clone());
+    vm.set_max_instructions(INSTRUCTIONS);
+    vm.set_strict_builtin_errors(true);
+    vm.set_execution_timer_config(Some(ExecutionTimerConfig {
+        limit: TIME,
+        check_interval: CLOCK_INTERVAL,
+    }));
+    vm.set_memory_budget_config(NonZeroU64::new(MEMORY_BYTES).map(|limit| MemoryBudgetConfig { limit }));
+    let data = Value::from_json_str(&compiled.data).map_err(|_| failed("the data cannot be read"))?;
+    vm.set_data(data).map_err(|_| failed("the data hides rules"))?;
+    Ok(vm)
+}
+
+/// Runs a machine once, for tests of a bundle.
+pub(super) fn once(mut vm: RegoVM, input: Value) -> Result<Value, Error> {
+    vm.set_input(input);
+    vm.execute_entry_point_by_index(0).map_err(|error| describe(&error))
+}
+
+/// Kind of failure. Messages of the engine can hold values of the input, so
+/// only the kinds whose words are its own are passed on.
+fn describe(error: &VmError) -> Error {
+    let failed = |reason: &str| Error::Evaluation {
+        reason: reason.to_owned(),
+    };
+    match error {
+        VmError::InstructionLimitExceeded { limit, .. } => Error::Instructions { limit: *limit },
+        VmError::TimeLimitExceeded { limit, .. } => Error::Time { limit: *limit },
+        VmError::MemoryBudgetExceeded { usage, budget, .. } => Error::Memory {
+            observed: *usage,
+            limit: *budget,
+        },
+        VmError::MemoryLimitExceeded { usage, limit, .. } => Error::Memory {
+            observed: *usage,
+            limit: *limit,
+        },
+        VmError::RegexSizeLimitExceeded { .. } => failed("a pattern is too large"),
+        VmError::BuiltinArgumentMismatch { .. } | VmError::BuiltinNotResolved { .. } => {
+            failed("a built-in was called wrongly")
+        }
+        VmError::InvalidAddition { .. }
+        | VmError::InvalidSubtraction { .. }
+        | VmError::InvalidMultiplication { .. }
+        | VmError::InvalidDivision { .. }
+        | VmError::InvalidModulo { .. }
+        | VmError::ModuloOnFloat { .. }
+        | VmError::ArithmeticError { .. } => failed("arithmetic failed"),
+        // Strict errors of built-ins arrive as text with values in it.
+        _ => failed("a rule or built-in reported an error"),
+    }
+}

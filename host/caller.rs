@@ -1,0 +1,73 @@
+//! What every stage derives from a principal, derived once.
+//!
+//! In: a principal and the snapshot's policy. Out: [`Caller`], cached while the
+//! snapshot lives. Never: a caller of one principal for another.
+
+use std::sync::Arc;
+
+use crate::authenticate::Principal;
+use crate::authorize::{rbac, rego};
+use crate::headers;
+
+/// Callers remembered at once.
+const CALLERS: u64 = 10_000;
+
+/// A principal with what the stages need of it.
+#[derive(Debug)]
+pub struct Caller {
+    /// Who it is.
+    pub principal: Arc<Principal>,
+    /// Roles, for RBAC.
+    pub roles: Arc<rbac::Identity>,
+    /// The principal as policies see it.
+    pub policy: rego::Principal,
+    /// Header values that say who calls, or why there can be none.
+    pub identity: Result<headers::Identity, headers::Error>,
+}
+
+/// Callers by principal. One a snapshot, since roles change with it.
+#[derive(Clone, Debug)]
+pub struct Callers(moka::sync::Cache<usize, Arc<Caller>>);
+
+impl Default for Callers {
+    fn default() -> Self {
+        Self(moka::sync::Cache::new(CALLERS))
+    }
+}
+
+impl Callers {
+    /// The caller of `principal`.
+    pub fn of(&self, principal: &Arc<Principal>, rbac: &rbac::Rbac) -> Arc<Caller> {
+        // INVARIANT: an entry keeps its principal alive, so no other principal
+        // can have the same address while the entry exists.
+        let address = Arc::as_ptr(principal) as usize;
+        let caller = self.0.get_with(address, || Arc::new(Caller::new(principal, rbac)));
+        if Arc::ptr_eq(&caller.principal, principal) { caller } else { Arc::new(Caller::new(principal, rbac)) }
+    }
+}
+
+impl Caller {
+    fn new(principal: &Arc<Principal>, rbac: &rbac::Rbac) -> Self {
+        let named = headers::Caller {
+            user_id: principal.user_id(),
+            username: principal.username(),
+            groups: principal.groups(),
+            extra: principal.extra(),
+        };
+        Self {
+            roles: rbac.identify(principal.claims()),
+            policy: rego::Principal::new(
+                principal.user_id(),
+                principal.username(),
+                principal.groups(),
+                principal.issuer(),
+                principal.kind().as_str(),
+            ),
+            // Whether a backend gets `X-Remote-*` is its own setting; a caller
+            // without a name that fits there still has `Argocd-*` ones.
+            identity: headers::Identity::new(&named)
+                .map(|identity| identity.clone().with_request_header(&named).unwrap_or(identity)),
+            principal: Arc::clone(principal),
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! `tollgate check`: says what is wrong with a configuration.
+//!
+//! In: findings of a load. Out: text for people or machines, and an exit code.
+//! Never: the load itself.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use tabled::Tabled;
+use tabled::settings::object::Columns;
+use tabled::settings::{Padding, Style};
+
+use crate::diagnostic::{Diagnostic, Severity};
+
+/// Arguments of `tollgate check`.
+#[derive(Args, Clone, Debug)]
+pub struct CheckArgs {
+    /// Settings file of the gateway; the files and folders it names are checked too
+    #[arg(short, long, value_name = "FILE", default_value = "tollgate.yaml")]
+    pub config: PathBuf,
+    /// How findings are written
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+    /// Exit with 1 on warnings too
+    #[arg(long)]
+    pub deny_warnings: bool,
+}
+
+/// How findings are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Columns, for people
+    #[default]
+    Table,
+    /// One JSON document
+    Json,
+    /// One YAML document
+    Yaml,
+    /// Workflow commands that GitHub shows beside the lines
+    Github,
+}
+
+/// Findings could not be written in the format.
+#[derive(Debug, thiserror::Error)]
+#[error("findings cannot be written as {format:?}: {reason}")]
+pub struct Error {
+    format: Format,
+    reason: String,
+}
+
+/// What machines read.
+#[derive(Serialize)]
+struct Report<'a> {
+    errors: usize,
+    warnings: usize,
+    diagnostics: &'a [Diagnostic],
+}
+
+#[derive(Tabled)]
+#[tabled(rename_all = "UPPERCASE")]
+struct Row<'a> {
+    severity: &'static str,
+    place: String,
+    message: &'a str,
+    hint: &'a str,
+}
+
+/// Writes findings, ordered by file and line, errors before warnings of the
+/// same line; ends with a line break unless there is nothing to write.
+///
+/// # Errors
+/// [`Error`] when JSON or YAML cannot be written.
+pub fn render(diagnostics: &[Diagnostic], format: Format) -> Result<String, Error> {
+    let mut sorted = diagnostics.to_vec();
+    sorted.sort_by(|a, b| (&a.location, a.severity).cmp(&(&b.location, b.severity)));
+    let errors = sorted.iter().filter(|finding| finding.is_error()).count();
+    let warnings = sorted.len().saturating_sub(errors);
+    let report = Report {
+        errors,
+        warnings,
+        diagnostics: &sorted,
+    };
+    match format {
+        Format::Table => Ok(table(&report)),
+        Format::Json => serde_json::to_string_pretty(&report)
+            .map(|text| text + "\n")
+            .map_err(|error| Error {
+                format,
+                reason: error.to_string(),
+            }),
+        Format::Yaml => serde_saphyr::to_string(&report).map_err(|error| Error {
+            format,
+            reason: error.to_string(),
+        }),
+        Format::Github => Ok(sorted.iter().map(github).collect()),
+    }
+}
+
+/// 0 when the configuration can be used, 1 when it cannot, or when there are
+/// warnings and they are denied.
+pub fn exit_code(diagnostics: &[Diagnostic], deny_warnings: bool) -> ExitCode {
+    let refused = diagnostics.iter().any(|finding| deny_warnings || finding.is_error());
+    if refused { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn severity(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+    }
+}
+
+fn table(report: &Report<'_>) -> String {
+    let row = |finding: &'_ Diagnostic| finding.location.as_ref().map(ToString::to_string).unwrap_or_default();
+    let rows = report.diagnostics.iter().map(|finding| Row {
+        severity: severity(finding.severity),
+        place: row(finding),
+        message: &finding.message,
+        hint: finding.hint.as_deref().unwrap_or_default(),
+    });
+    let mut text = String::new();
+    if !report.diagnostics.is_empty() {
+        let mut table = tabled::Table::new(rows);
+        table
+            .with(Style::blank())
+            .modify(Columns::first(), Padding::new(0, 1, 0, 0));
+        for line in table.to_string().lines() {
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+    }
+    let plural = |count: usize| if count == 1 { "" } else { "s" };
+    let Report {
+        errors,
+        warnings,
+        diagnostics: _,
+    } = *report;
+    // Writing to a String does not fail.
+    let _ = writeln!(
+        text,
+        "{errors} error{}, {warnings} warning{}",
+        plural(errors),
+        plural(warnings)
+    );
+    text
+}
+
+/// One workflow command.
+///
+/// Source: GitHub Actions, workflow commands: `%`, CR and LF are escaped, in
+/// properties also `:` and `,`.
+fn github(finding: &Diagnostic) -> String {
+    let data = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
+    let property = |text: &str| data(text).replace(':', "%3A").replace(',', "%2C");
+    let mut properties = Vec::new();
+    if let Some(location) = &finding.location {
+        properties.push(format!("file={}", property(&location.file)));
+        for (name, number) in [("line", location.line), ("col", location.column)] {
+            if number > 0 {
+                properties.push(format!("{name}={number}"));
+            }
+        }
+    }
+    let space = if properties.is_empty() { "" } else { " " };
+    let hint = finding
+        .hint
+        .as_ref()
+        .map(|hint| format!(" ({hint})"))
+        .unwrap_or_default();
+    let message = data(&format!("{}{hint}", finding.message));
+    format!(
+        "::{}{space}{}::{message}\n",
+        severity(finding.severity),
+        properties.join(",")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::ExitCode;
+
+    use super::{Format, exit_code, render};
+    use crate::diagnostic::{Diagnostic, Location};
+
+    fn findings() -> Vec<Diagnostic> {
+        let place = Location {
+            file: "state/b,1.yaml".into(),
+            line: 7,
+            column: 3,
+        };
+        vec![
+            Diagnostic::error(place, "`a` is 100%\nwrong").with_hint("write b"),
+            Diagnostic::warning(Location::new("a.yaml", 2), "odd"),
+            Diagnostic::warning(None, "no `argocd-cm`"),
+        ]
+    }
+
+    #[test]
+    fn github_commands_are_escaped() {
+        let text = render(&findings(), Format::Github).unwrap();
+        let expected = "::warning::no `argocd-cm`\n::warning file=a.yaml,line=2::odd\n\
+                        ::error file=state/b%2C1.yaml,line=7,col=3::`a` is 100%25%0Awrong (write b)\n";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_table_names_places_and_counts() {
+        let text = render(&findings(), Format::Table).unwrap();
+        assert!(text.starts_with("SEVERITY"), "{text}");
+        assert!(text.contains("state/b,1.yaml:7:3"), "{text}");
+        assert!(text.ends_with("1 error, 2 warnings\n"), "{text}");
+        assert_eq!(render(&[], Format::Table).unwrap(), "0 errors, 0 warnings\n");
+    }
+
+    #[test]
+    fn json_and_yaml_say_the_same() {
+        let json: serde_json::Value = serde_json::from_str(&render(&findings(), Format::Json).unwrap()).unwrap();
+        let yaml: serde_json::Value = serde_saphyr::from_str(&render(&findings(), Format::Yaml).unwrap()).unwrap();
+        assert_eq!(json, yaml);
+        assert_eq!(
+            (&json["errors"], &json["diagnostics"][2]["location"]["line"]),
+            (&1.into(), &7.into())
+        );
+        assert_eq!(json["diagnostics"][2]["severity"], "error");
+    }
+
+    #[test]
+    fn errors_fail_and_warnings_only_when_denied() {
+        let all = findings();
+        assert_eq!(exit_code(&all, false), ExitCode::FAILURE);
+        assert_eq!(exit_code(&all[1..], false), ExitCode::SUCCESS);
+        assert_eq!(exit_code(&all[1..], true), ExitCode::FAILURE);
+        assert_eq!(exit_code(&[], true), ExitCode::SUCCESS);
+    }
+}

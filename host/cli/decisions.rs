@@ -1,0 +1,119 @@
+//! `tollgate decisions`: the latest decisions of a running gateway.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::complain;
+
+/// Shows the latest decisions, newest first, or one.
+#[derive(Debug, Args)]
+pub struct Decisions {
+    /// One decision's id, as the answer's `Tollgate-Decision-Id` has it.
+    id: Option<uuid::Uuid>,
+    /// Base URL of the gateway's admin listener.
+    #[arg(long, default_value = "http://127.0.0.1:8081")]
+    admin: String,
+    /// How many at most.
+    #[arg(long, default_value_t = 20)]
+    most: usize,
+    /// Only those of this user id or name.
+    #[arg(long)]
+    user: Option<String>,
+    /// Output format.
+    #[arg(short, long, default_value = "table")]
+    output: Format,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Format {
+    Table,
+    Json,
+    Yaml,
+}
+
+#[derive(tabled::Tabled)]
+struct Row {
+    time: String,
+    outcome: String,
+    status: String,
+    user: String,
+    extension: String,
+    reason: String,
+    decision: String,
+}
+
+impl Decisions {
+    /// Runs the command.
+    pub fn run(&self, out: &mut dyn Write) -> ExitCode {
+        let fetched = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| error.to_string())
+            .and_then(|runtime| runtime.block_on(self.fetch()));
+        let printed = fetched.and_then(|records| self.print(&records, out));
+        match printed {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                complain(error);
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    async fn fetch(&self) -> Result<Vec<Value>, String> {
+        let base = self.admin.trim_end_matches('/');
+        let client = reqwest::Client::new();
+        let request = match self.id {
+            Some(id) => client.get(format!("{base}/decisions/{id}")),
+            None => {
+                let mut url = url::Url::parse(&format!("{base}/decisions")).map_err(|error| format!("`{base}`: {error}"))?;
+                url.query_pairs_mut().append_pair("most", &self.most.to_string());
+                if let Some(user) = &self.user {
+                    url.query_pairs_mut().append_pair("user", user);
+                }
+                client.get(url)
+            }
+        };
+        let answer = request.send().await.map_err(|error| format!("the admin listener at `{base}` does not answer: {error}"))?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(|error| error.to_string())?;
+        if !status.is_success() {
+            return Err(format!("the admin listener at `{base}` says {status}: {}", text.trim()));
+        }
+        match serde_json::from_str(&text).map_err(|error| error.to_string())? {
+            Value::Array(records) => Ok(records),
+            record => Ok(vec![record]),
+        }
+    }
+
+    fn print(&self, records: &[Value], out: &mut dyn Write) -> Result<(), String> {
+        let text = match self.output {
+            Format::Table => tabled::Table::new(records.iter().map(Row::of)).with(tabled::settings::Style::blank()).to_string(),
+            Format::Json => serde_json::to_string_pretty(records).map_err(|error| error.to_string())?,
+            Format::Yaml => serde_saphyr::to_string(&records).map_err(|error| error.to_string())?,
+        };
+        writeln!(out, "{}", text.trim_end()).map_err(|error| error.to_string())
+    }
+}
+
+impl Row {
+    fn of(record: &Value) -> Self {
+        let text = |pointer: &str| match record.pointer(pointer) {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Null) | None => "-".to_owned(),
+            Some(other) => other.to_string(),
+        };
+        Self {
+            time: text("/timestamp"),
+            outcome: text("/outcome"),
+            status: text("/status"),
+            user: text("/principal/username"),
+            extension: text("/extension"),
+            reason: text("/reason"),
+            decision: text("/decision_id"),
+        }
+    }
+}

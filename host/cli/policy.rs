@@ -1,0 +1,280 @@
+//! `tollgate policy`: test, check and evaluate bundles before they are used.
+//!
+//! In: folders and files an operator names. Out: text, JSON or YAML. Never: a
+//! bundle parsed in this process; a failing case with exit code 0.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::authorize::rego::{self, Checker, Coverage, Front, Source};
+use crate::diagnostic::{Diagnostic, Location};
+
+mod print;
+
+/// Exit code: refused or failed.
+const FAILED: u8 = 1;
+/// Exit code: wrong usage (`EX_USAGE`).
+const USAGE: u8 = 64;
+/// Stack of the child process's only thread of work.
+const WORKER_STACK_BYTES: usize = 64 * 1024 * 1024;
+/// Bytes of an input given to `eval`.
+const INPUT_BYTES: u64 = 1024 * 1024;
+
+/// What to do with policies.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Run the cases of bundles
+    Test(TestArgs),
+    /// Say whether bundles would be activated, and what is wrong if not
+    Check(CheckArgs),
+    /// Evaluate a bundle for one input and print the decision
+    Eval(EvalArgs),
+}
+
+/// Arguments of `policy test`.
+#[derive(Clone, Debug, Args)]
+pub struct TestArgs {
+    /// Bundles, files in them, or a folder of bundles
+    #[arg(default_value = "policies")]
+    paths: Vec<PathBuf>,
+    /// Show which lines of the policies no case reaches
+    #[arg(long)]
+    coverage: bool,
+    /// Fail when less than this percentage of lines is reached; implies --coverage
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    threshold: Option<u8>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Arguments of `policy check`.
+#[derive(Clone, Debug, Args)]
+pub struct CheckArgs {
+    /// Bundles, files in them, or a folder of bundles
+    #[arg(default_value = "policies")]
+    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Arguments of `policy eval`.
+#[derive(Clone, Debug, Args)]
+pub struct EvalArgs {
+    /// Bundle
+    path: PathBuf,
+    /// Input as YAML or JSON; `-` for standard input
+    #[arg(long, value_name = "FILE")]
+    input: PathBuf,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Clone, Debug, Args)]
+struct Common {
+    /// Front the bundle is for, when its folder has another name
+    #[arg(long, value_name = "NAME")]
+    front: Option<String>,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+/// How to print.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people
+    #[default]
+    Table,
+    /// For programs
+    Json,
+    /// For programs and people
+    Yaml,
+}
+
+/// What is known about one bundle after its check.
+struct Checked {
+    directory: PathBuf,
+    report: rego::Report,
+}
+
+/// Runs `policy …`. Exit code: 0 done, 1 refused or failed, 64 wrong usage.
+pub fn run(command: &Command, out: &mut dyn Write) -> ExitCode {
+    match Checker::current() {
+        Ok(checker) => run_with(command, &checker, out),
+        Err(error) => fail(out, &format!("this program cannot be found: {error}"), FAILED),
+    }
+}
+
+/// Runs `policy …` with a checker of choice.
+pub fn run_with(command: &Command, checker: &Checker, out: &mut dyn Write) -> ExitCode {
+    let (paths, common) = match command {
+        Command::Test(args) => (args.paths.as_slice(), &args.common),
+        Command::Check(args) => (args.paths.as_slice(), &args.common),
+        Command::Eval(args) => (std::slice::from_ref(&args.path), &args.common),
+    };
+    let bundles = match find(paths, common.front.as_deref()) {
+        Ok(bundles) => bundles,
+        Err(message) => return fail(out, &message, USAGE),
+    };
+    match command {
+        Command::Test(args) => {
+            let coverage = if args.coverage || args.threshold.is_some() {
+                Coverage::On
+            } else {
+                Coverage::Off
+            };
+            let checked = check(&bundles, checker, coverage);
+            print::tests(out, &checked, args.threshold, common.output)
+        }
+        Command::Check(_) => print::checks(out, &check(&bundles, checker, Coverage::Off), common.output),
+        Command::Eval(args) => match (bundles.as_slice(), read_input(&args.input)) {
+            ([(directory, front)], Ok(input)) => {
+                let read = Source::read(directory, *front);
+                let mut report = match &read.value {
+                    Some(source) => checker.evaluate(source, input),
+                    None => rego::Report::default(),
+                };
+                report.diagnostics.splice(..0, read.diagnostics);
+                print::evaluation(out, &report, common.output)
+            }
+            (_, Err(finding)) => fail(out, &finding.to_string(), USAGE),
+            (_, Ok(_)) => fail(out, "name exactly one bundle", USAGE),
+        },
+    }
+}
+
+fn check(bundles: &[(PathBuf, Front)], checker: &Checker, coverage: Coverage) -> Vec<Checked> {
+    let one = |(directory, front): &(PathBuf, Front)| {
+        let read = Source::read(directory, *front);
+        let mut report = read
+            .value
+            .map(|source| checker.check(&source, coverage))
+            .unwrap_or_default();
+        report.diagnostics.splice(..0, read.diagnostics);
+        Checked {
+            directory: directory.clone(),
+            report,
+        }
+    };
+    bundles.iter().map(one).collect()
+}
+
+/// Bundles that `paths` mean: a folder with a `policy.rego`, the folder of a
+/// file, or the folders in a folder.
+fn find(paths: &[PathBuf], front: Option<&str>) -> Result<Vec<(PathBuf, Front)>, String> {
+    let mut folders = BTreeSet::new();
+    for path in paths {
+        if path.is_file() {
+            folders.insert(path.parent().unwrap_or(Path::new(".")).to_owned());
+        } else if path.join("policy.rego").is_file() || path.join("cases.yaml").is_file() {
+            folders.insert(path.clone());
+        } else {
+            let entries = std::fs::read_dir(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            let inside = entries
+                .flatten()
+                .map(|entry| entry.path())
+                .filter(|inner| inner.join("policy.rego").is_file());
+            let before = folders.len();
+            folders.extend(inside);
+            if folders.len() == before {
+                return Err(format!(
+                    "{}: there is no bundle (a folder with a `policy.rego`)",
+                    path.display()
+                ));
+            }
+        }
+    }
+    let named = |folder: PathBuf| {
+        let own = std::path::absolute(&folder).ok();
+        let own = own
+            .as_deref()
+            .and_then(Path::file_name)
+            .map(|name| name.to_string_lossy().into_owned());
+        let name = front.map(str::to_owned).or(own).unwrap_or_default();
+        match Front::from_name(&name) {
+            Some(front) => Ok((folder, front)),
+            None => {
+                let known: Vec<&str> = Front::ALL.into_iter().map(Front::as_str).collect();
+                let known = known.join("`, `");
+                Err(format!(
+                    "{}: `{name}` is no front, known are `{known}` (use --front)",
+                    folder.display()
+                ))
+            }
+        }
+    };
+    folders.into_iter().map(named).collect()
+}
+
+fn read_input(path: &Path) -> Result<serde_json::Value, Diagnostic> {
+    let place = path.display().to_string();
+    let here = |message: String| Diagnostic::error(Location::new(place.as_str(), 0), message);
+    let mut text = String::new();
+    let read = if path == Path::new("-") {
+        std::io::stdin().lock().take(INPUT_BYTES + 1).read_to_string(&mut text)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(INPUT_BYTES + 1).read_to_string(&mut text))
+    };
+    match read {
+        Err(error) => Err(here(format!("the input cannot be read: {error}"))),
+        Ok(bytes) if bytes as u64 > INPUT_BYTES => Err(here(format!("the input has more than {INPUT_BYTES} bytes"))),
+        Ok(_) => rego::parse_yaml(&place, &text),
+    }
+}
+
+fn fail(out: &mut dyn Write, message: &str, code: u8) -> ExitCode {
+    // Nothing can be said when the output is closed.
+    drop(writeln!(out, "error: {message}"));
+    ExitCode::from(code)
+}
+
+/// The hidden `tollgate policy-worker`: limits itself, reads a job from
+/// standard input, writes the answer to standard output.
+///
+/// The first line has the limits: CPU seconds and bytes of address space. They
+/// are set before anything else is read. Exit code 0 with an answer; anything
+/// else, or a signal, is a finding about the bundle for the process that waits.
+pub fn worker() -> ExitCode {
+    let mut job = Vec::new();
+    let mut limits = Vec::new();
+    let mut stdin = std::io::stdin().lock();
+    for byte in stdin.by_ref().bytes().take(64).map_while(Result::ok) {
+        if byte == b'\n' {
+            break;
+        }
+        limits.push(byte);
+    }
+    let limits = String::from_utf8(limits).unwrap_or_default();
+    let mut numbers = limits.split(' ').map(str::parse::<u64>);
+    let (Some(Ok(cpu)), Some(Ok(memory)), None) = (numbers.next(), numbers.next(), numbers.next()) else {
+        return ExitCode::from(USAGE);
+    };
+    if limit(cpu, memory).is_err() || stdin.read_to_end(&mut job).is_err() {
+        return ExitCode::from(FAILED);
+    }
+    let work = std::thread::Builder::new()
+        .name("policy-worker".into())
+        .stack_size(WORKER_STACK_BYTES);
+    let answer = work
+        .spawn(move || rego::answer(&job))
+        .map(std::thread::JoinHandle::join);
+    match answer {
+        Ok(Ok(answer)) if std::io::stdout().lock().write_all(&answer).is_ok() => ExitCode::SUCCESS,
+        _ => ExitCode::from(FAILED),
+    }
+}
+
+/// SECURITY: hard limits, which nothing in this process can raise again.
+fn limit(cpu_seconds: u64, memory_bytes: u64) -> std::io::Result<()> {
+    use rlimit::Resource;
+    Resource::CORE.set(0, 0)?;
+    Resource::FSIZE.set(0, 0)?;
+    Resource::NOFILE.set(16, 16)?;
+    // The soft limit ends with SIGXCPU, which says why; the hard one kills.
+    Resource::CPU.set(cpu_seconds, cpu_seconds.saturating_add(2))?;
+    Resource::AS.set(memory_bytes, memory_bytes)
+}

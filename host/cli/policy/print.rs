@@ -1,0 +1,195 @@
+//! What `tollgate policy` prints.
+//!
+//! In: reports. Out: text, JSON or YAML, and the exit code. Never: a decision.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use tabled::builder::Builder;
+use tabled::settings::Style;
+
+use super::{Checked, FAILED, Output};
+use crate::authorize::rego::{FileCoverage, Outcome, Report};
+use crate::diagnostic::Diagnostic;
+
+fn exit(good: bool) -> ExitCode {
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(FAILED)
+    }
+}
+
+/// Prints a value for programs. A closed output is no failure of the policy.
+fn structured(out: &mut dyn Write, value: &Value, output: Output) {
+    let text = match output {
+        Output::Yaml => serde_saphyr::to_string(value).unwrap_or_default(),
+        Output::Json | Output::Table => serde_json::to_string_pretty(value).unwrap_or_default(),
+    };
+    drop(writeln!(out, "{}", text.trim_end()));
+}
+
+fn refused(report: &Report) -> bool {
+    report.diagnostics.iter().any(Diagnostic::is_error)
+}
+
+/// Lines of text in percent, rounded down; 100 when there are none.
+fn percent(files: &[FileCoverage]) -> usize {
+    let covered: usize = files.iter().map(|file| file.covered.len()).sum();
+    let missed: usize = files.iter().map(|file| file.not_covered.len()).sum();
+    (covered * 100).checked_div(covered + missed).unwrap_or(100)
+}
+
+/// `1-3, 7`.
+fn ranges(lines: &[u32]) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for &line in lines {
+        match ranges.last_mut() {
+            Some((_, end)) if end.saturating_add(1) == line => *end = line,
+            _ => ranges.push((line, line)),
+        }
+    }
+    let texts = ranges.iter().map(|(from, to)| {
+        if from == to {
+            from.to_string()
+        } else {
+            format!("{from}-{to}")
+        }
+    });
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+/// `policy test`.
+pub(super) fn tests(out: &mut dyn Write, checked: &[Checked], threshold: Option<u8>, output: Output) -> ExitCode {
+    let enough = |report: &Report| threshold.is_none_or(|least| percent(&report.coverage) >= usize::from(least));
+    let good = checked
+        .iter()
+        .all(|bundle| !refused(&bundle.report) && enough(&bundle.report));
+    match output {
+        Output::Json | Output::Yaml => {
+            let bundles: Vec<Value> = checked.iter().map(test_value).collect();
+            structured(out, &json!({"bundles": bundles, "passed": good}), output);
+        }
+        Output::Table => {
+            for bundle in checked {
+                drop(test_text(out, bundle, threshold));
+            }
+        }
+    }
+    exit(good)
+}
+
+fn test_value(bundle: &Checked) -> Value {
+    let mut value = json!({
+        "bundle": bundle.directory.display().to_string(),
+        "cases": bundle.report.cases,
+        "findings": bundle.report.diagnostics,
+    });
+    if let (Some(object), false) = (value.as_object_mut(), bundle.report.coverage.is_empty()) {
+        object.insert("coverage".into(), json!(bundle.report.coverage));
+        object.insert("coverage_percent".into(), percent(&bundle.report.coverage).into());
+    }
+    value
+}
+
+fn test_text(out: &mut dyn Write, bundle: &Checked, threshold: Option<u8>) -> std::io::Result<()> {
+    let cases = &bundle.report.cases;
+    writeln!(out, "{}:", bundle.directory.display())?;
+    for case in cases {
+        let word = if case.outcome == Outcome::Pass { "PASS" } else { "FAIL" };
+        writeln!(out, "{}: {word} ({}µs)", case.note, case.micros)?;
+        if let Outcome::Fail(how) = &case.outcome {
+            writeln!(out, "  {}:{}: {how}", case.file, case.line)?;
+        }
+    }
+    // Failing cases are findings too, and were printed.
+    for finding in bundle
+        .report
+        .diagnostics
+        .iter()
+        .filter(|finding| !finding.message.starts_with("case `"))
+    {
+        writeln!(out, "{finding}")?;
+    }
+    writeln!(out, "{}", "-".repeat(80))?;
+    let passed = cases.iter().filter(|case| case.outcome == Outcome::Pass).count();
+    writeln!(out, "PASS: {passed}/{}", cases.len())?;
+    if passed < cases.len() {
+        writeln!(out, "FAIL: {}/{}", cases.len() - passed, cases.len())?;
+    }
+    for file in &bundle.report.coverage {
+        let one = std::slice::from_ref(file);
+        write!(out, "COVERAGE: {}% {}", percent(one), file.file)?;
+        match file.not_covered.as_slice() {
+            [] => writeln!(out)?,
+            missed => writeln!(out, ", not reached: {}", ranges(missed))?,
+        }
+    }
+    match threshold {
+        Some(least) if percent(&bundle.report.coverage) < usize::from(least) => {
+            writeln!(
+                out,
+                "FAIL: {}% of the lines are reached, {least}% are wanted",
+                percent(&bundle.report.coverage)
+            )
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `policy check`.
+pub(super) fn checks(out: &mut dyn Write, checked: &[Checked], output: Output) -> ExitCode {
+    let good = checked.iter().all(|bundle| !refused(&bundle.report));
+    match output {
+        Output::Json | Output::Yaml => {
+            let one = |bundle: &Checked| {
+                json!({
+                    "bundle": bundle.directory.display().to_string(),
+                    "accepted": !refused(&bundle.report),
+                    "cases": bundle.report.cases.len(),
+                    "findings": bundle.report.diagnostics,
+                })
+            };
+            structured(out, &Value::from(checked.iter().map(one).collect::<Vec<_>>()), output);
+        }
+        Output::Table => {
+            for bundle in checked {
+                for finding in &bundle.report.diagnostics {
+                    drop(writeln!(out, "{finding}"));
+                }
+                let word = if refused(&bundle.report) { "refused" } else { "accepted" };
+                let (place, cases) = (bundle.directory.display(), bundle.report.cases.len());
+                drop(writeln!(out, "{place}: {word}, {cases} cases"));
+            }
+        }
+    }
+    exit(good)
+}
+
+/// `policy eval`. Done is 0 for a denial as well; 1 is for no decision.
+pub(super) fn evaluation(out: &mut dyn Write, report: &Report, output: Output) -> ExitCode {
+    let decided = report
+        .evaluation
+        .as_ref()
+        .is_some_and(|value| value.get("error").is_none());
+    match (&report.evaluation, output) {
+        (Some(decision), Output::Json | Output::Yaml) => structured(out, decision, output),
+        (None, Output::Json | Output::Yaml) => structured(out, &json!({"findings": report.diagnostics}), output),
+        (decision, Output::Table) => {
+            for finding in &report.diagnostics {
+                drop(writeln!(out, "{finding}"));
+            }
+            if let Some(Value::Object(decision)) = decision {
+                let mut table = Builder::default();
+                for (key, value) in decision {
+                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    table.push_record([key.as_str(), &text]);
+                }
+                let mut table = table.build();
+                drop(writeln!(out, "{}", table.with(Style::blank())));
+            }
+        }
+    }
+    exit(decided)
+}

@@ -1,0 +1,94 @@
+//! `tollgate serve`: the order of start-up and of the end.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+
+use super::complain;
+use crate::authorize::rego::Checker;
+use crate::config::{Config, raw};
+use crate::running::Running;
+
+/// Stack of each worker. Policies recurse in the evaluator; with this much it
+/// meets its instruction limit first. The memory is only reserved.
+pub const WORKER_STACK_BYTES: usize = 64 << 20;
+
+/// Runs the gateway until SIGTERM or ctrl-c.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Settings file.
+    #[arg(short, long, default_value = "tollgate.yaml", env = "TOLLGATE_CONFIG")]
+    config: PathBuf,
+    /// Log filter, such as `info` or `tollgate=debug`.
+    #[arg(long, default_value = "info", env = "TOLLGATE_LOG")]
+    log: String,
+    /// Log as JSON lines.
+    #[arg(long)]
+    log_json: bool,
+}
+
+impl Serve {
+    /// Runs the command.
+    pub fn run(&self) -> ExitCode {
+        let loaded = raw::load(&self.config);
+        for finding in &loaded.diagnostics {
+            complain(finding);
+        }
+        let Some(config) = loaded.value else {
+            return ExitCode::FAILURE;
+        };
+        if let Err(error) = self.start_logging() {
+            complain(error);
+            return ExitCode::FAILURE;
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .thread_stack_size(WORKER_STACK_BYTES)
+            .thread_name("gateway")
+            .build();
+        let served = match runtime {
+            Ok(runtime) => runtime.block_on(serve(Arc::new(config))),
+            Err(error) => Err(error.into()),
+        };
+        match served {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                complain(format_args!("{error:#}"));
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    fn start_logging(&self) -> Result<(), String> {
+        let filter = tracing_subscriber::EnvFilter::try_new(&self.log).map_err(|error| format!("`--log {}`: {error}", self.log))?;
+        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        let started = if self.log_json { builder.json().try_init() } else { builder.try_init() };
+        started.map_err(|error| error.to_string())
+    }
+}
+
+async fn serve(config: Arc<Config>) -> anyhow::Result<()> {
+    let running = Running::start(config, Checker::this_program()?).await?;
+    stopped().await;
+    tracing::info!("stopping; running requests may end");
+    running.stop().await
+}
+
+/// Ends when the process is asked to stop.
+async fn stopped() {
+    let interrupted = tokio::signal::ctrl_c();
+    match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+        Ok(mut terminated) => {
+            tokio::select! {
+                _ = interrupted => {}
+                _ = terminated.recv() => {}
+            }
+        }
+        Err(error) => {
+            tracing::warn!(%error, "SIGTERM cannot be awaited; only ctrl-c stops the gateway");
+            let _ = interrupted.await;
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Sends a sealed request to its backend and brings the response back.
+//!
+//! In: [`crate::headers::Outbound`] and content. Out: the response, streaming.
+//! Refuses: 408 when the backend is silent, 502 when it cannot be reached or
+//! breaks off, 504 when the whole takes too long. Never: content gathered in
+//! memory; a request repeated that a backend may have seen.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{CONNECTION, UPGRADE};
+use http::{HeaderValue, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::{self, ResponseFuture};
+use tokio::time::{Instant, sleep_until};
+
+use crate::headers::{Outbound, clean_response};
+
+mod backend;
+mod body;
+mod limits;
+pub(crate) mod timeout;
+mod tls;
+mod upgrade;
+
+pub use backend::{Backend, BuildError};
+pub use body::{Body, BodyError};
+pub use limits::{Exhausted, Limiter, Permit, Refused};
+pub use tls::Error as TlsError;
+
+use body::{Failure, Progress};
+
+/// Why there is no response of the backend's.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No connection: refused, unknown name, failed TLS, or too slow. (502)
+    #[error("the backend cannot be reached")]
+    Connect(#[source] legacy::Error),
+    /// The connection broke before a response head came. (502)
+    #[error("the backend broke off before its response")]
+    Broken(#[source] legacy::Error),
+    /// Nothing came for too long before the response head. (408, as Argo CD's
+    /// proposal asks)
+    #[error("the backend sent nothing for {waited:?}")]
+    Silent {
+        /// The bound.
+        waited: Duration,
+    },
+    /// No response head before the end of the whole exchange. (504)
+    #[error("the backend did not answer within {allowed:?}")]
+    Total {
+        /// The bound.
+        allowed: Duration,
+    },
+    /// The client's content is too long. (413)
+    #[error("content is longer than allowed")]
+    ContentTooLarge,
+    /// The client stopped sending its content. (408)
+    #[error("the client stopped sending its content")]
+    ClientSilent,
+    /// The client's content ended early or is framed wrongly. (400)
+    #[error("the client's content is incomplete")]
+    ClientBroken,
+    /// The backend switches protocols without being asked, or to another one. (502)
+    #[error("the backend switched to a protocol that was not asked for")]
+    Protocol,
+    /// The request was sealed for another backend: a mistake in the gateway. (500)
+    #[error("the request was made for another backend")]
+    OtherBackend,
+}
+
+impl Error {
+    /// The status the client gets.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Connect(_) | Self::Broken(_) | Self::Protocol => StatusCode::BAD_GATEWAY,
+            Self::Silent { .. } | Self::ClientSilent => StatusCode::REQUEST_TIMEOUT,
+            Self::Total { .. } => StatusCode::GATEWAY_TIMEOUT,
+            Self::ContentTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::ClientBroken => StatusCode::BAD_REQUEST,
+            Self::OtherBackend => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl Backend {
+    /// Forwards one request. The content is not read before the connection
+    /// stands.
+    ///
+    /// Things held by the request are let go when the response's content or
+    /// the tunnel ended, and at once on an error.
+    ///
+    /// # Errors
+    /// [`Error`]. After the response head, the content ends in a [`BodyError`]
+    /// instead, which aborts the client's connection or stream.
+    ///
+    /// Cancel safe: dropping the future drops the request.
+    pub async fn forward(&self, outbound: Outbound, mut body: Body) -> Result<Response<Body>, Error> {
+        if !Arc::ptr_eq(outbound.upstream(), self.upstream()) {
+            return Err(Error::OtherBackend);
+        }
+        let (head, upgrade, peer, held) = outbound.into_parts();
+        let timeouts = self.timeouts();
+        let total = timeouts
+            .total
+            .and_then(|total| Some((total, Instant::now().checked_add(total)?)));
+        let progress = body.watch();
+        let call = self.client(upgrade.is_some()).request(head.map(|()| body));
+        let response = Waiting {
+            call,
+            progress,
+            idle: timeouts.idle,
+            total,
+        }
+        .head()
+        .await?;
+        match upgrade {
+            Some((protocol, client)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                let bounds = upgrade::Bounds::new(timeouts);
+                upgrade::Tunnel {
+                    protocol,
+                    client,
+                    bounds,
+                    peer,
+                    held,
+                }
+                .open(response)
+            }
+            _ if response.status() == StatusCode::SWITCHING_PROTOCOLS => Err(Error::Protocol),
+            _ => {
+                let (mut parts, incoming) = response.into_parts();
+                clean_response(&mut parts.headers);
+                let mut body = Body::download(incoming, timeouts.idle, total.map(|(_, deadline)| deadline));
+                body.hold_all(held);
+                Ok(Response::from_parts(parts, body))
+            }
+        }
+    }
+}
+
+/// The time between a request and its response head.
+struct Waiting {
+    call: ResponseFuture,
+    progress: Option<Arc<Progress>>,
+    idle: Option<Duration>,
+    total: Option<(Duration, Instant)>,
+}
+
+impl Waiting {
+    async fn head(mut self) -> Result<Response<Incoming>, Error> {
+        let answer = match (self.idle, self.total) {
+            (None, None) => (&mut self.call).await,
+            _ => self.bounded().await?,
+        };
+        answer.map_err(|error| self.explain(error))
+    }
+
+    /// Waits with bounds. Content on its way up counts as life: a backend
+    /// cannot be expected to answer before it has everything.
+    async fn bounded(&mut self) -> Result<Result<Response<Incoming>, legacy::Error>, Error> {
+        let mut seen = self.frames();
+        let mut silent_at = self.idle.and_then(|idle| Instant::now().checked_add(idle));
+        loop {
+            let next = [silent_at, self.total.map(|(_, deadline)| deadline)]
+                .into_iter()
+                .flatten()
+                .min();
+            let Some(next) = next else {
+                return Ok((&mut self.call).await);
+            };
+            tokio::select! {
+                biased;
+                answer = &mut self.call => return Ok(answer),
+                () = sleep_until(next) => {}
+            }
+            let now = Instant::now();
+            if let Some((allowed, _)) = self.total.filter(|(_, deadline)| now >= *deadline) {
+                return Err(Error::Total { allowed });
+            }
+            if let (Some(waited), true) = (self.idle, silent_at.is_some_and(|at| now >= at)) {
+                let frames = self.frames();
+                if frames == seen {
+                    return Err(Error::Silent { waited });
+                }
+                seen = frames;
+                silent_at = now.checked_add(waited);
+            }
+        }
+    }
+
+    fn frames(&self) -> u64 {
+        self.progress.as_ref().map_or(0, |progress| progress.frames())
+    }
+
+    /// Who is to blame: a client whose content failed shows as a broken
+    /// connection to the backend.
+    fn explain(&self, error: legacy::Error) -> Error {
+        match self.progress.as_ref().and_then(|progress| progress.failure()) {
+            Some(Failure::TooLarge) => Error::ContentTooLarge,
+            Some(Failure::Silent) => Error::ClientSilent,
+            Some(Failure::Broken) => Error::ClientBroken,
+            None if error.is_connect() => Error::Connect(error),
+            None => Error::Broken(error),
+        }
+    }
+}
+
+/// The fields that make a response switch protocols.
+fn switch(headers: &mut http::HeaderMap, protocol: HeaderValue) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, protocol);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,353 @@
+//! Content on its way, in both directions, never gathered.
+//!
+//! In: a client's or backend's frames. Out: the same frames, counted and timed.
+//! Never: more than one frame in memory; a trailer only the gateway may write.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use super::timeout::Lazy;
+use crate::headers::{Held, Owner, owner};
+
+/// Why content ended before its end.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// The client's content is longer than allowed.
+    #[error("content is longer than {limit_bytes} bytes")]
+    TooLarge {
+        /// The bound.
+        limit_bytes: u64,
+    },
+    /// The client sent nothing for too long.
+    #[error("the client sent nothing for {waited:?}")]
+    ClientSilent {
+        /// The bound.
+        waited: Duration,
+    },
+    /// The client broke off, or its framing is broken.
+    #[error("reading from the client failed")]
+    Client(#[source] hyper::Error),
+    /// The backend sent nothing for too long.
+    #[error("the backend sent nothing for {waited:?}")]
+    BackendSilent {
+        /// The bound.
+        waited: Duration,
+    },
+    /// The exchange took longer than allowed.
+    #[error("the exchange took longer than allowed")]
+    Total,
+    /// The backend broke off, or its framing is broken.
+    #[error("reading from the backend failed")]
+    Backend(#[source] hyper::Error),
+}
+
+/// What a request's content did, seen from the task that waits for the
+/// response.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    frames: AtomicU64,
+    failure: AtomicU8,
+}
+
+/// Why a request's content failed, kept beside the error hyper may lose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    TooLarge,
+    Silent,
+    Broken,
+}
+
+impl Progress {
+    pub(super) fn frames(&self) -> u64 {
+        self.frames.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn failure(&self) -> Option<Failure> {
+        match self.failure.load(Ordering::Acquire) {
+            1 => Some(Failure::TooLarge),
+            2 => Some(Failure::Silent),
+            3 => Some(Failure::Broken),
+            _ => None,
+        }
+    }
+
+    fn fail(&self, error: &BodyError) {
+        let failure = match error {
+            BodyError::TooLarge { .. } => 1,
+            BodyError::ClientSilent { .. } => 2,
+            _ => 3,
+        };
+        self.failure.store(failure, Ordering::Release);
+    }
+}
+
+/// Content of a request or response.
+#[derive(Default)]
+pub struct Body {
+    kind: Kind,
+    held: Vec<Held>,
+}
+
+#[derive(Default)]
+enum Kind {
+    #[default]
+    Empty,
+    Full(Bytes),
+    Upload(Upload),
+    Download(Download),
+}
+
+struct Upload {
+    incoming: Incoming,
+    left: u64,
+    limit: u64,
+    idle: Lazy,
+    progress: Option<Arc<Progress>>,
+}
+
+struct Download {
+    incoming: Incoming,
+    idle: Option<Lazy>,
+    deadline: Option<Lazy>,
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kind {
+            Kind::Empty => "Body::Empty",
+            Kind::Full(_) => "Body::Full",
+            Kind::Upload(_) => "Body::Upload",
+            Kind::Download(_) => "Body::Download",
+        })
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        let kind = if bytes.is_empty() {
+            Kind::Empty
+        } else {
+            Kind::Full(bytes)
+        };
+        Self { kind, held: Vec::new() }
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Bytes::from(text).into()
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Self {
+        Bytes::from_static(text.as_bytes()).into()
+    }
+}
+
+impl Body {
+    /// No content.
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// Content a client sends: at most `limit_bytes`, with at most `idle`
+    /// between two frames.
+    pub fn upload(incoming: Incoming, limit_bytes: u64, idle: Duration) -> Self {
+        if incoming.is_end_stream() {
+            return Self::empty();
+        }
+        let upload = Upload {
+            incoming,
+            left: limit_bytes,
+            limit: limit_bytes,
+            idle: Lazy::new(idle),
+            progress: None,
+        };
+        Self {
+            kind: Kind::Upload(upload),
+            held: Vec::new(),
+        }
+    }
+
+    /// Content a backend sends, with at most `idle` between two frames and
+    /// nothing after `deadline`.
+    pub(super) fn download(incoming: Incoming, idle: Option<Duration>, deadline: Option<Instant>) -> Self {
+        if incoming.is_end_stream() {
+            return Self::empty();
+        }
+        let download = Download {
+            incoming,
+            idle: idle.map(Lazy::new),
+            deadline: deadline.map(|deadline| Lazy::until(deadline)),
+        };
+        Self {
+            kind: Kind::Download(download),
+            held: Vec::new(),
+        }
+    }
+
+    /// Keeps `thing` until the content ended or was dropped.
+    pub fn hold(&mut self, thing: impl Send + 'static) {
+        self.held.push(Box::new(thing));
+    }
+
+    pub(super) fn hold_all(&mut self, things: Vec<Held>) {
+        if self.held.is_empty() {
+            self.held = things;
+        } else {
+            self.held.extend(things);
+        }
+    }
+
+    /// Counts the frames of an upload; nothing when there is nothing to count.
+    pub(super) fn watch(&mut self) -> Option<Arc<Progress>> {
+        match &mut self.kind {
+            Kind::Upload(upload) => Some(upload.progress.get_or_insert_default().clone()),
+            Kind::Empty | Kind::Full(_) | Kind::Download(_) => None,
+        }
+    }
+}
+
+type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
+
+impl Upload {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Polled {
+        let polled = self.poll_checked(cx);
+        if let (Some(progress), Poll::Ready(Some(frame))) = (&self.progress, &polled) {
+            match frame {
+                Ok(_) => {
+                    progress.frames.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(error) => progress.fail(error),
+            }
+        }
+        polled
+    }
+
+    fn poll_checked(&mut self, cx: &mut Context<'_>) -> Polled {
+        let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
+            ready!(self.idle.poll_expired(cx));
+            return Poll::Ready(Some(Err(BodyError::ClientSilent {
+                waited: self.idle.bound(),
+            })));
+        };
+        self.idle.rest();
+        Poll::Ready(match frame {
+            None => None,
+            Some(Err(error)) => Some(Err(BodyError::Client(error))),
+            Some(Ok(mut frame)) => {
+                if let Some(data) = frame.data_ref() {
+                    let length = u64::try_from(data.len()).unwrap_or(u64::MAX);
+                    match self.left.checked_sub(length) {
+                        Some(left) => self.left = left,
+                        None => {
+                            return Poll::Ready(Some(Err(BodyError::TooLarge {
+                                limit_bytes: self.limit,
+                            })));
+                        }
+                    }
+                } else if let Some(trailers) = frame.trailers_mut() {
+                    remove_foreign(trailers);
+                }
+                Some(Ok(frame))
+            }
+        })
+    }
+}
+
+/// Takes away the trailers a client cannot write: servers merge them into the
+/// header fields.
+fn remove_foreign(trailers: &mut HeaderMap) {
+    let foreign: Vec<_> = trailers
+        .keys()
+        .filter(|name| owner(name.as_str()) != Owner::Client)
+        .cloned()
+        .collect();
+    for name in foreign {
+        trailers.remove(name);
+    }
+}
+
+impl Download {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Polled {
+        match Pin::new(&mut self.incoming).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(idle) = &mut self.idle {
+                    idle.rest();
+                }
+                // A backend that never stops sending is still bounded.
+                match &mut self.deadline {
+                    Some(deadline) if deadline.is_past() => Poll::Ready(Some(Err(BodyError::Total))),
+                    _ => Poll::Ready(Some(Ok(frame))),
+                }
+            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(BodyError::Backend(error)))),
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => {
+                if let Some(deadline) = &mut self.deadline
+                    && deadline.poll_expired(cx).is_ready()
+                {
+                    return Poll::Ready(Some(Err(BodyError::Total)));
+                }
+                let Some(idle) = &mut self.idle else {
+                    return Poll::Pending;
+                };
+                ready!(idle.poll_expired(cx));
+                Poll::Ready(Some(Err(BodyError::BackendSilent { waited: idle.bound() })))
+            }
+        }
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled {
+        let this = self.get_mut();
+        let polled = match &mut this.kind {
+            Kind::Empty => Poll::Ready(None),
+            Kind::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+            }
+            Kind::Upload(upload) => upload.poll_frame(cx),
+            Kind::Download(download) => download.poll_frame(cx),
+        };
+        if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
+            // What failed is over: a connection to a backend goes at once.
+            this.kind = Kind::Empty;
+            this.held.clear();
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Empty => true,
+            Kind::Full(bytes) => bytes.is_empty(),
+            Kind::Upload(upload) => upload.incoming.is_end_stream(),
+            Kind::Download(download) => download.incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Empty => SizeHint::with_exact(0),
+            Kind::Full(bytes) => SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
+            Kind::Upload(upload) => upload.incoming.size_hint(),
+            Kind::Download(download) => download.incoming.size_hint(),
+        }
+    }
+}

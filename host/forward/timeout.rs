@@ -1,0 +1,76 @@
+//! Bounds on silence that cost nothing while bytes flow.
+//!
+//! In: a bound. Out: readiness once it passed. Never: a timer per frame: the
+//! timer of an earlier wait is left running and moved only when it fires.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Waiting, bounded. Waiting begins with the first [`Lazy::poll_expired`] after
+/// [`Lazy::rest`].
+#[derive(Debug)]
+pub(crate) struct Lazy {
+    bound: Duration,
+    deadline: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Lazy {
+    /// Longest wait.
+    pub(crate) fn new(bound: Duration) -> Self {
+        Self {
+            bound,
+            deadline: None,
+            timer: None,
+        }
+    }
+
+    /// A fixed end, whatever happens before.
+    pub(crate) fn until(deadline: Instant) -> Self {
+        Self {
+            bound: Duration::ZERO,
+            deadline: Some(deadline),
+            timer: None,
+        }
+    }
+
+    /// The longest wait.
+    pub(crate) fn bound(&self) -> Duration {
+        self.bound
+    }
+
+    /// Something came: the next wait begins anew.
+    pub(crate) fn rest(&mut self) {
+        self.deadline = None;
+    }
+
+    /// Whether the end came, without waiting for it.
+    pub(crate) fn is_past(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// Ready when the wait reached its bound.
+    pub(crate) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // A bound too long to count is none.
+        let bound = self.bound;
+        let Some(deadline) = self.deadline.or_else(|| Instant::now().checked_add(bound)) else {
+            return Poll::Pending;
+        };
+        self.deadline = Some(deadline);
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        if timer.deadline() > deadline {
+            timer.as_mut().reset(deadline);
+        }
+        loop {
+            ready!(timer.as_mut().poll(cx));
+            if Instant::now() >= deadline {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(deadline);
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Everything of a backend except its services.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use secrecy::SecretString;
+
+use super::ErrorClass::{DecodeError, InvalidSetting};
+use super::reader::{Found, Reader, Unknown, View};
+use super::secrets::{Origin, Substituted};
+use super::spec::{
+    AssertionSpec, ConnectionSpec, IdentitySpec, LimitSpec, PersonLimitSpec, Scope, TimeoutSpec, TlsSpec,
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const CONNECT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(5 * 60);
+const REQUEST: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
+const CONNECTION: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY;
+const UPGRADE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(7 * 24 * 60 * 60);
+const ASSERTION: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(5 * 60);
+
+/// Keys of a backend object.
+pub(super) const KEYS: [&str; 12] = [
+    "services",
+    "connectionTimeout",
+    "keepAlive",
+    "idleConnectionTimeout",
+    "maxIdleConnections",
+    "idleConnTimeout",
+    "proxyconfig",
+    "scope",
+    "timeouts",
+    "limits",
+    "tls",
+    "identity",
+];
+
+const CONNECTION_KEYS: [&str; 4] = [
+    "connectionTimeout",
+    "keepAlive",
+    "idleConnectionTimeout",
+    "maxIdleConnections",
+];
+
+/// The four connection settings; 0 means the default, as in Argo CD.
+///
+/// Argo CD 3 reads them only under the key `proxyconfig`, by an oversight, so
+/// that key is looked at too.
+pub(super) fn connection(reader: &mut Reader<'_>, backend: View<'_>) -> ConnectionSpec {
+    let inner = reader.mapping(backend, "proxyconfig", DecodeError);
+    if let Some(inner) = inner {
+        reader.known(inner, "`proxyconfig`", &CONNECTION_KEYS, Unknown::Warn);
+    }
+    let place = |key: &str| match inner {
+        Some(inner) if backend.get(key).is_none() => inner,
+        Some(_) | None => backend,
+    };
+    let default = ConnectionSpec::default();
+    let connect = reader.duration(place("connectionTimeout"), "connectionTimeout", &CONNECT);
+    let keep_alive = reader.duration(place("keepAlive"), "keepAlive", &CONNECTION);
+    let idle = reader.duration(place("idleConnectionTimeout"), "idleConnectionTimeout", &CONNECTION);
+    let most = reader
+        .count(place("maxIdleConnections"), "maxIdleConnections", (0, 10_000))
+        .filter(|most| *most > 0);
+    ConnectionSpec {
+        connect_timeout: connect.unwrap_or(default.connect_timeout),
+        keep_alive: keep_alive.unwrap_or(default.keep_alive),
+        idle_connection_timeout: idle.unwrap_or(default.idle_connection_timeout),
+        max_idle_connections: most
+            .and_then(|most| usize::try_from(most).ok())
+            .unwrap_or(default.max_idle_connections),
+    }
+}
+
+/// `timeouts`, and `idleConnTimeout` of the proposal for extensions.
+pub(super) fn timeouts(reader: &mut Reader<'_>, backend: View<'_>) -> TimeoutSpec {
+    let proposed = reader.bound(backend, "idleConnTimeout", &REQUEST);
+    let Some(block) = reader.mapping(backend, "timeouts", InvalidSetting) else {
+        return TimeoutSpec {
+            idle: proposed,
+            ..TimeoutSpec::default()
+        };
+    };
+    reader.known(
+        block,
+        "`timeouts`",
+        &["idle", "total", "upgradeLifetime"],
+        Unknown::Refuse,
+    );
+    if let (Some(idle), Some(_)) = (block.get("idle"), backend.get("idleConnTimeout")) {
+        let message = "`timeouts.idle` and `idleConnTimeout` are both set, one is allowed";
+        reader.refuse(InvalidSetting, idle.location(), message);
+    }
+    TimeoutSpec {
+        idle: reader.bound(block, "idle", &REQUEST).or(proposed),
+        total: reader.bound(block, "total", &REQUEST),
+        upgrade_lifetime: reader.bound(block, "upgradeLifetime", &UPGRADE),
+    }
+}
+
+/// `limits`.
+pub(super) fn limits(reader: &mut Reader<'_>, backend: View<'_>) -> LimitSpec {
+    let Some(block) = reader.mapping(backend, "limits", InvalidSetting) else {
+        return LimitSpec::default();
+    };
+    let keys = ["concurrency", "requestsPerSecond", "burst", "perPerson"];
+    reader.known(block, "`limits`", &keys, Unknown::Refuse);
+    let all = three(reader, block);
+    let per_person = match reader.mapping(block, "perPerson", InvalidSetting) {
+        Some(person) => {
+            reader.known(
+                person,
+                "`limits.perPerson`",
+                &["concurrency", "requestsPerSecond", "burst"],
+                Unknown::Refuse,
+            );
+            three(reader, person)
+        }
+        None => PersonLimitSpec::default(),
+    };
+    let PersonLimitSpec {
+        concurrency,
+        requests_per_second,
+        burst,
+    } = all;
+    LimitSpec {
+        concurrency,
+        requests_per_second,
+        burst,
+        per_person,
+    }
+}
+
+fn three(reader: &mut Reader<'_>, block: View<'_>) -> PersonLimitSpec {
+    let limits = PersonLimitSpec {
+        concurrency: reader.limit(block, "concurrency"),
+        requests_per_second: reader.limit(block, "requestsPerSecond"),
+        burst: reader.limit(block, "burst"),
+    };
+    if let (Some(burst), None) = (block.get("burst"), block.get("requestsPerSecond")) {
+        reader.refuse(InvalidSetting, burst.location(), "`burst` needs `requestsPerSecond`");
+    }
+    limits
+}
+
+/// `scope`.
+pub(super) fn scope(reader: &mut Reader<'_>, backend: View<'_>) -> Scope {
+    let location = backend.get("scope").map(View::location);
+    let value = reader.text(backend, "scope").value();
+    match (value.as_ref().map(|value| value.value.as_str()), location) {
+        (Some("application"), _) | (None, _) => Scope::Application,
+        (Some("project"), _) => Scope::Project,
+        (Some("global"), _) => Scope::Global,
+        (Some(_), location) => {
+            let message = "`scope` must be application, project or global";
+            reader.refuse(InvalidSetting, location.unwrap_or_else(|| backend.location()), message);
+            Scope::Application
+        }
+    }
+}
+
+/// `tls`.
+pub(super) fn tls(reader: &mut Reader<'_>, backend: View<'_>) -> TlsSpec {
+    let Some(block) = reader.mapping(backend, "tls", InvalidSetting) else {
+        return TlsSpec::default();
+    };
+    reader.known(
+        block,
+        "`tls`",
+        &["ca", "clientCertificate", "clientKey", "serverName"],
+        Unknown::Refuse,
+    );
+    let certificate = pem(reader, block, "clientCertificate", are_certificates);
+    let key = pem(reader, block, "clientKey", |text| {
+        PrivateKeyDer::from_pem_slice(text.as_bytes()).is_ok()
+    });
+    if block.get("clientCertificate").is_some() != block.get("clientKey").is_some() {
+        let message = "`clientCertificate` and `clientKey` belong together, one is missing";
+        reader.refuse(InvalidSetting, block.location(), message);
+    }
+    if let (Some(key), Some(at)) = (&key, block.get("clientKey")) {
+        if key.origin == Origin::Written {
+            reader.warn(
+                at.location(),
+                "`clientKey` stands in a ConfigMap",
+                "put it into a Secret and write `$<secret>:<key>`",
+            );
+        }
+    }
+    TlsSpec {
+        ca_pem: pem(reader, block, "ca", are_certificates).map(|found| found.value),
+        client_certificate_pem: certificate.map(|found| found.value),
+        client_key_pem: key.map(|found| SecretString::from(found.value)),
+        server_name: server_name(reader, block),
+    }
+}
+
+fn are_certificates(text: &str) -> bool {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    found.is_ok_and(|found| !found.is_empty())
+}
+
+fn pem(reader: &mut Reader<'_>, block: View<'_>, key: &str, is_good: impl Fn(&str) -> bool) -> Option<Substituted> {
+    let location = block.get(key)?.location();
+    let found = reader.text(block, key).value()?;
+    if is_good(&found.value) {
+        return Some(found);
+    }
+    reader.refuse(
+        InvalidSetting,
+        location,
+        format!("`{key}` is not PEM text of the kind that belongs here"),
+    );
+    None
+}
+
+fn server_name(reader: &mut Reader<'_>, block: View<'_>) -> Option<String> {
+    let location = block.get("serverName")?.location();
+    let name = reader.text(block, "serverName").value()?.value;
+    if ServerName::try_from(name.as_str()).is_ok() {
+        return Some(name);
+    }
+    reader.refuse(
+        InvalidSetting,
+        location,
+        "`serverName` is neither a host name nor an IP address",
+    );
+    None
+}
+
+/// `identity`; `tls` says whether there is a client certificate.
+pub(super) fn identity(reader: &mut Reader<'_>, backend: View<'_>) -> IdentitySpec {
+    let Some(block) = reader.mapping(backend, "identity", InvalidSetting) else {
+        return IdentitySpec::default();
+    };
+    reader.known(block, "`identity`", &["requestHeader", "assertion"], Unknown::Refuse);
+    let request_header = reader.boolean(block, "requestHeader", false);
+    let with_certificate = backend
+        .get("tls")
+        .and_then(|tls| tls.get("clientCertificate"))
+        .is_some();
+    if request_header && !with_certificate {
+        let message =
+            "`requestHeader` needs `tls.clientCertificate`, the service could not tell the gateway from anyone else";
+        reader.refuse(InvalidSetting, block.location(), message);
+    }
+    let assertion = reader
+        .mapping(block, "assertion", InvalidSetting)
+        .and_then(|block| assertion(reader, block));
+    IdentitySpec {
+        request_header,
+        assertion,
+    }
+}
+
+fn assertion(reader: &mut Reader<'_>, block: View<'_>) -> Option<AssertionSpec> {
+    reader.known(
+        block,
+        "`identity.assertion`",
+        &["audience", "lifetime"],
+        Unknown::Refuse,
+    );
+    let lifetime = reader.bound(block, "lifetime", &ASSERTION).unwrap_or(MINUTE);
+    let audience = match reader.text(block, "audience") {
+        Found::Value(found) => found.value,
+        Found::Absent => String::new(),
+        Found::Refused => return None,
+    };
+    if (1..=256).contains(&audience.len()) && audience.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Some(AssertionSpec { audience, lifetime });
+    }
+    reader.refuse(
+        InvalidSetting,
+        block.location(),
+        "`audience` must be 1 to 256 visible ASCII characters",
+    );
+    None
+}

@@ -1,0 +1,245 @@
+//! Glob patterns as Argo CD understands them (library gobwas/glob v0.2.3).
+//!
+//! In: a pattern an operator wrote, a text of a request. Out: whether the
+//! whole text matches. Never: time exponential in the pattern, recursion
+//! deeper than [`MAX_DEPTH`], an allocation per match of a plain pattern.
+//!
+//! `*` and `?` stop at separators, `**` does not; `[abc]`, `[!abc]`, `[a-z]`
+//! are one list or one range; `{a,b}` nests; `\` escapes; an unclosed `{` ends
+//! with the pattern; `]`, and outside groups `}` and `,`, are themselves.
+//! Classes match separators, as they do upstream.
+//!
+//! One defect of the library decides permissions in real policies and is kept
+//! by [`Pattern::compile`]: in `text*text` both texts may overlap, so
+//! `prod/*/x` also matches `prod/x`. [`Pattern::compile_exact`] is without it.
+//! Its defects with texts outside ASCII (patterns that fail to match) are not
+//! kept.
+
+use std::fmt;
+
+mod list;
+mod parse;
+mod program;
+mod source;
+#[cfg(test)]
+mod tests;
+mod witness;
+
+pub use list::{List, ListMode, Negation, matches_list, matches_negatable, namespace_enabled};
+pub use source::{normalize_repository, source_permitted};
+
+use parse::Node;
+use program::{Program, Sequence};
+
+/// Longest pattern, in bytes.
+pub const MAX_PATTERN_BYTES: usize = 8192;
+/// Deepest nesting of `{`.
+pub const MAX_DEPTH: usize = 64;
+
+/// Why a pattern does not compile.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Argo CD refuses it too; such a pattern never matches there.
+    #[error("{what}")]
+    Syntax {
+        /// The library's own words.
+        what: String,
+    },
+    /// The pattern is longer than [`MAX_PATTERN_BYTES`]; Argo CD takes it.
+    #[error("pattern has {observed} bytes, at most {allowed} are allowed")]
+    TooLong {
+        /// Bytes of the pattern.
+        observed: usize,
+        /// Bytes allowed.
+        allowed: usize,
+    },
+    /// Groups nest deeper than [`MAX_DEPTH`]; Argo CD takes it.
+    #[error("pattern nests groups deeper than {allowed}")]
+    TooDeep {
+        /// Levels allowed.
+        allowed: usize,
+    },
+}
+
+impl Error {
+    /// Whether Argo CD would take the pattern and only this gateway's bounds
+    /// refuse it. Such a rule must never be dropped in silence.
+    pub fn is_bound(&self) -> bool {
+        match self {
+            Self::Syntax { .. } => false,
+            Self::TooLong { .. } | Self::TooDeep { .. } => true,
+        }
+    }
+}
+
+/// A compiled pattern.
+#[derive(Clone)]
+pub struct Pattern {
+    source: Box<str>,
+    shape: Shape,
+    /// Text every match starts with.
+    prefix: Box<str>,
+    /// Text every match ends with; empty for a literal.
+    suffix: Box<str>,
+}
+
+#[derive(Clone)]
+enum Shape {
+    Literal(Box<str>),
+    Everything,
+    /// `text*`; the text is `Pattern::prefix`.
+    Prefix,
+    /// `*text`; the text is `Pattern::suffix`.
+    Suffix,
+    /// `text*text`, and the fewest bytes a match has.
+    Surround(usize),
+    Contains(Box<str>),
+    Sequence(Sequence),
+    Program(Program),
+}
+
+/// Whether prefix and suffix of `text*text` may share characters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Overlap {
+    Kept,
+    Refused,
+}
+
+impl Pattern {
+    /// Compiles a pattern with the library's semantics.
+    ///
+    /// - `separators`: characters `*` and `?` do not cross; empty for RBAC.
+    ///
+    /// # Errors
+    /// [`Error::Syntax`] where the library refuses, the other variants for
+    /// patterns over the bounds.
+    pub fn compile(pattern: &str, separators: &[char]) -> Result<Self, Error> {
+        Self::build(pattern, separators, Overlap::Kept)
+    }
+
+    /// As [`Pattern::compile`], but the two texts of `text*text` never overlap.
+    ///
+    /// # Errors
+    /// As [`Pattern::compile`].
+    pub fn compile_exact(pattern: &str, separators: &[char]) -> Result<Self, Error> {
+        Self::build(pattern, separators, Overlap::Refused)
+    }
+
+    fn build(pattern: &str, separators: &[char], overlap: Overlap) -> Result<Self, Error> {
+        if pattern.len() > MAX_PATTERN_BYTES {
+            return Err(Error::TooLong {
+                observed: pattern.len(),
+                allowed: MAX_PATTERN_BYTES,
+            });
+        }
+        let nodes = parse::parse(pattern)?;
+        let shape = shape(&nodes, separators, overlap);
+        let (mut prefix, mut suffix) = (Box::default(), Box::default());
+        if let Some(Node::Text(text)) = nodes.first() {
+            prefix = text.clone().into_boxed_str();
+        }
+        if let (Some(Node::Text(text)), true) = (nodes.last(), nodes.len() > 1) {
+            suffix = text.clone().into_boxed_str();
+        }
+        Ok(Self {
+            source: pattern.into(),
+            shape,
+            prefix,
+            suffix,
+        })
+    }
+
+    /// Whether the whole text matches. Case-sensitive.
+    pub fn matches(&self, text: &str) -> bool {
+        match &self.shape {
+            Shape::Literal(literal) => **literal == *text,
+            Shape::Everything => true,
+            Shape::Prefix => text.starts_with(&*self.prefix),
+            Shape::Suffix => text.ends_with(&*self.suffix),
+            Shape::Surround(least) => {
+                text.len() >= *least && text.starts_with(&*self.prefix) && text.ends_with(&*self.suffix)
+            }
+            Shape::Contains(needle) => text.contains(&**needle),
+            Shape::Sequence(sequence) => {
+                text.starts_with(&*self.prefix) && text.ends_with(&*self.suffix) && sequence.matches(text)
+            }
+            Shape::Program(program) => program.matches(text),
+        }
+    }
+
+    /// The only text that matches, if there is exactly one by construction.
+    pub fn literal(&self) -> Option<&str> {
+        match &self.shape {
+            Shape::Literal(literal) => Some(literal),
+            Shape::Everything
+            | Shape::Prefix
+            | Shape::Suffix
+            | Shape::Surround(_)
+            | Shape::Contains(_)
+            | Shape::Sequence(_)
+            | Shape::Program(_) => None,
+        }
+    }
+
+    /// The pattern as written.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Whether every text matches.
+    pub fn is_everything(&self) -> bool {
+        matches!(self.shape, Shape::Everything)
+    }
+
+    /// Text every match starts with; for an index.
+    pub fn literal_prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Text every match ends with, empty for a literal; for an index.
+    pub fn literal_suffix(&self) -> &str {
+        &self.suffix
+    }
+}
+
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pattern({:?})", self.source)
+    }
+}
+
+fn shape(nodes: &[Node], separators: &[char], overlap: Overlap) -> Shape {
+    let star = |node: &Node| match node {
+        Node::Super => true,
+        Node::Any => separators.is_empty(),
+        Node::Text(_) | Node::Single | Node::Class(_) | Node::AnyOf(_) => false,
+    };
+    match nodes {
+        [] => Shape::Literal(Box::default()),
+        [Node::Text(text)] => Shape::Literal(text.as_str().into()),
+        [only] if star(only) => Shape::Everything,
+        [Node::Text(_), only] if star(only) => Shape::Prefix,
+        [only, Node::Text(_)] if star(only) => Shape::Suffix,
+        [Node::Text(left), only, Node::Text(right)] if star(only) => Shape::Surround(match overlap {
+            Overlap::Kept => 0,
+            Overlap::Refused => left.len() + right.len(),
+        }),
+        [left, Node::Text(text), right] if star(left) && star(right) => Shape::Contains(text.as_str().into()),
+        nodes => match Sequence::new(nodes, separators) {
+            Some(sequence) => Shape::Sequence(sequence),
+            None => Shape::Program(Program::new(nodes, separators)),
+        },
+    }
+}
+
+/// The pattern that matches only this text: every meta character escaped.
+pub fn quote_meta(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '*' | '?' | '\\' | '[' | ']' | '{' | '}') {
+            quoted.push('\\');
+        }
+        quoted.push(c);
+    }
+    quoted
+}

@@ -1,0 +1,199 @@
+//! Pattern text to a tree.
+//!
+//! In: a pattern within the bounds. Out: nodes, or the library's complaint.
+//! Never: recursion; nesting deeper than [`MAX_DEPTH`].
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+use super::{Error, MAX_DEPTH};
+
+/// One piece of a pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Node {
+    /// Exactly this text, never empty.
+    Text(String),
+    /// `*`: any text without separators.
+    Any,
+    /// `**`: any text.
+    Super,
+    /// `?`: one character that is no separator.
+    Single,
+    /// `[…]`: one character.
+    Class(Class),
+    /// `{…}`: one of these.
+    AnyOf(Vec<Vec<Node>>),
+}
+
+/// A character class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Class {
+    set: Set,
+    /// `[!…]`.
+    negated: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Set {
+    List(Box<str>),
+    Range(char, char),
+}
+
+impl Class {
+    /// Whether the character is in the class.
+    pub(super) fn contains(&self, c: char) -> bool {
+        let inside = match &self.set {
+            Set::List(list) => list.contains(c),
+            Set::Range(low, high) => (*low..=*high).contains(&c),
+        };
+        inside != self.negated
+    }
+
+    /// Characters the class is written with, to try.
+    pub(super) fn named(&self) -> Vec<char> {
+        match &self.set {
+            Set::List(list) => list.chars().collect(),
+            Set::Range(low, high) => vec![*low, *high],
+        }
+    }
+}
+
+fn syntax(what: impl Into<String>) -> Error {
+    Error::Syntax { what: what.into() }
+}
+
+/// One open group, or the pattern itself.
+#[derive(Default)]
+struct Frame {
+    alternatives: Vec<Vec<Node>>,
+    current: Vec<Node>,
+}
+
+impl Frame {
+    fn close(mut self) -> Node {
+        self.alternatives.push(self.current);
+        Node::AnyOf(self.alternatives)
+    }
+}
+
+/// Reads a whole pattern.
+pub(super) fn parse(pattern: &str) -> Result<Vec<Node>, Error> {
+    if pattern.contains(['\0', '\u{fffd}']) {
+        return Err(syntax("could not read rune"));
+    }
+    let mut chars = pattern.chars().peekable();
+    let mut outer: Vec<Frame> = Vec::new();
+    let mut frame = Frame::default();
+    while let Some(&c) = chars.peek() {
+        match c {
+            '{' => {
+                chars.next();
+                if outer.len() >= MAX_DEPTH {
+                    return Err(Error::TooDeep { allowed: MAX_DEPTH });
+                }
+                outer.push(std::mem::take(&mut frame));
+            }
+            ',' if !outer.is_empty() => {
+                chars.next();
+                let done = std::mem::take(&mut frame.current);
+                frame.alternatives.push(done);
+            }
+            '}' if !outer.is_empty() => {
+                chars.next();
+                if let Some(mut parent) = outer.pop() {
+                    parent.current.push(frame.close());
+                    frame = parent;
+                }
+            }
+            '*' => {
+                chars.next();
+                let node = if chars.next_if_eq(&'*').is_some() {
+                    Node::Super
+                } else {
+                    Node::Any
+                };
+                push_star(&mut frame.current, node);
+            }
+            '?' => {
+                chars.next();
+                frame.current.push(Node::Single);
+            }
+            '[' => {
+                chars.next();
+                frame.current.push(Node::Class(class(&mut chars)?));
+            }
+            _ => {
+                let text = text(&mut chars, if outer.is_empty() { "?*[{" } else { "?*[{}," });
+                if !text.is_empty() {
+                    frame.current.push(Node::Text(text));
+                }
+            }
+        }
+    }
+    while let Some(mut parent) = outer.pop() {
+        parent.current.push(frame.close());
+        frame = parent;
+    }
+    Ok(frame.current)
+}
+
+/// Adds a star; two neighbours match what the wider of them matches.
+fn push_star(nodes: &mut Vec<Node>, star: Node) {
+    match (nodes.last_mut(), &star) {
+        (Some(last @ (Node::Any | Node::Super)), Node::Super) => *last = Node::Super,
+        (Some(Node::Any | Node::Super), Node::Any) => {}
+        _ => nodes.push(star),
+    }
+}
+
+/// Literal characters up to one of `breakers`, which stays unread.
+fn text(chars: &mut Peekable<Chars<'_>>, breakers: &str) -> String {
+    let mut text = String::new();
+    while let Some(&c) = chars.peek() {
+        if c == '\\' {
+            chars.next();
+            // A last lonely backslash is dropped.
+            text.extend(chars.next());
+        } else if breakers.contains(c) {
+            break;
+        } else {
+            chars.next();
+            text.push(c);
+        }
+    }
+    text
+}
+
+/// A class, after its `[`.
+fn class(chars: &mut Peekable<Chars<'_>>) -> Result<Class, Error> {
+    let end = || syntax("unexpected end of input");
+    let negated = chars.next_if_eq(&'!').is_some();
+    let mut ahead = chars.clone();
+    let low = ahead.next().ok_or_else(end)?;
+    if ahead.next_if_eq(&'-').is_some() {
+        let high = ahead.next().ok_or_else(end)?;
+        let close = ahead.next().ok_or_else(end)?;
+        *chars = ahead;
+        if close != ']' {
+            return Err(syntax("expected close range character"));
+        }
+        if high < low {
+            return Err(syntax(format!(
+                "hi character '{high}' should be greater than lo '{low}'"
+            )));
+        }
+        return Ok(Class {
+            set: Set::Range(low, high),
+            negated,
+        });
+    }
+    let list = text(chars, "]");
+    chars.next().ok_or_else(end)?;
+    if list.is_empty() {
+        return Err(syntax("could not parse range"));
+    }
+    Ok(Class {
+        set: Set::List(list.into()),
+        negated,
+    })
+}

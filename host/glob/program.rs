@@ -1,0 +1,247 @@
+//! Matching what is more than a prefix or a suffix.
+//!
+//! In: nodes. Out: matchers whose time is at most text length times pattern
+//! length. Never: backtracking over more than the last star; recursion while
+//! matching; an allocation per match once a thread is warm.
+
+use std::cell::RefCell;
+
+use super::parse::{Class, Node};
+
+/// A pattern without groups and separators: greedy, one point to go back to.
+#[derive(Clone)]
+pub(super) struct Sequence(Box<[Step]>);
+
+#[derive(Clone)]
+enum Step {
+    Text(Box<str>),
+    One,
+    Class(Class),
+    Star,
+}
+
+impl Step {
+    /// Where the text goes on after this step, if it matches at `at`.
+    fn eat(&self, text: &str, at: usize) -> Option<usize> {
+        let rest = text.get(at..)?;
+        match self {
+            Self::Text(literal) => rest.starts_with(&**literal).then_some(at + literal.len()),
+            Self::One => rest.chars().next().map(|c| at + c.len_utf8()),
+            Self::Class(class) => rest
+                .chars()
+                .next()
+                .filter(|c| class.contains(*c))
+                .map(|c| at + c.len_utf8()),
+            Self::Star => Some(at),
+        }
+    }
+}
+
+impl Sequence {
+    /// `None` when the pattern needs a [`Program`].
+    pub(super) fn new(nodes: &[Node], separators: &[char]) -> Option<Self> {
+        if !separators.is_empty() {
+            return None;
+        }
+        let step = |node: &Node| match node {
+            Node::Text(text) => Some(Step::Text(text.as_str().into())),
+            Node::Any | Node::Super => Some(Step::Star),
+            Node::Single => Some(Step::One),
+            Node::Class(class) => Some(Step::Class(class.clone())),
+            Node::AnyOf(_) => None,
+        };
+        Some(Self(nodes.iter().map(step).collect::<Option<_>>()?))
+    }
+
+    pub(super) fn matches(&self, text: &str) -> bool {
+        let (mut step, mut at) = (0, 0);
+        // Step after the last star, and where the star's text ends so far.
+        let mut star: Option<(usize, usize)> = None;
+        loop {
+            let eaten = match self.0.get(step) {
+                None if at == text.len() => return true,
+                None => None,
+                Some(Step::Star) => {
+                    star = Some((step + 1, at));
+                    Some(at)
+                }
+                Some(other) => other.eat(text, at),
+            };
+            if let Some(next) = eaten {
+                (step, at) = (step + 1, next);
+                continue;
+            }
+            let Some((after, end)) = star else { return false };
+            let Some(next) = self.widen(after, end, text) else {
+                return false;
+            };
+            star = Some((after, next));
+            (step, at) = (after, next);
+        }
+    }
+
+    /// The next place, after `end`, where the step after a star can start.
+    fn widen(&self, after: usize, end: usize, text: &str) -> Option<usize> {
+        let rest = text.get(end..)?;
+        let one = end + rest.chars().next()?.len_utf8();
+        match self.0.get(after) {
+            // Linear search; the star swallows what lies between.
+            Some(Step::Text(literal)) => text.get(one..)?.find(&**literal).map(|found| one + found),
+            // A trailing star matches everything, so it is never widened.
+            None | Some(Step::One | Step::Class(_) | Step::Star) => Some(one),
+        }
+    }
+}
+
+/// Any pattern, as a machine that is in several states at once.
+#[derive(Clone)]
+pub(super) struct Program {
+    states: Box<[State]>,
+    separators: Box<[char]>,
+}
+
+#[derive(Clone)]
+enum State {
+    Char(char),
+    One,
+    Class(Class),
+    /// Takes any character (`crossing`: separators too) and stays.
+    Loop {
+        crossing: bool,
+    },
+    /// Goes on in each of these without taking a character.
+    Fork(Box<[u32]>),
+    Accept,
+}
+
+/// States reached in one step, with room kept from match to match.
+#[derive(Default)]
+struct Scratch {
+    current: Vec<u32>,
+    next: Vec<u32>,
+    pending: Vec<u32>,
+    seen: Vec<u64>,
+    round: u64,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+impl Program {
+    pub(super) fn new(nodes: &[Node], separators: &[char]) -> Self {
+        let mut states = Vec::new();
+        emit(nodes, &mut states);
+        states.push(State::Accept);
+        Self {
+            states: states.into(),
+            separators: separators.into(),
+        }
+    }
+
+    pub(super) fn matches(&self, text: &str) -> bool {
+        SCRATCH.with(|scratch| match scratch.try_borrow_mut() {
+            Ok(mut scratch) => self.run(text, &mut scratch),
+            Err(_) => self.run(text, &mut Scratch::default()),
+        })
+    }
+
+    fn run(&self, text: &str, scratch: &mut Scratch) -> bool {
+        scratch.seen.resize(self.states.len().max(scratch.seen.len()), 0);
+        scratch.current.clear();
+        scratch.round += 1;
+        self.enter(0, scratch);
+        std::mem::swap(&mut scratch.current, &mut scratch.next);
+        for c in text.chars() {
+            scratch.next.clear();
+            scratch.round += 1;
+            let separator = self.separators.contains(&c);
+            for index in 0..scratch.current.len() {
+                let Some(&id) = scratch.current.get(index) else { break };
+                match self.states.get(id as usize) {
+                    Some(State::Char(wanted)) if *wanted == c => self.enter(id + 1, scratch),
+                    Some(State::One) if !separator => self.enter(id + 1, scratch),
+                    Some(State::Class(class)) if class.contains(c) => self.enter(id + 1, scratch),
+                    Some(State::Loop { crossing }) if *crossing || !separator => self.enter(id, scratch),
+                    _ => {}
+                }
+            }
+            std::mem::swap(&mut scratch.current, &mut scratch.next);
+            if scratch.current.is_empty() {
+                return false;
+            }
+        }
+        scratch
+            .current
+            .iter()
+            .any(|&id| matches!(self.states.get(id as usize), Some(State::Accept)))
+    }
+
+    /// Adds a state, and every state reached from it for free, to `next`.
+    fn enter(&self, id: u32, scratch: &mut Scratch) {
+        let Scratch {
+            next,
+            pending,
+            seen,
+            round,
+            ..
+        } = scratch;
+        pending.push(id);
+        while let Some(id) = pending.pop() {
+            match seen.get_mut(id as usize) {
+                Some(mark) if *mark != *round => *mark = *round,
+                _ => continue,
+            }
+            match self.states.get(id as usize) {
+                Some(State::Fork(targets)) => pending.extend(targets.iter()),
+                Some(State::Loop { .. }) => {
+                    next.push(id);
+                    pending.push(id + 1);
+                }
+                Some(State::Char(_) | State::One | State::Class(_) | State::Accept) => next.push(id),
+                None => {}
+            }
+        }
+    }
+}
+
+/// States of `nodes`, which end by falling through to the state after them.
+/// Depth of recursion is the nesting of groups, which the parser bounds.
+fn emit(nodes: &[Node], states: &mut Vec<State>) {
+    for node in nodes {
+        match node {
+            Node::Text(text) => states.extend(text.chars().map(State::Char)),
+            Node::Any => states.push(State::Loop { crossing: false }),
+            Node::Super => states.push(State::Loop { crossing: true }),
+            Node::Single => states.push(State::One),
+            Node::Class(class) => states.push(State::Class(class.clone())),
+            Node::AnyOf(alternatives) => emit_group(alternatives, states),
+        }
+    }
+}
+
+fn emit_group(alternatives: &[Vec<Node>], states: &mut Vec<State>) {
+    let fork = states.len();
+    states.push(State::Fork(Box::default()));
+    let (mut starts, mut ends) = (Vec::new(), Vec::new());
+    for alternative in alternatives {
+        starts.push(number(states.len()));
+        emit(alternative, states);
+        ends.push(states.len());
+        states.push(State::Fork(Box::default()));
+    }
+    let after = number(states.len());
+    if let Some(state) = states.get_mut(fork) {
+        *state = State::Fork(starts.into());
+    }
+    for end in ends {
+        if let Some(state) = states.get_mut(end) {
+            *state = State::Fork([after].into());
+        }
+    }
+}
+
+/// Patterns are bounded, so their states always fit.
+fn number(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}

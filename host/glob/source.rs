@@ -1,0 +1,70 @@
+//! Whether a project permits a source repository.
+//!
+//! In: `spec.sourceRepos` of an `AppProject`, a repository URL. Out: yes or
+//! no. Never: two different malformed URLs taken for the same.
+
+use super::list::{Negation, matches_negatable};
+
+/// Whether the project's list permits the repository: some entry matches, and
+/// no `!` entry forbids it. `*` stops at `/`, `**` does not; both sides are
+/// normalized first.
+pub fn source_permitted(source_repos: &[String], repository: &str) -> bool {
+    let repository = normalize_repository(repository);
+    let mut permitted = false;
+    for entry in source_repos {
+        let (pattern, denies) = match entry.strip_prefix('!') {
+            Some(rest) => (format!("!{}", normalize_repository(rest)), true),
+            None => (normalize_repository(entry), false),
+        };
+        match (
+            matches_negatable(&pattern, &repository, Negation::Allowed, &['/']),
+            denies,
+        ) {
+            (true, _) => permitted = true,
+            (false, true) => return false,
+            (false, false) => {}
+        }
+    }
+    permitted
+}
+
+/// One spelling for the URLs of one repository: lower case, no blanks around,
+/// no `.git`, `git@host:path` as `git@host/path`, no `ssh://`, characters a
+/// URL may not carry percent-encoded.
+///
+/// A malformed URL keeps its lower-case text, where Argo CD maps all of them
+/// to the empty one and so takes any for any.
+pub fn normalize_repository(url: &str) -> String {
+    let mut url = url.trim().to_lowercase();
+    if is_scp_like(&url) && !url.starts_with("ssh://") {
+        url = format!("ssh://{}", url.replacen(':', "/", 1));
+    }
+    let url = url.strip_suffix(".git").unwrap_or(&url);
+    let encoded = encode_path(url);
+    encoded.strip_prefix("ssh://").map(str::to_owned).unwrap_or(encoded)
+}
+
+/// `[ssh://]user@rest`, with one `@` and no `/` or `:` before it.
+fn is_scp_like(url: &str) -> bool {
+    let rest = url.strip_prefix("ssh://").unwrap_or(url);
+    rest.split_once('@')
+        .is_some_and(|(user, host)| !user.contains(['/', ':']) && !host.is_empty() && !host.contains('@'))
+}
+
+fn encode_path(url: &str) -> String {
+    let path_end = url.find(['?', '#']).unwrap_or(url.len());
+    let (path, rest) = url.split_at(path_end);
+    let mut encoded = String::with_capacity(url.len());
+    for c in path.chars() {
+        if c.is_ascii_graphic() && !matches!(c, '"' | '<' | '>' | '\\' | '^' | '`' | '{' | '|' | '}') {
+            encoded.push(c);
+        } else {
+            let mut bytes = [0; 4];
+            for byte in c.encode_utf8(&mut bytes).bytes() {
+                encoded.push_str(&format!("%{byte:02X}"));
+            }
+        }
+    }
+    encoded.push_str(rest);
+    encoded
+}

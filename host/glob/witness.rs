@@ -1,0 +1,218 @@
+//! Texts that show what a pattern does.
+//!
+//! In: patterns. Out: texts that match it, and texts that match two at once.
+//! Never: a text that does not match.
+
+use super::Pattern;
+use super::parse::{self, Class, Node};
+
+/// Characters and states a search may try.
+const SEARCH_LIMIT: usize = 200_000;
+/// Stands for a character no pattern names.
+const FRESH: char = 'x';
+
+impl Pattern {
+    /// Texts that match: the shortest, and the shortest in which every star
+    /// stands for something. Patterns without separators only.
+    pub fn witnesses(&self) -> Vec<String> {
+        let Ok(nodes) = parse::parse(&self.source) else {
+            return Vec::new();
+        };
+        let mut texts = Vec::new();
+        for star in ["", "x", "x/y"] {
+            let mut text = String::new();
+            write(&nodes, star, &mut text);
+            texts.push(text);
+        }
+        texts.extend(self.overlapped());
+        texts.retain(|text| self.matches(text));
+        texts.dedup();
+        texts
+    }
+
+    /// `prefix*suffix` with the texts laid over each other, if they fit.
+    fn overlapped(&self) -> Option<String> {
+        let most = self.prefix.len().min(self.suffix.len());
+        let shared = (1..=most).rev().find_map(|n| {
+            let end = self.prefix.get(self.prefix.len() - n..)?;
+            self.suffix.strip_prefix(end)
+        })?;
+        Some(format!("{}{shared}", self.prefix))
+    }
+
+    /// A text both patterns match, if there is one. Exact for patterns whose
+    /// product is within the search limit, without separators and overlaps.
+    pub fn common_witness(&self, other: &Self) -> Option<String> {
+        for (one, two) in [(self, other), (other, self)] {
+            if let Some(text) = one.witnesses().into_iter().find(|text| two.matches(text)) {
+                return Some(text);
+            }
+        }
+        let (left, right) = (Machine::new(self)?, Machine::new(other)?);
+        left.meet(&right)
+    }
+}
+
+fn write(nodes: &[Node], star: &str, text: &mut String) {
+    for node in nodes {
+        match node {
+            Node::Text(literal) => text.push_str(literal),
+            Node::Any | Node::Super => text.push_str(star),
+            Node::Single => text.push(FRESH),
+            Node::Class(class) => text.push(member(class)),
+            Node::AnyOf(alternatives) => {
+                if let Some(first) = alternatives.first() {
+                    write(first, star, text);
+                }
+            }
+        }
+    }
+}
+
+fn member(class: &Class) -> char {
+    (FRESH..='\u{ff}')
+        .chain('!'..=FRESH)
+        .chain(class.named())
+        .find(|c| class.contains(*c))
+        .unwrap_or(FRESH)
+}
+
+/// A pattern as a machine with single characters on its edges.
+struct Machine {
+    states: Vec<Edge>,
+    alphabet: Vec<char>,
+}
+
+enum Edge {
+    Char(char),
+    One,
+    Class(Class),
+    Loop,
+    Fork(Vec<usize>),
+    Accept,
+}
+
+impl Machine {
+    fn new(pattern: &Pattern) -> Option<Self> {
+        let nodes = parse::parse(&pattern.source).ok()?;
+        let mut machine = Self {
+            states: Vec::new(),
+            alphabet: Vec::new(),
+        };
+        machine.emit(&nodes);
+        machine.states.push(Edge::Accept);
+        Some(machine)
+    }
+
+    fn emit(&mut self, nodes: &[Node]) {
+        for node in nodes {
+            match node {
+                Node::Text(text) => {
+                    self.alphabet.extend(text.chars());
+                    self.states.extend(text.chars().map(Edge::Char));
+                }
+                Node::Any | Node::Super => self.states.push(Edge::Loop),
+                Node::Single => self.states.push(Edge::One),
+                Node::Class(class) => {
+                    self.alphabet.push(member(class));
+                    self.alphabet.extend(class.named());
+                    self.states.push(Edge::Class(class.clone()));
+                }
+                Node::AnyOf(alternatives) => {
+                    let fork = self.states.len();
+                    self.states.push(Edge::Fork(Vec::new()));
+                    let (mut starts, mut ends) = (Vec::new(), Vec::new());
+                    for alternative in alternatives {
+                        starts.push(self.states.len());
+                        self.emit(alternative);
+                        ends.push(self.states.len());
+                        self.states.push(Edge::Fork(Vec::new()));
+                    }
+                    let after = self.states.len();
+                    for (at, targets) in ends.into_iter().map(|end| (end, vec![after])).chain([(fork, starts)]) {
+                        if let Some(state) = self.states.get_mut(at) {
+                            *state = Edge::Fork(targets);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// States reached from one without a character.
+    fn settle(&self, from: usize) -> Vec<usize> {
+        let (mut settled, mut pending, mut seen) = (Vec::new(), vec![from], std::collections::HashSet::new());
+        while let Some(at) = pending.pop() {
+            if !seen.insert(at) {
+                continue;
+            }
+            match self.states.get(at) {
+                Some(Edge::Fork(targets)) => pending.extend(targets),
+                Some(Edge::Loop) => {
+                    settled.push(at);
+                    pending.push(at + 1);
+                }
+                Some(_) => settled.push(at),
+                None => {}
+            }
+        }
+        settled
+    }
+
+    fn step(&self, at: usize, c: char) -> Vec<usize> {
+        match self.states.get(at) {
+            Some(Edge::Char(wanted)) if *wanted == c => self.settle(at + 1),
+            Some(Edge::One) => self.settle(at + 1),
+            Some(Edge::Class(class)) if class.contains(c) => self.settle(at + 1),
+            Some(Edge::Loop) => self.settle(at),
+            _ => Vec::new(),
+        }
+    }
+
+    fn accepts(&self, at: usize) -> bool {
+        matches!(self.states.get(at), Some(Edge::Accept))
+    }
+
+    /// The shortest text both machines accept.
+    fn meet(&self, other: &Self) -> Option<String> {
+        let mut alphabet: Vec<char> = self
+            .alphabet
+            .iter()
+            .chain(&other.alphabet)
+            .copied()
+            .chain([FRESH])
+            .collect();
+        alphabet.sort_unstable();
+        alphabet.dedup();
+        let mut seen = std::collections::HashSet::new();
+        let mut queue = std::collections::VecDeque::new();
+        for one in self.settle(0) {
+            queue.extend(other.settle(0).into_iter().map(|two| (one, two, String::new())));
+        }
+        let mut tried = 0;
+        while let Some((one, two, text)) = queue.pop_front() {
+            if self.accepts(one) && other.accepts(two) {
+                return Some(text);
+            }
+            if !seen.insert((one, two)) {
+                continue;
+            }
+            for c in &alphabet {
+                tried += 1;
+                if tried > SEARCH_LIMIT {
+                    return None;
+                }
+                for next_one in self.step(one, *c) {
+                    for next_two in other.step(two, *c) {
+                        if !seen.contains(&(next_one, next_two)) {
+                            let mut longer = text.clone();
+                            longer.push(*c);
+                            queue.push_back((next_one, next_two, longer));
+                        }
+                    }
+                }
+            }
+        }
+        None
+    }
+}

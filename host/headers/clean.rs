@@ -1,0 +1,248 @@
+//! Takes away what a client cannot say to an upstream.
+//!
+//! In: a request head. Out: [`Cleaned`]. Never: a field that was removed comes
+//! back, whatever `Connection` or a plugin says.
+
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, SEC_WEBSOCKET_PROTOCOL, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, request};
+use hyper::upgrade::OnUpgrade;
+
+use super::names::{Owner, owner};
+use super::{Error, is_host_owned};
+
+/// Start of a WebSocket subprotocol that carries a bearer token. Source:
+/// Kubernetes `websocket.bearerProtocolPrefix`.
+const BEARER_PROTOCOL: &str = "base64url.bearer.authorization.";
+
+/// Protocols a connection may be switched to. Everything else, `h2c` above
+/// all, would hide later requests from the gateway; it is ignored, as RFC
+/// 9110, section 7.8 allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// RFC 6455.
+    WebSocket,
+    /// Streams of `kubectl exec`, `attach` and `port-forward`.
+    Spdy,
+}
+
+impl Protocol {
+    /// The value of `Upgrade`.
+    pub fn value(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Self::WebSocket => "websocket",
+            Self::Spdy => "SPDY/3.1",
+        })
+    }
+
+    fn parse(value: &str) -> Option<Self> {
+        match value.trim() {
+            value if value.eq_ignore_ascii_case("websocket") => Some(Self::WebSocket),
+            value if value.eq_ignore_ascii_case("spdy/3.1") => Some(Self::Spdy),
+            _ => None,
+        }
+    }
+}
+
+/// A request head without anything that is not the client's to say. Plugins
+/// edit its fields; [`Cleaned::seal`] makes it leave.
+#[derive(Debug)]
+pub struct Cleaned {
+    pub(super) method: Method,
+    pub(super) uri: Uri,
+    pub(super) fields: HeaderMap,
+    /// Authority the client named, for `X-Forwarded-Host`.
+    pub(super) host: HeaderValue,
+    /// Asked for, and supported.
+    pub(super) upgrade: Option<(Protocol, OnUpgrade)>,
+    /// The client takes trailers in the response.
+    pub(super) accepts_trailers: bool,
+    /// Names of trailers the client announced and may send.
+    pub(super) trailer: Option<HeaderValue>,
+}
+
+impl Cleaned {
+    /// The client's method.
+    pub fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// The client's target, as it was sent.
+    pub fn uri(&self) -> &Uri {
+        &self.uri
+    }
+
+    /// The fields that will leave, without the host's own.
+    pub fn fields(&self) -> &HeaderMap {
+        &self.fields
+    }
+
+    /// The same, for plugins to edit. Fields of the host's own found here later
+    /// make [`Cleaned::seal`] fail.
+    pub fn fields_mut(&mut self) -> &mut HeaderMap {
+        &mut self.fields
+    }
+
+    /// The protocol this request wants the connection switched to.
+    pub fn upgrade(&self) -> Option<Protocol> {
+        self.upgrade.as_ref().map(|(protocol, _)| *protocol)
+    }
+}
+
+/// Takes away credentials, identity and forwarding fields in every spelling,
+/// hop-by-hop fields, and those `Connection` names.
+///
+/// # Errors
+/// [`Error::Authority`], [`Error::NotUtf8`], [`Error::ConnectionOption`],
+/// [`Error::UpgradeContent`].
+///
+/// Source: RFC 9110, section 7.6.1.
+pub fn clean(head: request::Parts) -> Result<Cleaned, Error> {
+    let request::Parts {
+        method,
+        uri,
+        version,
+        headers: mut fields,
+        mut extensions,
+        ..
+    } = head;
+    crate::route::authority(&method, &uri, &fields)?;
+    let host = match fields.remove(HOST) {
+        Some(host) => host,
+        None => HeaderValue::from_str(uri.authority().map_or("", |authority| authority.as_str()))
+            .map_err(|_| crate::route::Error::HostInvalid)?,
+    };
+    let upgrade = wanted_upgrade(version, &method, &fields)?
+        .and_then(|protocol| extensions.remove::<OnUpgrade>().map(|upgrade| (protocol, upgrade)));
+    let accepts_trailers = lists(&fields, &TE, "trailers");
+    let trailer = announced_trailers(&fields);
+    remove_named_by_connection(&mut fields)?;
+    remove_foreign(&mut fields)?;
+    remove_bearer_protocol(&mut fields);
+    if upgrade.is_none() {
+        fields.remove("sec-websocket-key");
+        fields.remove("sec-websocket-version");
+    }
+    Ok(Cleaned {
+        method,
+        uri,
+        fields,
+        host,
+        upgrade,
+        accepts_trailers,
+        trailer,
+    })
+}
+
+fn remove_foreign(fields: &mut HeaderMap) -> Result<(), Error> {
+    let mut foreign = Vec::new();
+    for (name, value) in fields.iter() {
+        if owner(name.as_str()) != Owner::Client {
+            if foreign.last() != Some(name) {
+                foreign.push(name.clone());
+            }
+        } else if std::str::from_utf8(value.as_bytes()).is_err() {
+            return Err(Error::NotUtf8 { name: name.clone() });
+        }
+    }
+    for name in foreign {
+        fields.remove(name);
+    }
+    Ok(())
+}
+
+/// Removes the fields any line of `Connection` names. Identity fields cannot
+/// suffer: they are written after this.
+pub(super) fn remove_named_by_connection(fields: &mut HeaderMap) -> Result<(), Error> {
+    if !fields.contains_key(CONNECTION) {
+        return Ok(());
+    }
+    let lines: Vec<HeaderValue> = fields.get_all(CONNECTION).iter().cloned().collect();
+    for line in &lines {
+        let line = line.to_str().map_err(|_| Error::ConnectionOption)?;
+        for option in line.split(',').map(str::trim).filter(|option| !option.is_empty()) {
+            if option.eq_ignore_ascii_case("keep-alive") || option.eq_ignore_ascii_case("close") {
+                continue;
+            }
+            let name = HeaderName::try_from(option).map_err(|_| Error::ConnectionOption)?;
+            fields.remove(name);
+        }
+    }
+    Ok(())
+}
+
+/// Whether any line of the list field `name` has the item `item`.
+pub(super) fn lists(fields: &HeaderMap, name: &HeaderName, item: &str) -> bool {
+    fields
+        .get_all(name)
+        .iter()
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','))
+        .any(|one| one.trim().eq_ignore_ascii_case(item))
+}
+
+fn wanted_upgrade(version: Version, method: &Method, fields: &HeaderMap) -> Result<Option<Protocol>, Error> {
+    let mut lines = fields.get_all(UPGRADE).iter();
+    let (Some(line), None) = (lines.next(), lines.next()) else {
+        return Ok(None);
+    };
+    let Some(protocol) = line.to_str().ok().and_then(Protocol::parse) else {
+        return Ok(None);
+    };
+    if version != Version::HTTP_11 || !lists(fields, &CONNECTION, "upgrade") {
+        return Ok(None);
+    }
+    if protocol == Protocol::WebSocket && method != Method::GET {
+        return Ok(None);
+    }
+    let sized = fields
+        .get(CONTENT_LENGTH)
+        .is_some_and(|length| length.as_bytes().iter().any(|byte| *byte != b'0'));
+    if sized || fields.contains_key(TRANSFER_ENCODING) {
+        return Err(Error::UpgradeContent);
+    }
+    Ok(Some(protocol))
+}
+
+/// The announced trailers that may be forwarded, as one list.
+fn announced_trailers(fields: &HeaderMap) -> Option<HeaderValue> {
+    if !fields.contains_key(TRAILER) {
+        return None;
+    }
+    let names: Vec<HeaderName> = fields
+        .get_all(TRAILER)
+        .iter()
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','))
+        .filter_map(|name| HeaderName::try_from(name.trim()).ok())
+        .filter(|name| !is_host_owned(name) && owner(name.as_str()) == Owner::Client)
+        .collect();
+    let list = names.iter().map(HeaderName::as_str).collect::<Vec<_>>().join(", ");
+    if list.is_empty() {
+        None
+    } else {
+        HeaderValue::try_from(list).ok()
+    }
+}
+
+/// Takes a bearer token out of the offered WebSocket subprotocols.
+// SECURITY: Kubernetes clients that cannot set `Authorization` hide their
+// token there; it is the gateway's to read, never a backend's.
+fn remove_bearer_protocol(fields: &mut HeaderMap) {
+    let hides = |value: &HeaderValue| value.to_str().is_ok_and(|text| text.contains(BEARER_PROTOCOL));
+    if !fields.get_all(SEC_WEBSOCKET_PROTOCOL).iter().any(hides) {
+        return;
+    }
+    let kept = fields
+        .get_all(SEC_WEBSOCKET_PROTOCOL)
+        .iter()
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','))
+        .map(str::trim)
+        .filter(|protocol| !protocol.is_empty() && !protocol.starts_with(BEARER_PROTOCOL))
+        .collect::<Vec<_>>()
+        .join(", ");
+    fields.remove(SEC_WEBSOCKET_PROTOCOL);
+    if let (false, Ok(value)) = (kept.is_empty(), HeaderValue::try_from(kept)) {
+        fields.insert(SEC_WEBSOCKET_PROTOCOL, value);
+    }
+}

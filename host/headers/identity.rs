@@ -1,0 +1,159 @@
+//! What a backend is told about the caller.
+//!
+//! In: a principal's names and groups. Out: header values. Refuses: names a
+//! header cannot carry unchanged. Never: two different identities that a
+//! backend reads as the same.
+
+use std::fmt::Write as _;
+
+use http::{HeaderName, HeaderValue};
+
+use super::Error;
+
+/// The caller, as authentication knows it. Borrowed: the fields are copied
+/// into header values once.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller<'a> {
+    /// Argo CD's user id: `federated_claims.user_id`, else `sub`.
+    pub user_id: &'a str,
+    /// Display name; may be empty.
+    pub username: &'a str,
+    /// Values of all configured scopes.
+    pub groups: &'a [String],
+    /// Further facts by key, for `X-Remote-Extra-*`.
+    pub extra: &'a [(String, Vec<String>)],
+}
+
+/// Header values that say who calls. Made once per person and cloned cheaply.
+#[derive(Clone, Debug, Default)]
+pub struct Identity {
+    pub(super) user_id: Option<HeaderValue>,
+    pub(super) username: Option<HeaderValue>,
+    pub(super) groups: Option<HeaderValue>,
+    /// `X-Remote-*` lines, in the order they are sent.
+    pub(super) remote: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Identity {
+    /// The `Argocd-*` part.
+    ///
+    /// Groups are joined with `,` as in Argo CD. Where a group's own characters
+    /// would make a backend see other groups, they are percent-encoded: `,` as
+    /// `%2C`, `%` as `%25`, control characters, and blanks at either end. So
+    /// splitting at commas gives exactly the groups, and no two lists look alike.
+    ///
+    /// # Errors
+    /// [`Error::Identity`] when the id or name has control characters or blanks
+    /// at either end: HTTP parsers trim, and `"admin "` would be `admin`.
+    pub fn new(caller: &Caller<'_>) -> Result<Self, Error> {
+        Ok(Self {
+            user_id: single("user id", caller.user_id)?,
+            username: single("username", caller.username)?,
+            groups: joined(caller.groups)?,
+            remote: Vec::new(),
+        })
+    }
+
+    /// Adds the `X-Remote-*` part, as Kubernetes sends it to aggregated API
+    /// servers: name, uid, one line a group, extras with escaped keys.
+    ///
+    /// # Errors
+    /// [`Error::Identity`] as above, also for a group, and [`Error::Nameless`]
+    /// when there is neither a name nor an id.
+    ///
+    /// Source: Kubernetes `transport.SetAuthProxyHeaders`.
+    pub fn with_request_header(mut self, caller: &Caller<'_>) -> Result<Self, Error> {
+        let name = if caller.username.is_empty() {
+            caller.user_id
+        } else {
+            caller.username
+        };
+        let user = single("username", name)?.ok_or(Error::Nameless)?;
+        let mut remote = Vec::with_capacity(2 + caller.groups.len() + caller.extra.len());
+        remote.push((HeaderName::from_static("x-remote-user"), user));
+        if let Some(uid) = self.user_id.clone() {
+            remote.push((HeaderName::from_static("x-remote-uid"), uid));
+        }
+        for group in caller.groups {
+            if let Some(value) = single("group", group)? {
+                remote.push((HeaderName::from_static("x-remote-group"), value));
+            }
+        }
+        for (key, values) in caller.extra {
+            let name = HeaderName::try_from(format!("x-remote-extra-{}", escaped_key(key)))
+                .map_err(|_| Error::Identity { part: "extra key" })?;
+            for value in values {
+                if let Some(value) = single("extra value", value)? {
+                    remote.push((name.clone(), value));
+                }
+            }
+        }
+        self.remote = remote;
+        Ok(self)
+    }
+}
+
+/// One value that must arrive as it is; none for an empty text.
+pub(super) fn single(part: &'static str, text: &str) -> Result<Option<HeaderValue>, Error> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    if text.trim() != text || text.chars().any(char::is_control) {
+        return Err(Error::Identity { part });
+    }
+    HeaderValue::from_bytes(text.as_bytes())
+        .map(Some)
+        .map_err(|_| Error::Identity { part })
+}
+
+fn joined(groups: &[String]) -> Result<Option<HeaderValue>, Error> {
+    let mut list = String::with_capacity(groups.iter().map(|group| group.len() + 1).sum());
+    for group in groups.iter().filter(|group| !group.is_empty()) {
+        if !list.is_empty() {
+            list.push(',');
+        }
+        push_group(&mut list, group);
+    }
+    if list.is_empty() {
+        return Ok(None);
+    }
+    HeaderValue::try_from(list)
+        .map(Some)
+        .map_err(|_| Error::Identity { part: "group" })
+}
+
+fn push_group(list: &mut String, group: &str) {
+    let special = |c: char| c == ',' || c == '%' || c.is_control();
+    if group.trim() == group && !group.contains(special) {
+        list.push_str(group);
+        return;
+    }
+    let body = group.trim();
+    let start = group.len() - group.trim_start().len();
+    for (at, c) in group.char_indices() {
+        let edge = at < start || at >= start + body.len();
+        if edge || special(c) {
+            let mut bytes = [0_u8; 4];
+            for byte in c.encode_utf8(&mut bytes).bytes() {
+                // Writing to a String cannot fail.
+                let _ = write!(list, "%{byte:02X}");
+            }
+        } else {
+            list.push(c);
+        }
+    }
+}
+
+/// Escapes a key for a field name: every byte that is no token character, and
+/// `%`, as `%XX`. Source: Kubernetes `transport.headerKeyEscape`.
+fn escaped_key(key: &str) -> String {
+    let mut escaped = String::with_capacity(key.len());
+    for byte in key.to_ascii_lowercase().bytes() {
+        if byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            let _ = write!(escaped, "%{byte:02x}");
+        }
+    }
+    escaped
+}

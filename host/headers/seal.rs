@@ -1,0 +1,244 @@
+//! Writes the host's own fields last.
+//!
+//! In: [`Cleaned`], what the gateway knows. Out: [`Outbound`]. Refuses: a field
+//! of the host's own that is already there (500).
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use http::header::{CONNECTION, HOST, TE, TRAILER, UPGRADE, VIA};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
+use hyper::upgrade::OnUpgrade;
+
+use super::clean::{Cleaned, Protocol};
+use super::identity::Identity;
+use super::upstream::{RequestHeader, Upstream};
+use super::{Error, is_host_owned};
+use crate::server::Peer;
+
+const NAMESPACE: HeaderName = HeaderName::from_static("argocd-namespace");
+const APPLICATION: HeaderName = HeaderName::from_static("argocd-application-name");
+const PROJECT: HeaderName = HeaderName::from_static("argocd-project-name");
+const CLUSTER_NAME: HeaderName = HeaderName::from_static("argocd-target-cluster-name");
+const CLUSTER_URL: HeaderName = HeaderName::from_static("argocd-target-cluster-url");
+const USER_ID: HeaderName = HeaderName::from_static("argocd-user-id");
+const USERNAME: HeaderName = HeaderName::from_static("argocd-username");
+const USER_GROUPS: HeaderName = HeaderName::from_static("argocd-user-groups");
+const ASSERTION: HeaderName = HeaderName::from_static("tollgate-assertion");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// What the gateway itself says about a request, all of it checked before.
+#[derive(Clone, Copy, Debug)]
+pub struct Own<'a> {
+    /// Who calls.
+    pub identity: &'a Identity,
+    /// Namespace of the control plane.
+    pub namespace: &'a str,
+    /// Namespace and name of the application, when the request is about one.
+    pub application: Option<(&'a str, &'a str)>,
+    /// Project, when the request is about one.
+    pub project: Option<&'a str>,
+    /// Name and server of the canonical destination, when there is one.
+    pub cluster: Option<(&'a str, &'a str)>,
+    /// Signed assertion, see [`crate::assertion`].
+    pub assertion: Option<&'a HeaderValue>,
+}
+
+/// Something that lives as long as an exchange: until the response's body or
+/// the tunnel ended, or was dropped.
+pub type Held = Box<dyn Any + Send>;
+
+/// A request that may leave. Only [`Cleaned::seal`] makes one.
+pub struct Outbound {
+    request: Request<()>,
+    upgrade: Option<(Protocol, OnUpgrade)>,
+    upstream: Arc<Upstream>,
+    peer: Arc<Peer>,
+    held: Vec<Held>,
+}
+
+impl fmt::Debug for Outbound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Values may be secrets of a service.
+        f.debug_struct("Outbound")
+            .field("method", self.request.method())
+            .field("uri", self.request.uri())
+            .field("fields", &self.request.headers().len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Outbound {
+    /// Keeps `thing` until the exchange ended: permits, the decision record.
+    pub fn hold(&mut self, thing: impl Send + 'static) {
+        self.held.push(Box::new(thing));
+    }
+
+    /// The head as it leaves, for tests and traces.
+    pub fn head(&self) -> &Request<()> {
+        &self.request
+    }
+
+    pub(crate) fn upstream(&self) -> &Arc<Upstream> {
+        &self.upstream
+    }
+
+    pub(crate) fn into_parts(self) -> (Request<()>, Option<(Protocol, OnUpgrade)>, Arc<Peer>, Vec<Held>) {
+        let Self {
+            request,
+            upgrade,
+            upstream: _,
+            peer,
+            held,
+        } = self;
+        (request, upgrade, peer, held)
+    }
+}
+
+impl Cleaned {
+    /// Writes the host's own fields and binds the request to its upstream.
+    ///
+    /// - `path`: from [`crate::route::join`] with the upstream's base.
+    ///
+    /// # Errors
+    /// [`Error::Forbidden`] when a plugin left a field of the host's own,
+    /// [`Error::Duplicate`] when the host would write one twice,
+    /// [`Error::Value`] and [`Error::Nameless`].
+    pub fn seal(
+        self,
+        (upstream, path): (&Arc<Upstream>, PathAndQuery),
+        own: &Own<'_>,
+        peer: &Arc<Peer>,
+    ) -> Result<Outbound, Error> {
+        let Self {
+            method,
+            uri: _,
+            mut fields,
+            host,
+            upgrade,
+            accepts_trailers,
+            trailer,
+        } = self;
+        // INVARIANT: below this line no field of the host's own is in `fields`
+        // unless this function put it there, once.
+        if let Some(name) = fields.keys().find(|name| is_host_owned(name)) {
+            return Err(Error::Forbidden { name: name.clone() });
+        }
+        fields.reserve(16 + upstream.headers.len());
+        // A plugin may have set the same field as the service; the service wins.
+        for (name, value) in &upstream.headers {
+            fields.insert(name.clone(), value.clone());
+        }
+        put(&mut fields, HOST, upstream.host.clone())?;
+        put(&mut fields, VIA, HeaderValue::from_static("1.1 tollgate"))?;
+        put(&mut fields, FORWARDED_FOR, peer.forwarded_for().clone())?;
+        put(&mut fields, FORWARDED_HOST, host)?;
+        put(&mut fields, FORWARDED_PROTO, HeaderValue::from_static(peer.scheme()))?;
+        put_subject(&mut fields, own)?;
+        put_identity(&mut fields, own, upstream.request_header)?;
+        if accepts_trailers {
+            put(&mut fields, TE, HeaderValue::from_static("trailers"))?;
+        }
+        if let Some(trailer) = trailer {
+            put(&mut fields, TRAILER, trailer)?;
+        }
+        if let Some((protocol, _)) = &upgrade {
+            put(&mut fields, CONNECTION, HeaderValue::from_static("upgrade"))?;
+            put(&mut fields, UPGRADE, protocol.value())?;
+        }
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(upstream.scheme.clone());
+        parts.authority = Some(upstream.authority.clone());
+        parts.path_and_query = Some(path);
+        let mut request = Request::new(());
+        *request.method_mut() = method;
+        *request.uri_mut() = Uri::from_parts(parts).map_err(|_| Error::Authority(crate::route::Error::TooLong))?;
+        *request.headers_mut() = fields;
+        Ok(Outbound {
+            request,
+            upgrade,
+            upstream: upstream.clone(),
+            peer: peer.clone(),
+            held: Vec::new(),
+        })
+    }
+}
+
+/// What the request is about.
+fn put_subject(fields: &mut HeaderMap, own: &Own<'_>) -> Result<(), Error> {
+    put(fields, NAMESPACE, text(&NAMESPACE, own.namespace)?)?;
+    if let Some((namespace, name)) = own.application {
+        let value = HeaderValue::try_from([namespace, ":", name].concat());
+        put(
+            fields,
+            APPLICATION,
+            value.map_err(|_| Error::Value { name: APPLICATION })?,
+        )?;
+    }
+    if let Some(project) = own.project {
+        put(fields, PROJECT, text(&PROJECT, project)?)?;
+    }
+    if let Some((name, server)) = own.cluster {
+        for (field, value) in [(CLUSTER_NAME, name), (CLUSTER_URL, server)] {
+            if !value.is_empty() {
+                let value = text(&field, value)?;
+                put(fields, field, value)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Who calls.
+fn put_identity(fields: &mut HeaderMap, own: &Own<'_>, request_header: RequestHeader) -> Result<(), Error> {
+    let Identity {
+        user_id,
+        username,
+        groups,
+        remote,
+    } = own.identity;
+    for (name, value) in [(USER_ID, user_id), (USERNAME, username), (USER_GROUPS, groups)] {
+        if let Some(value) = value {
+            put(fields, name, value.clone())?;
+        }
+    }
+    if let Some(assertion) = own.assertion {
+        put(fields, ASSERTION, assertion.clone())?;
+    }
+    match request_header {
+        RequestHeader::Absent => Ok(()),
+        RequestHeader::Sent if remote.is_empty() => Err(Error::Nameless),
+        RequestHeader::Sent => {
+            // One name may have several lines, so this appends; the names were
+            // free before.
+            for (name, value) in remote {
+                fields.append(name.clone(), value.clone());
+            }
+            Ok(())
+        }
+    }
+}
+
+fn text(name: &HeaderName, value: &str) -> Result<HeaderValue, Error> {
+    match super::identity::single("", value) {
+        Ok(Some(value)) => Ok(value),
+        Ok(None) | Err(_) => Err(Error::Value { name: name.clone() }),
+    }
+}
+
+/// Writes a field that must not be there yet.
+fn put(fields: &mut HeaderMap, name: HeaderName, value: HeaderValue) -> Result<(), Error> {
+    match fields.entry(name) {
+        http::header::Entry::Vacant(vacant) => {
+            vacant.insert(value);
+            Ok(())
+        }
+        http::header::Entry::Occupied(taken) => Err(Error::Duplicate {
+            name: taken.key().clone(),
+        }),
+    }
+}

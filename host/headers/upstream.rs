@@ -1,0 +1,60 @@
+//! What all requests to one upstream share.
+
+use http::header::{AUTHORIZATION, COOKIE};
+use http::uri::{Authority, Scheme};
+use http::{HeaderName, HeaderValue};
+
+use super::names::{Owner, owner};
+
+/// Where requests go and what the operator adds to each. Made by the stage
+/// that connects.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    pub(super) scheme: Scheme,
+    pub(super) authority: Authority,
+    pub(super) host: HeaderValue,
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(super) request_header: RequestHeader,
+    base: String,
+}
+
+/// Whether an upstream trusts `X-Remote-*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestHeader {
+    /// It does, and knows the gateway by its client certificate.
+    Sent,
+    /// It is not told.
+    Absent,
+}
+
+impl Upstream {
+    /// - `base`: path of the service's URL, `/` or more.
+    /// - `headers`: set on each request, checked by [`Upstream::may_configure`].
+    pub(crate) fn new(
+        (scheme, authority): (Scheme, Authority),
+        base: String,
+        headers: Vec<(HeaderName, HeaderValue)>,
+        request_header: RequestHeader,
+    ) -> Result<Self, http::header::InvalidHeaderValue> {
+        let host = HeaderValue::from_str(authority.as_str())?;
+        Ok(Self {
+            scheme,
+            authority,
+            host,
+            headers,
+            request_header,
+            base,
+        })
+    }
+
+    /// Path of the service's URL, `/` or more, for [`crate::route::join`].
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// Whether an operator may set the field on all requests to a service: the
+    /// service's own credentials are theirs, the gateway's fields are not.
+    pub fn may_configure(name: &HeaderName) -> bool {
+        name == AUTHORIZATION || name == COOKIE || owner(name.as_str()) != Owner::Host
+    }
+}

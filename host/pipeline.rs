@@ -1,0 +1,249 @@
+//! The order of the stages, known nowhere else.
+//!
+//! In: a request and the snapshot in force. Out: exactly one answer and one
+//! record. Never: a stage skipped or reordered: each takes what only the one
+//! before can make.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use hyper::body::Incoming;
+
+use crate::assertion::Assertions;
+use crate::authorize::{self, Permit};
+use crate::config::{Compatibility, Config};
+use crate::forward::{self, Body, Limiter};
+use crate::front::extensions::{self, Call};
+use crate::headers::{self, Outbound, Own};
+use crate::metrics::Metrics;
+use crate::plugin::RequestContext;
+use crate::record::{Open, Outcome, Recorder, Step};
+use crate::rejection::Rejection;
+use crate::route::{self, Route};
+use crate::server::{Handler, Peer};
+use crate::snapshot::{Current, Snapshot};
+
+const DECISION_ID: HeaderName = HeaderName::from_static("tollgate-decision-id");
+
+/// Serves requests by the snapshot in force.
+#[derive(Debug)]
+pub struct Gateway {
+    current: Current,
+    recorder: Arc<Recorder>,
+    metrics: Arc<Metrics>,
+    assertions: Assertions,
+    persons: Arc<Limiter>,
+    body_bytes: u64,
+}
+
+impl Gateway {
+    /// A gateway over the snapshots of `current`.
+    ///
+    /// # Errors
+    /// The key that signs assertions cannot be read or made.
+    pub fn new(current: Current, recorder: Arc<Recorder>, metrics: Arc<Metrics>, config: &Config) -> anyhow::Result<Self> {
+        let settings = &config.extensions;
+        let assertions = Assertions::load(&settings.assertion_issuer, settings.assertion_key.as_deref())?;
+        let persons = Limiter::per_person(config.limits.requests_per_person);
+        Ok(Self { current, recorder, metrics, assertions, persons, body_bytes: config.limits.body_bytes })
+    }
+
+    async fn answer(&self, request: Request<Incoming>, peer: &Arc<Peer>) -> Response<Body> {
+        let snapshot = self.current.load_full();
+        let mut record = self.recorder.open(request.method().clone(), request.uri().path());
+        record.note(|record| record.generation = snapshot.generation);
+        let decision = record.id();
+        let walked = AssertUnwindSafe(self.walk(request, peer, &snapshot, &mut record)).catch_unwind().await;
+        let mut response = match walked {
+            Ok(Ok(response)) => {
+                record.close(Outcome::Allowed, response.status(), "allowed".into());
+                response
+            }
+            Ok(Err(rejection)) => refuse(&rejection, record, snapshot.config.extensions.compatibility),
+            Err(_) => {
+                record.close(Outcome::Failed, StatusCode::INTERNAL_SERVER_ERROR, "panic".into());
+                let mut response = Response::new(Body::default());
+                *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                response
+            }
+        };
+        let mut text = uuid::Uuid::encode_buffer();
+        if let Ok(value) = HeaderValue::from_str(decision.hyphenated().encode_lower(&mut text)) {
+            response.headers_mut().insert(DECISION_ID, value);
+        }
+        response
+    }
+
+    /// The stages in order. Requests about the gateway itself leave early.
+    async fn walk(
+        &self,
+        request: Request<Incoming>,
+        peer: &Arc<Peer>,
+        snapshot: &Snapshot,
+        record: &mut Open,
+    ) -> Result<Response<Body>, Rejection> {
+        let (head, body) = request.into_parts();
+        let route = route::route(&head)?;
+        if matches!(route, Route::AssertionKeys) {
+            return Ok(json(self.assertions.public_keys()));
+        }
+        let principal = snapshot.authenticator.authenticate(&head).await?;
+        record.note(|record| record.principal = Some(Arc::clone(&principal)));
+        record.step(Step::Authenticate);
+        let path = match route {
+            Route::Extension(path) => path,
+            Route::Decision(id) => return self.own_decision(id, &principal),
+            Route::AssertionKeys | Route::Unknown => return Err(Rejection::NotFound),
+        };
+
+        let call = Call::read(&path, &head, &snapshot.extensions)?;
+        record.note(|record| note_call(record, &call));
+        let caller = snapshot.callers.of(&principal, &snapshot.rbac);
+        let permit = authorize::authorize(snapshot, caller, call, record)?;
+        record.step(Step::Authorize);
+
+        let permits = (self.persons.acquire(principal.key())?, permit.extension().limiter().acquire(principal.key())?);
+        let mut outbound = self.prepare(headers::clean(head)?, &permit, snapshot, (peer, record)).await?;
+        outbound.hold(permits);
+        record.step(Step::Headers);
+
+        let body = Body::upload(body, self.body_bytes);
+        let forwarded = forward::forward(outbound, permit.backend(), body).await;
+        record.step(Step::Forward);
+        self.count(&permit, record, &forwarded);
+        self.finish(forwarded?, &permit, snapshot).await
+    }
+
+    /// Plugins and policy edit what is left of the client's fields; then the
+    /// host writes its own.
+    async fn prepare(
+        &self,
+        mut cleaned: headers::Cleaned,
+        permit: &Permit,
+        snapshot: &Snapshot,
+        (peer, record): (&Arc<Peer>, &mut Open),
+    ) -> Result<Outbound, Rejection> {
+        let missing = snapshot.plugins.missing_required();
+        if !missing.is_empty() {
+            return Err(Rejection::PluginsMissing(missing.join(", ")));
+        }
+        let extension = permit.extension();
+        let context = context(permit);
+        for filter in snapshot.plugins.header_filters(extension.name()) {
+            record.note(|record| record.plugins.push(Arc::clone(filter.label())));
+            filter.request_plan().apply(cleaned.fields_mut());
+            if filter.filters_requests() {
+                filter.filter_request(&context, cleaned.fields_mut()).await?;
+            }
+        }
+        for name in &permit.decision().remove_headers {
+            cleaned.fields_mut().remove(name);
+        }
+        for (name, value) in &permit.decision().set_headers {
+            cleaned.fields_mut().insert(name.clone(), value.clone());
+        }
+        let caller = permit.caller();
+        let assertion = match &extension.spec().identity.assertion {
+            Some(spec) => Some(self.assertions.sign(spec, permit)?),
+            None => None,
+        };
+        let call = permit.call();
+        let own = Own {
+            identity: caller.identity.as_ref().map_err(Clone::clone)?,
+            namespace: &snapshot.config.control_plane_namespace,
+            application: call.asked.subject.application().map(|app| (app.namespace.as_str(), app.name.as_str())),
+            project: call.asked.subject.project(),
+            cluster: permit.destination().map(|cluster| (cluster.name.as_str(), cluster.server.as_str())),
+            assertion: assertion.as_ref(),
+        };
+        let upstream = permit.backend().upstream();
+        let path = route::join(upstream.base(), &call.rest, call.query.as_deref())?;
+        Ok(cleaned.seal((upstream, path), &own, peer)?)
+    }
+
+    async fn finish(
+        &self,
+        mut response: Response<Body>,
+        permit: &Permit,
+        snapshot: &Snapshot,
+    ) -> Result<Response<Body>, Rejection> {
+        let context = context(permit);
+        let status = response.status();
+        for filter in snapshot.plugins.header_filters(permit.extension().name()) {
+            filter.response_plan().apply(response.headers_mut());
+            if filter.filters_responses() {
+                filter.filter_response(&context, status, response.headers_mut()).await?;
+            }
+        }
+        Ok(response)
+    }
+
+    /// Counts what was handed to a backend, as Argo CD does.
+    fn count(&self, permit: &Permit, record: &Open, forwarded: &Result<Response<Body>, forward::Error>) {
+        let status = match forwarded {
+            Ok(response) => response.status(),
+            Err(error) => error.status(),
+        };
+        let seconds = record.taken(Step::Forward).as_secs_f64();
+        self.metrics.forwarded(permit.extension().name(), status.as_u16(), seconds);
+    }
+
+    /// The record of a decision about the caller himself; anyone else's is as
+    /// good as missing.
+    fn own_decision(&self, id: uuid::Uuid, principal: &crate::authenticate::Principal) -> Result<Response<Body>, Rejection> {
+        let record = self.recorder.find(id).filter(|record| {
+            record.principal.as_ref().is_some_and(|owner| {
+                owner.kind() == principal.kind() && owner.issuer() == principal.issuer() && owner.user_id() == principal.user_id()
+            })
+        });
+        let record = record.ok_or(Rejection::NotFound)?;
+        let view = crate::record::View::of(&record).for_caller();
+        Ok(json(serde_json::to_string(&view).unwrap_or_default()))
+    }
+}
+
+impl Handler for Gateway {
+    async fn handle(&self, request: Request<Incoming>, peer: &Arc<Peer>) -> Response<Body> {
+        self.answer(request, peer).await
+    }
+}
+
+fn note_call(record: &mut crate::record::Record, call: &Call) {
+    record.front = "extensions";
+    record.extension = Some(Arc::clone(&call.asked.name));
+    record.application = call.asked.subject.application().cloned();
+    record.project = call.asked.subject.project().map(str::to_owned);
+}
+
+fn context(permit: &Permit) -> RequestContext<'_> {
+    let principal = &permit.caller().principal;
+    let call = permit.call();
+    RequestContext {
+        extension: permit.extension().name(),
+        method: call.method.as_str(),
+        path: &call.rest,
+        user: Some(principal.username()),
+        groups: principal.groups(),
+        application: call.application.as_deref(),
+        project: call.asked.subject.project(),
+        cluster: permit.destination().map(|cluster| cluster.name.as_str()),
+    }
+}
+
+fn refuse(rejection: &Rejection, mut record: Open, compatibility: Compatibility) -> Response<Body> {
+    let answer = rejection.answer(compatibility);
+    let decision = record.id();
+    record.note(|record| record.detail = rejection.detail());
+    record.close(answer.outcome, answer.status, answer.reason.clone());
+    answer.into_response(decision, compatibility).map(Body::from)
+}
+
+fn json(text: impl Into<bytes::Bytes>) -> Response<Body> {
+    let mut response = Response::new(Body::from(text.into()));
+    let fields = response.headers_mut();
+    fields.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    fields.insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

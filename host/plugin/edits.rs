@@ -1,0 +1,259 @@
+//! What guests return, checked before any of it is believed.
+//!
+//! In: plans, edits and refusals as the bindings lift them. Out: plans, edits
+//! in the types of `http`. Never: half of an answer; a field of the host's own.
+
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+use super::bindings::tollgate::plugin::header_types as wit;
+use super::error::Lie;
+use super::plan::{HeaderPlan, PREFIX_LEAST_BYTES, PREFIXES_MOST, REMOVE_MOST, SET_MOST};
+use crate::headers::is_host_owned;
+
+/// Edits in one answer.
+pub(super) const EDITS_MOST: usize = 128;
+/// Bytes of names and values in one answer or plan.
+pub(super) const EDIT_BYTES_MOST: usize = 32 * 1024;
+/// Bytes of a refusal's reason that are kept.
+const REASON_BYTES_MOST: usize = 512;
+
+/// A change that may be made.
+#[derive(Debug)]
+pub(super) enum Edit {
+    Remove(HeaderName),
+    Set(HeaderName, HeaderValue),
+    Append(HeaderName, HeaderValue),
+}
+
+/// Checks all edits, so that a bad one among them leaves the message as it was.
+pub(super) fn check(edits: Vec<wit::Edit>) -> Result<Vec<Edit>, Lie> {
+    bound_count(edits.len(), EDITS_MOST)?;
+    let size = |edit: &wit::Edit| match edit {
+        wit::Edit::Remove(name) => name.len(),
+        wit::Edit::Set((name, value)) | wit::Edit::Append((name, value)) => name.len() + value.len(),
+    };
+    bound_bytes(edits.iter().map(size).sum())?;
+    edits
+        .into_iter()
+        .map(|edit| match edit {
+            wit::Edit::Remove(name) => Ok(Edit::Remove(own_name(&name)?)),
+            wit::Edit::Set((name, value)) => Ok(Edit::Set(own_name(&name)?, own_value(&value)?)),
+            wit::Edit::Append((name, value)) => Ok(Edit::Append(own_name(&name)?, own_value(&value)?)),
+        })
+        .collect()
+}
+
+/// Makes the changes, in order.
+pub(super) fn apply(edits: Vec<Edit>, headers: &mut HeaderMap) {
+    for edit in edits {
+        match edit {
+            Edit::Remove(name) => {
+                headers.remove(name);
+            }
+            Edit::Set(name, value) => {
+                headers.insert(name, value);
+            }
+            Edit::Append(name, value) => {
+                headers.append(name, value);
+            }
+        }
+    }
+}
+
+/// A plan, when every part of it is allowed.
+pub(super) fn check_plan(plan: wit::Plan) -> Result<HeaderPlan, Lie> {
+    let wit::Plan {
+        remove,
+        remove_prefixes,
+        set,
+    } = plan;
+    bound_count(remove.len(), REMOVE_MOST)?;
+    bound_count(remove_prefixes.len(), PREFIXES_MOST)?;
+    bound_count(set.len(), SET_MOST)?;
+    let names: usize = remove.iter().chain(&remove_prefixes).map(String::len).sum();
+    bound_bytes(names + set.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>())?;
+    let remove = remove.iter().map(|name| own_name(name)).collect::<Result<_, _>>()?;
+    let remove_prefixes = remove_prefixes
+        .iter()
+        .map(|prefix| own_prefix(prefix))
+        .collect::<Result<_, _>>()?;
+    let set = set
+        .iter()
+        .map(|(name, value)| Ok((own_name(name)?, own_value(value)?)))
+        .collect::<Result<_, _>>()?;
+    Ok(HeaderPlan::new(remove, remove_prefixes, set))
+}
+
+/// Status and reason of a refusal, fit for the client.
+pub(super) fn check_refusal(refusal: &wit::Refusal) -> Result<(StatusCode, String), Lie> {
+    match StatusCode::from_u16(refusal.status) {
+        Ok(status) if (400..600).contains(&refusal.status) => {
+            Ok((status, one_line(&refusal.reason, REASON_BYTES_MOST)))
+        }
+        Ok(_) | Err(_) => Err(Lie::Status(refusal.status)),
+    }
+}
+
+/// `text` without control characters, at most `most` bytes of it.
+pub(super) fn one_line(text: &str, most: usize) -> String {
+    let mut line = String::with_capacity(text.len().min(most));
+    for letter in text
+        .chars()
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+    {
+        if line.len() + letter.len_utf8() > most {
+            break;
+        }
+        line.push(letter);
+    }
+    line
+}
+
+fn own_name(name: &str) -> Result<HeaderName, Lie> {
+    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Lie::HeaderName)?;
+    if is_host_owned(&name) {
+        Err(Lie::ForbiddenHeader(name))
+    } else {
+        Ok(name)
+    }
+}
+
+fn own_value(value: &[u8]) -> Result<HeaderValue, Lie> {
+    HeaderValue::from_bytes(value).map_err(|_| Lie::HeaderValue)
+}
+
+fn own_prefix(prefix: &str) -> Result<String, Lie> {
+    if prefix.len() < PREFIX_LEAST_BYTES {
+        return Err(Lie::ShortPrefix(PREFIX_LEAST_BYTES));
+    }
+    let name = HeaderName::from_bytes(prefix.as_bytes()).map_err(|_| Lie::HeaderName)?;
+    Ok(name.as_str().to_owned())
+}
+
+fn bound_count(observed: usize, allowed: usize) -> Result<(), Lie> {
+    if observed > allowed {
+        Err(Lie::TooManyEdits { observed, allowed })
+    } else {
+        Ok(())
+    }
+}
+
+fn bound_bytes(observed: usize) -> Result<(), Lie> {
+    if observed > EDIT_BYTES_MOST {
+        Err(Lie::TooManyBytes {
+            observed,
+            allowed: EDIT_BYTES_MOST,
+        })
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(name: &str, value: &[u8]) -> wit::Edit {
+        wit::Edit::Set((name.to_owned(), value.to_vec()))
+    }
+
+    #[test]
+    fn good_edits_are_applied_in_order() {
+        let edits = vec![
+            set("X-A", b"1"),
+            wit::Edit::Append(("x-a".to_owned(), b"2\xff".to_vec())),
+            wit::Edit::Remove("X-B".to_owned()),
+        ];
+        let mut headers = HeaderMap::new();
+        headers.insert("x-b", HeaderValue::from_static("gone"));
+        apply(check(edits).unwrap(), &mut headers);
+        let values: Vec<_> = headers.get_all("x-a").iter().map(HeaderValue::as_bytes).collect();
+        assert_eq!(values, [&b"1"[..], b"2\xff"]);
+        assert!(!headers.contains_key("x-b"));
+    }
+
+    #[test]
+    fn each_lie_is_told_apart() {
+        let forbidden = |name: &'static str| Lie::ForbiddenHeader(HeaderName::from_static(name));
+        let cases = [
+            (vec![set("Argocd-Username", b"admin")], forbidden("argocd-username")),
+            (
+                vec![wit::Edit::Remove("AUTHORIZATION".to_owned())],
+                forbidden("authorization"),
+            ),
+            (
+                vec![wit::Edit::Append(("Content-Length".to_owned(), b"0".to_vec()))],
+                forbidden("content-length"),
+            ),
+            (vec![set("x y", b"")], Lie::HeaderName),
+            (vec![set("", b"")], Lie::HeaderName),
+            (vec![set("x", b"a\r\nb: c")], Lie::HeaderValue),
+            (vec![set("x", &[0])], Lie::HeaderValue),
+            (
+                (0..=EDITS_MOST).map(|_| set("x", b"")).collect(),
+                Lie::TooManyEdits {
+                    observed: EDITS_MOST + 1,
+                    allowed: EDITS_MOST,
+                },
+            ),
+            (
+                vec![set("x", &[b'a'; EDIT_BYTES_MOST])],
+                Lie::TooManyBytes {
+                    observed: EDIT_BYTES_MOST + 1,
+                    allowed: EDIT_BYTES_MOST,
+                },
+            ),
+        ];
+        for (edits, lie) in cases {
+            assert_eq!(check(edits).unwrap_err(), lie);
+        }
+    }
+
+    #[test]
+    fn plans_are_held_to_the_same_rules() {
+        let plan = |remove: &[&str], prefixes: &[&str], set: &[(&str, &str)]| {
+            check_plan(wit::Plan {
+                remove: remove.iter().map(|name| (*name).to_owned()).collect(),
+                remove_prefixes: prefixes.iter().map(|prefix| (*prefix).to_owned()).collect(),
+                set: set
+                    .iter()
+                    .map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec()))
+                    .collect(),
+            })
+        };
+        let good = plan(&["X-Api-Key"], &["X-Auth-"], &[("X-Frame-Options", "DENY")]).unwrap();
+        assert_eq!(good.remove(), ["x-api-key"]);
+        assert_eq!(good.remove_prefixes(), ["x-auth-"]);
+        assert_eq!(
+            plan(&["host"], &[], &[]),
+            Err(Lie::ForbiddenHeader(HeaderName::from_static("host")))
+        );
+        assert_eq!(plan(&[], &["x-"], &[]), Err(Lie::ShortPrefix(PREFIX_LEAST_BYTES)));
+        assert_eq!(plan(&[], &["x y z"], &[]), Err(Lie::HeaderName));
+        assert_eq!(plan(&[], &[], &[("x", "\n")]), Err(Lie::HeaderValue));
+        let names: Vec<&str> = vec!["x-a"; REMOVE_MOST + 1];
+        let many = Lie::TooManyEdits {
+            observed: REMOVE_MOST + 1,
+            allowed: REMOVE_MOST,
+        };
+        assert_eq!(plan(&names, &[], &[]), Err(many));
+    }
+
+    #[test]
+    fn refusals_refuse_in_one_line() {
+        let refusal = |status, reason: &str| {
+            check_refusal(&wit::Refusal {
+                status,
+                reason: reason.to_owned(),
+            })
+        };
+        assert_eq!(
+            refusal(451, "a\r\nb\u{7}"),
+            Ok((StatusCode::UNAVAILABLE_FOR_LEGAL_REASONS, "a  b ".to_owned()))
+        );
+        assert_eq!(refusal(403, &"é".repeat(400)).unwrap().1.len(), REASON_BYTES_MOST);
+        for status in [0, 200, 399, 600] {
+            assert_eq!(refusal(status, ""), Err(Lie::Status(status)));
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! One engine for all guests: pool, clock and slots.
+//!
+//! In: nothing but the machine. Out: an engine, pooled where address space
+//! allows. Never: more guests at once than there is room for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
+
+use super::budget::{INSTANCES_MOST, MEMORIES_MOST, TABLE_ELEMENTS_MOST, TABLES_MOST};
+use super::error::Error;
+
+/// Plugins one gateway loads.
+pub(super) const PLUGINS_MOST: usize = 32;
+/// Slots above those of the plugins: for calls still running on a replaced
+/// version, and for loads.
+const SPARE_SLOTS: usize = 32;
+/// A guest's time is looked at this often.
+const TICK: Duration = Duration::from_millis(2);
+/// Guests up to this size are reset by a memset between two calls; above it by
+/// a system call. Guests of the SDK stay below.
+const KEEP_RESIDENT_BYTES: usize = 256 << 10;
+/// Bytes of tables that are reset the same way.
+const KEEP_TABLE_BYTES: usize = 16 << 10;
+/// Memory any guest may have, whatever its grant says.
+pub(super) const MEMORY_MOST_BYTES: usize = 1 << 30;
+/// Stack of the guest's own code.
+const WASM_STACK_BYTES: usize = 512 << 10;
+/// The pool reserves this much address space per slot, of which next to
+/// nothing is ever backed by memory.
+const SLOT_ADDRESSES: u64 = 5 << 30;
+
+/// How instances get their memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Allocation {
+    /// From slots reserved at start.
+    Pool,
+    /// From the system, each time: slower, but works where address space is
+    /// limited (`ulimit -v`).
+    OnDemand,
+}
+
+/// The engine and the room in it.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) engine: Engine,
+    pub(super) allocation: Allocation,
+    /// Slots in use over all plugins.
+    pub(super) slots: Semaphore,
+    /// Slots one plugin may use, so that no plugin can take another's.
+    pub(super) share: usize,
+}
+
+impl Host {
+    /// Starts the engine and its clock, with a pool unless there is no room
+    /// for one or `wanted` says otherwise.
+    pub(super) fn start(wanted: Allocation) -> Result<Arc<Self>, Error> {
+        let workers = std::thread::available_parallelism().map_or(2, usize::from);
+        let share = (workers * 2).clamp(8, 64);
+        let slots = share * PLUGINS_MOST + SPARE_SLOTS;
+        let pooled = if wanted == Allocation::Pool && fits(slots) {
+            pool(slots)
+        } else {
+            None
+        };
+        let (engine, allocation) = match pooled {
+            Some(engine) => (engine, Allocation::Pool),
+            None => (on_demand().map_err(Error::Engine)?, Allocation::OnDemand),
+        };
+        tick(&engine)?;
+        Ok(Arc::new(Self {
+            engine,
+            allocation,
+            slots: Semaphore::new(slots),
+            share,
+        }))
+    }
+}
+
+/// Whether the pool leaves most of the process's address space alone.
+fn fits(slots: usize) -> bool {
+    let wanted = SLOT_ADDRESSES.saturating_mul(u64::try_from(slots).unwrap_or(u64::MAX));
+    rlimit::Resource::AS.get().is_ok_and(|(soft, _)| soft / 2 >= wanted)
+}
+
+/// An engine with a pool, or nothing where the system refuses the reservation.
+fn pool(slots: usize) -> Option<Engine> {
+    let count = |each: usize| u32::try_from(slots.saturating_mul(each)).unwrap_or(u32::MAX);
+    let most = |each: usize| u32::try_from(each).unwrap_or(u32::MAX);
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(count(1))
+        .total_core_instances(count(16))
+        .total_memories(count(1))
+        .total_tables(count(4))
+        .total_stacks(count(1))
+        .max_core_instances_per_component(most(INSTANCES_MOST))
+        .max_memories_per_component(most(MEMORIES_MOST))
+        .max_tables_per_component(most(TABLES_MOST))
+        .max_tables_per_module(most(TABLES_MOST))
+        .max_memory_size(MEMORY_MOST_BYTES)
+        .table_elements(TABLE_ELEMENTS_MOST)
+        .linear_memory_keep_resident(KEEP_RESIDENT_BYTES)
+        .table_keep_resident(KEEP_TABLE_BYTES)
+        // Misses pages that were swapped out (wasmtime pull request 14357):
+        // a guest would see what the one before it left.
+        .pagemap_scan(Enabled::No);
+    let mut config = config();
+    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+    Engine::new(&config)
+        .inspect_err(|error| tracing::warn!(%error, "plugins run without a pool: the system refuses its address space"))
+        .ok()
+}
+
+/// An engine whose memories take little more address space than they use.
+fn on_demand() -> wasmtime::Result<Engine> {
+    let mut config = config();
+    config.allocation_strategy(InstanceAllocationStrategy::OnDemand);
+    config
+        .memory_reservation(0)
+        .memory_reservation_for_growth(1 << 20)
+        .memory_guard_size(64 << 10);
+    Engine::new(&config)
+}
+
+/// What both have in common.
+fn config() -> Config {
+    let mut config = Config::new();
+    config.wasm_component_model(true);
+    config.epoch_interruption(true);
+    config.max_wasm_stack(WASM_STACK_BYTES);
+    config
+}
+
+/// Counts time until the engine is gone.
+fn tick(engine: &Engine) -> Result<(), Error> {
+    let engine = engine.weak();
+    let count = move || {
+        while let Some(engine) = engine.upgrade() {
+            engine.increment_epoch();
+            drop(engine);
+            std::thread::sleep(TICK);
+        }
+    };
+    std::thread::Builder::new()
+        .name("plugin-clock".to_owned())
+        .spawn(count)
+        .map_err(Error::Ticker)?;
+    Ok(())
+}

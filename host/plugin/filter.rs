@@ -1,0 +1,243 @@
+//! Plugins that edit header fields.
+//!
+//! In: what a message is about, and those of its fields the manifest names.
+//! Out: the message with all edits, or as it was. Never: a field the manifest
+//! does not name in guest memory.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName, StatusCode};
+
+use super::bindings::tollgate::plugin::header_types as wit;
+use super::cache::Origin;
+use super::edits;
+use super::error::{CallError, Lie};
+use super::manifest::{ContextPart, Direction, Manifest};
+use super::plan::HeaderPlan;
+use super::sandbox::{Message, Sandbox, Verdict};
+
+/// What a request is about. Plugins see the parts their manifest asks for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RequestContext<'a> {
+    /// Extension that is called.
+    pub extension: &'a str,
+    /// Method, as the client sent it.
+    pub method: &'a str,
+    /// Path below the extension, without query.
+    pub path: &'a str,
+    /// Name of the caller.
+    pub user: Option<&'a str>,
+    /// Groups of the caller.
+    pub groups: &'a [String],
+    /// Application, as `namespace:name`.
+    pub application: Option<&'a str>,
+    /// Project of the application.
+    pub project: Option<&'a str>,
+    /// Name of the cluster the application deploys to.
+    pub cluster: Option<&'a str>,
+}
+
+/// A loaded plugin of the world `header-filter`.
+#[derive(Debug)]
+pub struct HeaderFilter {
+    manifest: Manifest,
+    label: Arc<str>,
+    extensions: Vec<String>,
+    config: String,
+    request_plan: HeaderPlan,
+    response_plan: HeaderPlan,
+    origin: Origin,
+    sandbox: Sandbox,
+}
+
+impl HeaderFilter {
+    /// Asks the guest for its plans and checks them.
+    pub(super) async fn start(
+        (manifest, origin): (Manifest, Origin),
+        sandbox: Sandbox,
+        config: String,
+        extensions: Vec<String>,
+    ) -> Result<Self, StartError> {
+        let plans = sandbox
+            .plan(&config)
+            .await?
+            .map_err(|text| StartError::Config(edits::one_line(&text, 512)))?;
+        let lie = |lie| {
+            StartError::Call(CallError::Lie {
+                plugin: manifest.name.clone(),
+                lie,
+            })
+        };
+        let request_plan = edits::check_plan(plans.request).map_err(lie)?;
+        let response_plan = edits::check_plan(plans.response).map_err(lie)?;
+        let label = Arc::from(format!("{}@sha256:{}", manifest.name, manifest.sha256));
+        Ok(Self { manifest, label, extensions, config, request_plan, response_plan, origin, sandbox })
+    }
+
+    /// Plugin name.
+    pub fn name(&self) -> &str {
+        &self.manifest.name
+    }
+
+    /// `name@sha256:digest`, for decision records.
+    pub fn label(&self) -> &Arc<str> {
+        &self.label
+    }
+
+    /// SHA-256 of the component, lower-case hex.
+    pub fn digest(&self) -> &str {
+        &self.manifest.sha256
+    }
+
+    /// What the plugin says about itself.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Extensions it is applied to; empty for all.
+    pub fn extensions(&self) -> &[String] {
+        &self.extensions
+    }
+
+    /// Whether its code was compiled for this load or came from the cache.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Whether it is applied to `extension`.
+    pub fn applies_to(&self, extension: &str) -> bool {
+        self.extensions.is_empty() || self.extensions.iter().any(|name| name == extension)
+    }
+
+    /// What to do with every request.
+    pub fn request_plan(&self) -> &HeaderPlan {
+        &self.request_plan
+    }
+
+    /// What to do with every response.
+    pub fn response_plan(&self) -> &HeaderPlan {
+        &self.response_plan
+    }
+
+    /// Whether [`Self::filter_request`] must be called for each request.
+    pub fn filters_requests(&self) -> bool {
+        self.manifest.filters.contains(&Direction::Request)
+    }
+
+    /// Whether [`Self::filter_response`] must be called for each response.
+    pub fn filters_responses(&self) -> bool {
+        self.manifest.filters.contains(&Direction::Response)
+    }
+
+    /// Lets the guest edit a request. On an error `headers` are as they were.
+    ///
+    /// Cancel safe: the instance goes with the future.
+    ///
+    /// # Errors
+    /// [`CallError`]; each denies this request and nothing else.
+    pub async fn filter_request(&self, context: &RequestContext<'_>, headers: &mut HeaderMap) -> Result<(), CallError> {
+        let fields = pick(&self.manifest.request_fields, headers);
+        let message = Message::Request(wit::Request {
+            context: self.context(context),
+            fields,
+        });
+        let verdict = self.sandbox.filter(&self.config, &message).await?;
+        self.conclude(verdict, headers)
+    }
+
+    /// Lets the guest edit a response head. On an error `headers` are as they
+    /// were.
+    ///
+    /// Cancel safe: the instance goes with the future.
+    ///
+    /// # Errors
+    /// [`CallError`]; each denies this response and nothing else.
+    pub async fn filter_response(
+        &self,
+        context: &RequestContext<'_>,
+        status: StatusCode,
+        headers: &mut HeaderMap,
+    ) -> Result<(), CallError> {
+        let fields = pick(&self.manifest.response_fields, headers);
+        let context = self.context(context);
+        let message = Message::Response(wit::Response {
+            context,
+            status: status.as_u16(),
+            fields,
+        });
+        let verdict = self.sandbox.filter(&self.config, &message).await?;
+        self.conclude(verdict, headers)
+    }
+
+    fn conclude(&self, verdict: Verdict, headers: &mut HeaderMap) -> Result<(), CallError> {
+        let plugin = || self.manifest.name.clone();
+        let lie = |lie: Lie| CallError::Lie { plugin: plugin(), lie };
+        match verdict {
+            Ok(edits) => {
+                edits::apply(edits::check(edits).map_err(lie)?, headers);
+                Ok(())
+            }
+            Err(refusal) => {
+                let (status, reason) = edits::check_refusal(&refusal).map_err(lie)?;
+                Err(CallError::Refused {
+                    plugin: plugin(),
+                    status,
+                    reason,
+                })
+            }
+        }
+    }
+
+    /// The parts of the context the manifest asks for.
+    fn context(&self, context: &RequestContext<'_>) -> wit::Context {
+        let RequestContext {
+            extension,
+            method,
+            path,
+            user,
+            groups,
+            application,
+            project,
+            cluster,
+        } = *context;
+        let parts: &BTreeSet<ContextPart> = &self.manifest.context;
+        let asked = |part, value: Option<&str>| value.filter(|_| parts.contains(&part)).map(str::to_owned);
+        wit::Context {
+            extension: extension.to_owned(),
+            method: method.to_owned(),
+            path: path.to_owned(),
+            user: asked(ContextPart::User, user),
+            groups: if parts.contains(&ContextPart::Groups) {
+                groups.to_vec()
+            } else {
+                Vec::new()
+            },
+            application: asked(ContextPart::Application, application),
+            project: asked(ContextPart::Project, project),
+            cluster: asked(ContextPart::Cluster, cluster),
+        }
+    }
+}
+
+/// Why a plugin does not start.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StartError {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("the plugin refuses its configuration: {0}")]
+    Config(String),
+}
+
+/// The named fields of a message, in the manifest's order.
+fn pick(names: &[HeaderName], headers: &HeaderMap) -> Vec<wit::Field> {
+    names
+        .iter()
+        .flat_map(|name| {
+            headers
+                .get_all(name)
+                .iter()
+                .map(|value| (name.as_str().to_owned(), value.as_bytes().to_vec()))
+        })
+        .collect()
+}

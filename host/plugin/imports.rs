@@ -1,0 +1,139 @@
+//! What a guest may ask the host for.
+//!
+//! In: manifest ∩ grant. Out: a linker with exactly that. Never: an import
+//! that is not granted; a guest's bytes in the log with line breaks in them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use std::num::NonZeroU32;
+use wasmtime::component::{HasSelf, Linker};
+
+use super::bindings::tollgate::plugin::{clock, header_types, log, random};
+use super::budget::State;
+use super::edits::one_line;
+
+/// Lines a plugin may log per second, over all its calls.
+const LINES_PER_SECOND: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
+/// Random bytes of one call.
+const RANDOM_BYTES_MOST: u32 = 4096;
+
+/// A host interface of the package `tollgate:plugin`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Import {
+    /// Milliseconds since 1970.
+    Clock,
+    /// Lines in the gateway's log.
+    Log,
+    /// Random bytes.
+    Random,
+}
+
+impl Import {
+    /// Every interface there is.
+    pub const ALL: [Self; 3] = [Self::Clock, Self::Log, Self::Random];
+
+    /// Its name in WIT, manifests and grants.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Clock => "clock",
+            Self::Log => "log",
+            Self::Random => "random",
+        }
+    }
+
+    /// The interface of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|import| import.name() == name)
+    }
+}
+
+/// Which of them one guest may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Granted(u8);
+
+impl Granted {
+    pub(super) fn new(imports: &BTreeSet<Import>) -> Self {
+        Self(imports.iter().fold(0, |bits, import| bits | 1 << (*import as u8)))
+    }
+
+    pub(super) fn has(self, import: Import) -> bool {
+        self.0 & 1 << (import as u8) != 0
+    }
+}
+
+/// Where a plugin's lines go, and how many.
+#[derive(Debug)]
+pub(super) struct Log {
+    plugin: String,
+    rate: DefaultDirectRateLimiter,
+}
+
+impl Log {
+    pub(super) fn new(plugin: &str) -> Arc<Self> {
+        let rate = RateLimiter::direct(Quota::per_second(LINES_PER_SECOND));
+        Arc::new(Self {
+            plugin: plugin.to_owned(),
+            rate,
+        })
+    }
+}
+
+impl log::Host for State {
+    fn write(&mut self, level: log::Level, message: String) -> wasmtime::Result<()> {
+        self.host_call()?;
+        let line = one_line(&message, self.log_bytes_left);
+        self.log_bytes_left -= line.len();
+        if line.is_empty() || self.log.rate.check().is_err() {
+            return Ok(());
+        }
+        let plugin = self.log.plugin.as_str();
+        match level {
+            log::Level::Debug => tracing::debug!(target: "tollgate::plugin", plugin, "{line}"),
+            log::Level::Info => tracing::info!(target: "tollgate::plugin", plugin, "{line}"),
+            log::Level::Warn => tracing::warn!(target: "tollgate::plugin", plugin, "{line}"),
+        }
+        Ok(())
+    }
+}
+
+impl clock::Host for State {
+    fn now(&mut self) -> wasmtime::Result<u64> {
+        self.host_call()?;
+        Ok(u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0))
+    }
+}
+
+impl random::Host for State {
+    fn bytes(&mut self, len: u32) -> wasmtime::Result<Vec<u8>> {
+        self.host_call()?;
+        if len > RANDOM_BYTES_MOST {
+            return Err(wasmtime::Error::msg("too many random bytes"));
+        }
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+        SystemRandom::new()
+            .fill(&mut bytes)
+            .map_err(|_| wasmtime::Error::msg("no random bytes"))?;
+        Ok(bytes)
+    }
+}
+
+impl header_types::Host for State {}
+
+/// Adds the granted interfaces.
+pub(super) fn link(linker: &mut Linker<State>, granted: Granted) -> wasmtime::Result<()> {
+    header_types::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+    if granted.has(Import::Log) {
+        log::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+    }
+    if granted.has(Import::Clock) {
+        clock::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+    }
+    if granted.has(Import::Random) {
+        random::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+    }
+    Ok(())
+}

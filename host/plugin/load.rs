@@ -1,0 +1,324 @@
+//! From a folder of files to a set of plugins.
+//!
+//! In: `<name>.wasm` and `<name>.yaml` pairs, the previous set. Out: the next
+//! set and every finding. Never: a broken file instead of a version that works.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::budget::Budget;
+use super::cache::{self, Cache};
+use super::engine::{Host, MEMORY_MOST_BYTES, PLUGINS_MOST};
+use super::filter::HeaderFilter;
+use super::imports::{Granted, Import};
+use super::manifest::{self, Manifest};
+use super::sandbox::Sandbox;
+use crate::config;
+use crate::diagnostic::{Diagnostic, Location};
+
+/// Bytes of a component.
+pub(super) const COMPONENT_MOST_BYTES: u64 = 64 << 20;
+/// Bytes of a manifest.
+const MANIFEST_MOST_BYTES: u64 = 256 << 10;
+
+/// One plugin and what it was made of.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) filter: Arc<HeaderFilter>,
+    /// The files, by digest: unchanged files are not loaded again.
+    made_of: Sources,
+}
+
+/// Digests of the two files of a plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sources {
+    component: String,
+    manifest: String,
+}
+
+/// Everything a load needs.
+pub(super) struct Loader<'a> {
+    pub(super) host: &'a Arc<Host>,
+    pub(super) cache: Option<&'a Cache>,
+    pub(super) config: &'a config::Plugins,
+}
+
+/// What a folder holds under one name.
+#[derive(Default)]
+struct Pair {
+    component: Option<PathBuf>,
+    manifest: Option<PathBuf>,
+}
+
+impl Loader<'_> {
+    /// The plugins of the folder. What cannot be loaded stays as in `previous`.
+    pub(super) async fn load(&self, previous: &BTreeMap<String, Entry>) -> (BTreeMap<String, Entry>, Vec<Diagnostic>) {
+        let mut diagnostics = Vec::new();
+        let mut entries = BTreeMap::new();
+        let Some(directory) = &self.config.directory else {
+            return (entries, diagnostics);
+        };
+        let pairs = match pairs(directory) {
+            Ok(pairs) => pairs,
+            Err(error) => {
+                let message = format!("cannot read the plugins folder: {error}");
+                diagnostics.push(Diagnostic::error(
+                    Location::new(directory.display().to_string(), 0),
+                    message,
+                ));
+                return (previous.clone(), diagnostics);
+            }
+        };
+        for (name, pair) in pairs {
+            let (component, manifest) = match pair {
+                Pair {
+                    component: Some(component),
+                    manifest: Some(manifest),
+                } => (component, manifest),
+                Pair {
+                    component: Some(component),
+                    manifest: None,
+                } => {
+                    diagnostics.push(
+                        Diagnostic::error(place(&component), "the component has no manifest")
+                            .with_hint(format!("write `{name}.yaml` beside it")),
+                    );
+                    entries.extend(previous.get(&name).map(|entry| (name, entry.clone())));
+                    continue;
+                }
+                Pair {
+                    component: None,
+                    manifest,
+                } => {
+                    let message = format!("the manifest has no component `{name}.wasm` beside it");
+                    diagnostics.push(Diagnostic::warning(manifest.as_deref().map(place), message));
+                    continue;
+                }
+            };
+            if entries.len() >= PLUGINS_MOST {
+                let message = format!("there are more than `{PLUGINS_MOST}` plugins; this one is left out");
+                diagnostics.push(Diagnostic::error(place(&component), message));
+                continue;
+            }
+            let old = previous.get(&name);
+            match self.one(&name, (&component, &manifest), old).await {
+                Ok((entry, warnings)) => {
+                    diagnostics.extend(warnings);
+                    entries.insert(name, entry);
+                }
+                Err(errors) => {
+                    diagnostics.extend(errors.into_iter().map(|error| kept(error, old)));
+                    entries.extend(old.map(|entry| (name, entry.clone())));
+                }
+            }
+        }
+        self.unused_grants(&entries, &mut diagnostics);
+        (entries, diagnostics)
+    }
+
+    /// One plugin; `previous` itself when neither file changed.
+    async fn one(
+        &self,
+        name: &str,
+        (component, manifest): (&Path, &Path),
+        previous: Option<&Entry>,
+    ) -> Result<(Entry, Vec<Diagnostic>), Vec<Diagnostic>> {
+        let wasm = read(component, COMPONENT_MOST_BYTES).map_err(|error| vec![error])?;
+        let text = read(manifest, MANIFEST_MOST_BYTES).map_err(|error| vec![error])?;
+        let made_of = Sources {
+            component: cache::sha256(&wasm),
+            manifest: cache::sha256(&text),
+        };
+        if let Some(previous) = previous.filter(|entry| entry.made_of == made_of) {
+            return Ok((previous.clone(), Vec::new()));
+        }
+        let text = String::from_utf8(text)
+            .map_err(|_| vec![Diagnostic::error(place(manifest), "the manifest is not UTF-8")])?;
+        let loaded = manifest::parse(&text, &manifest.display().to_string(), name);
+        let mut diagnostics = loaded.diagnostics;
+        let Some(checked) = loaded.value else {
+            return Err(diagnostics);
+        };
+        match self.start(checked, &wasm, &made_of.component).await {
+            Ok((filter, warnings)) => {
+                diagnostics.extend(warnings);
+                Ok((
+                    Entry {
+                        filter: Arc::new(filter),
+                        made_of,
+                    },
+                    diagnostics,
+                ))
+            }
+            Err(errors) => {
+                diagnostics.extend(errors);
+                Err(diagnostics)
+            }
+        }
+    }
+
+    /// Compiles, links and asks for the plans.
+    async fn start(
+        &self,
+        manifest: Manifest,
+        wasm: &[u8],
+        sha256: &str,
+    ) -> Result<(HeaderFilter, Vec<Diagnostic>), Vec<Diagnostic>> {
+        let places = manifest.places.clone();
+        let refuse = |location: &Location, message: String| vec![Diagnostic::error(location.clone(), message)];
+        if manifest.sha256 != sha256 {
+            let message = format!(
+                "the component's digest is `{sha256}`, its manifest says `{}`",
+                manifest.sha256
+            );
+            return Err(refuse(&places.sha256, message));
+        }
+        let grant = self.config.grants.get(&manifest.name).cloned().unwrap_or_default();
+        if let Some(pinned) = grant
+            .sha256
+            .as_deref()
+            .filter(|pinned| !pinned.eq_ignore_ascii_case(sha256))
+        {
+            return Err(refuse(
+                &places.sha256,
+                format!("the component's digest is `{sha256}`, the grant pins `{pinned}`"),
+            ));
+        }
+        let (granted, budget, warnings) = terms(&manifest, &grant);
+        check_config(&manifest, &grant.config)?;
+        if !wasm.starts_with(b"\0asm") {
+            return Err(refuse(
+                &places.file,
+                "the file beside the manifest is not WebAssembly".to_owned(),
+            ));
+        }
+        let (component, origin) = cache::component(&self.host.engine, self.cache, sha256, wasm)
+            .map_err(|error| refuse(&places.file, format!("the component does not compile: {error:#}")))?;
+        let sandbox = Sandbox::new(self.host, &component, &manifest, (granted, budget))?;
+        let config = grant.config.to_string();
+        let filter = HeaderFilter::start((manifest, origin), sandbox, config, grant.extensions).await;
+        filter
+            .map(|filter| (filter, warnings))
+            .map_err(|error| refuse(&places.file, format!("`plan` failed: {error}")))
+    }
+
+    /// A grant without a plugin is a typing mistake more often than not.
+    fn unused_grants(&self, entries: &BTreeMap<String, Entry>, diagnostics: &mut Vec<Diagnostic>) {
+        for name in self.config.grants.keys().filter(|name| !entries.contains_key(*name)) {
+            diagnostics.push(Diagnostic::warning(
+                None,
+                format!("`plugins.grants.{name}` is for a plugin that is not there"),
+            ));
+        }
+    }
+}
+
+/// What manifest and grant agree on.
+fn terms(manifest: &Manifest, grant: &config::Grant) -> (Granted, Budget, Vec<Diagnostic>) {
+    let mut warnings = Vec::new();
+    let mut agreed = BTreeSet::new();
+    for name in &grant.imports {
+        match Import::named(name) {
+            Some(import) if manifest.imports.contains(&import) => {
+                agreed.insert(import);
+            }
+            Some(_) | None => {
+                let message = format!("`{name}` is granted to `{}`, which does not ask for it", manifest.name);
+                warnings.push(Diagnostic::warning(manifest.places.imports.clone(), message));
+            }
+        }
+    }
+    let standard = Budget::default();
+    let budget = Budget {
+        time: grant.time.unwrap_or(standard.time),
+        memory_bytes: grant
+            .memory_bytes
+            .unwrap_or(standard.memory_bytes)
+            .min(MEMORY_MOST_BYTES),
+        ..standard
+    };
+    (Granted::new(&agreed), budget, warnings)
+}
+
+/// Holds the operator's configuration against the manifest's schema.
+fn check_config(manifest: &Manifest, config: &serde_json::Value) -> Result<(), Vec<Diagnostic>> {
+    let Some(schema) = &manifest.config_schema else {
+        return Ok(());
+    };
+    let file = &manifest.places.file;
+    let validator = jsonschema::validator_for(schema).map_err(|error| {
+        vec![Diagnostic::error(
+            file.clone(),
+            format!("`configSchema` is not a JSON Schema: {error}"),
+        )]
+    })?;
+    let findings: Vec<Diagnostic> = validator
+        .iter_errors(config)
+        .map(|error| {
+            let path = format!("plugins.grants.{}.config{}", manifest.name, error.instance_path());
+            Diagnostic::error(file.clone(), format!("`{path}`: {}", error.masked()))
+        })
+        .collect();
+    if findings.is_empty() { Ok(()) } else { Err(findings) }
+}
+
+/// Every name in the folder that has a component or a manifest.
+fn pairs(directory: &Path) -> std::io::Result<BTreeMap<String, Pair>> {
+    let mut pairs: BTreeMap<String, Pair> = BTreeMap::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let (Some(stem), Some(extension)) = (path.file_stem(), path.extension()) else {
+            continue;
+        };
+        // Editors and Kubernetes volumes keep their own files under dots.
+        let stem = stem.to_string_lossy().into_owned();
+        if stem.starts_with('.') {
+            continue;
+        }
+        match extension.to_str() {
+            Some("wasm") => pairs.entry(stem).or_default().component = Some(path),
+            Some("yaml") => pairs.entry(stem).or_default().manifest = Some(path),
+            Some(_) | None => {}
+        }
+    }
+    Ok(pairs)
+}
+
+/// A regular file of at most `most` bytes.
+fn read(path: &Path, most: u64) -> Result<Vec<u8>, Diagnostic> {
+    let fail = |error: std::io::Error| Diagnostic::error(place(path), format!("cannot read the file: {error}"));
+    let metadata = fs::metadata(path).map_err(fail)?;
+    if !metadata.is_file() {
+        return Err(Diagnostic::error(place(path), "not a regular file"));
+    }
+    let mut content = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(most + 1).read_to_end(&mut content))
+        .map_err(fail)?;
+    let observed = metadata.len().max(u64::try_from(content.len()).unwrap_or(u64::MAX));
+    if observed > most {
+        return Err(Diagnostic::error(
+            place(path),
+            format!("the file has `{observed}` bytes; at most `{most}` are allowed"),
+        ));
+    }
+    Ok(content)
+}
+
+fn place(path: &Path) -> Location {
+    Location::new(path.display().to_string(), 0)
+}
+
+/// Says what happens instead.
+fn kept(finding: Diagnostic, previous: Option<&Entry>) -> Diagnostic {
+    match previous {
+        Some(entry) if finding.is_error() && finding.hint.is_none() => {
+            let version = &entry.filter.manifest().version;
+            finding.with_hint(format!("version `{version}`, loaded before, stays in use"))
+        }
+        Some(_) | None => finding,
+    }
+}

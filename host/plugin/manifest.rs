@@ -1,0 +1,352 @@
+//! What a plugin says about itself before any of its code runs.
+//!
+//! In: `<name>.yaml`. Out: [`Manifest`], or every mistake in it by line. Never:
+//! an unknown key passed over.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use http::HeaderName;
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+
+use super::imports::Import;
+use crate::diagnostic::{Diagnostic, Loaded, Location};
+use crate::headers::is_host_owned;
+
+/// Fields a manifest may ask to see in one direction.
+const FIELDS_MOST: usize = 64;
+
+/// What a plugin is, which decides what it may export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum World {
+    /// Edits header fields.
+    HeaderFilter,
+}
+
+impl World {
+    fn named(name: &str) -> Option<Self> {
+        (name == "header-filter").then_some(Self::HeaderFilter)
+    }
+
+    /// The interface a guest of this world exports, without version.
+    pub(super) fn export(self) -> &'static str {
+        match self {
+            Self::HeaderFilter => "tollgate:plugin/headers",
+        }
+    }
+}
+
+/// A direction messages go in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// To the backend.
+    Request,
+    /// To the client.
+    Response,
+}
+
+/// A part of the context a plugin may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ContextPart {
+    /// Name of the caller.
+    User,
+    /// Groups of the caller.
+    Groups,
+    /// Application, as `namespace:name`.
+    Application,
+    /// Project of the application.
+    Project,
+    /// Cluster of the application.
+    Cluster,
+}
+
+/// A manifest, checked.
+#[derive(Clone, Debug)]
+pub struct Manifest {
+    /// Plugin name: also the names of its two files.
+    pub name: String,
+    /// Version of the plugin.
+    pub version: semver::Version,
+    /// What it does, in the author's words.
+    pub description: String,
+    /// Digest of the component, lower-case hex.
+    pub sha256: String,
+    /// What kind of plugin it is.
+    pub world: World,
+    /// Host interfaces it may import.
+    pub imports: BTreeSet<Import>,
+    /// Request fields it may see.
+    pub request_fields: Vec<HeaderName>,
+    /// Response fields it may see.
+    pub response_fields: Vec<HeaderName>,
+    /// Parts of the context it may see.
+    pub context: BTreeSet<ContextPart>,
+    /// Directions in which it is called for each message.
+    pub filters: BTreeSet<Direction>,
+    /// JSON Schema of its configuration.
+    pub config_schema: Option<serde_json::Value>,
+    /// Where its parts stand, for findings that need the component too.
+    pub places: Places,
+}
+
+/// Lines of a manifest that the component may contradict.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// The file.
+    pub file: Location,
+    /// `sha256`.
+    pub sha256: Location,
+    /// `world`.
+    pub world: Location,
+    /// `imports`, or the file.
+    pub imports: Location,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawManifest {
+    name: Spanned<String>,
+    version: Spanned<String>,
+    #[serde(default)]
+    description: String,
+    sha256: Spanned<String>,
+    world: Spanned<String>,
+    #[serde(default)]
+    minimum_host_version: Option<Spanned<String>>,
+    #[serde(default)]
+    imports: Vec<Spanned<String>>,
+    #[serde(default)]
+    request_fields: Vec<Spanned<String>>,
+    #[serde(default)]
+    response_fields: Vec<Spanned<String>>,
+    #[serde(default)]
+    context: Vec<Spanned<String>>,
+    #[serde(default)]
+    filters: Vec<Spanned<String>>,
+    #[serde(default)]
+    config_schema: Option<Spanned<serde_json::Value>>,
+}
+
+/// Reads the manifest `text` of the file `file`, which should describe the
+/// plugin `stem`.
+pub(super) fn parse(text: &str, file: &str, stem: &str) -> Loaded<Manifest> {
+    let file: Arc<str> = file.into();
+    let raw: RawManifest = match crate::plugin::yaml::from_str(text) {
+        Ok(raw) => raw,
+        Err(error) => return Loaded::refused(vec![crate::plugin::yaml::diagnostic(&error, &file)]),
+    };
+    let mut check = Check {
+        file,
+        diagnostics: Vec::new(),
+    };
+    let manifest = check.manifest(raw, stem);
+    match manifest {
+        Some(manifest) => Loaded::new(manifest, check.diagnostics),
+        None => Loaded::refused(check.diagnostics),
+    }
+}
+
+/// Collects findings while the parts are checked.
+struct Check {
+    file: Arc<str>,
+    diagnostics: Vec<Diagnostic>,
+}
+
+impl Check {
+    fn at<T>(&self, part: &Spanned<T>) -> Location {
+        crate::plugin::yaml::location(&part.referenced, &self.file)
+    }
+
+    fn refuse<T>(&mut self, part: &Spanned<T>, message: String, hint: &str) {
+        self.diagnostics
+            .push(Diagnostic::error(self.at(part), message).with_hint(hint));
+    }
+
+    fn manifest(&mut self, raw: RawManifest, stem: &str) -> Option<Manifest> {
+        if raw.name.value != stem {
+            let message = format!("the plugin is named `{}`, its files `{stem}`", raw.name.value);
+            self.refuse(&raw.name, message, "both must be the same");
+        }
+        let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if raw.name.value.is_empty() || raw.name.value.len() > 63 || !raw.name.value.bytes().all(good) {
+            self.refuse(
+                &raw.name,
+                format!("`{}` is not a plugin name", raw.name.value),
+                NAME_HINT,
+            );
+        }
+        let version = self.version(&raw.version);
+        let sha256 = self.digest(&raw.sha256);
+        let world = World::named(&raw.world.value);
+        if world.is_none() {
+            self.refuse(
+                &raw.world,
+                format!("there is no world `{}`", raw.world.value),
+                "known: `header-filter`",
+            );
+        }
+        self.host_version(raw.minimum_host_version.as_ref());
+        let places = Places {
+            file: Location::new(self.file.clone(), 0),
+            sha256: self.at(&raw.sha256),
+            world: self.at(&raw.world),
+            imports: raw
+                .imports
+                .first()
+                .map_or_else(|| Location::new(self.file.clone(), 0), |part| self.at(part)),
+        };
+        let imports = self.words(&raw.imports, "host interface", IMPORTS, Import::named);
+        let context = self.words(&raw.context, "part of the context", CONTEXT, ContextPart::named);
+        let filters = self.words(&raw.filters, "direction", FILTERS, Direction::named);
+        let request_fields = self.fields(&raw.request_fields);
+        let response_fields = self.fields(&raw.response_fields);
+        let config_schema = self.schema(raw.config_schema);
+        Some(Manifest {
+            name: raw.name.value,
+            version: version?,
+            description: raw.description,
+            sha256: sha256?,
+            world: world?,
+            imports,
+            request_fields,
+            response_fields,
+            context,
+            filters,
+            config_schema,
+            places,
+        })
+    }
+
+    fn version(&mut self, part: &Spanned<String>) -> Option<semver::Version> {
+        match semver::Version::parse(&part.value) {
+            Ok(version) => Some(version),
+            Err(error) => {
+                self.refuse(
+                    part,
+                    format!("`{}` is not a version: {error}", part.value),
+                    "such as `1.0.0`",
+                );
+                None
+            }
+        }
+    }
+
+    /// The host must be at least as new as the plugin wants.
+    fn host_version(&mut self, part: Option<&Spanned<String>>) {
+        let Some(part) = part else { return };
+        let Some(wanted) = self.version(part) else { return };
+        let host = semver::Version::parse(env!("CARGO_PKG_VERSION"));
+        if host.as_ref().map_or(true, |host| *host < wanted) {
+            let message = format!("the plugin needs version `{wanted}` of the gateway");
+            self.refuse(
+                part,
+                message,
+                concat!("this is version `", env!("CARGO_PKG_VERSION"), "`"),
+            );
+        }
+    }
+
+    fn digest(&mut self, part: &Spanned<String>) -> Option<String> {
+        let hex = part.value.to_ascii_lowercase();
+        if hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Some(hex);
+        }
+        self.refuse(
+            part,
+            "`sha256` is not a digest".to_owned(),
+            "64 hex digits, as `sha256sum` prints them",
+        );
+        None
+    }
+
+    /// Known words of one list.
+    fn words<T: Ord>(
+        &mut self,
+        parts: &[Spanned<String>],
+        what: &str,
+        hint: &str,
+        named: fn(&str) -> Option<T>,
+    ) -> BTreeSet<T> {
+        let mut words = BTreeSet::new();
+        for part in parts {
+            match named(&part.value) {
+                Some(word) => {
+                    words.insert(word);
+                }
+                None => self.refuse(part, format!("there is no {what} `{}`", part.value), hint),
+            }
+        }
+        words
+    }
+
+    /// Fields a plugin may see; credentials are not among them.
+    fn fields(&mut self, parts: &[Spanned<String>]) -> Vec<HeaderName> {
+        let mut fields = Vec::new();
+        for part in parts {
+            match HeaderName::from_bytes(part.value.as_bytes()) {
+                Ok(name) if is_host_owned(&name) || name == http::header::SET_COOKIE => {
+                    let message = format!("no plugin may see the field `{name}`");
+                    self.refuse(part, message, "credentials, identity and framing stay in the gateway");
+                }
+                Ok(name) if fields.contains(&name) => {}
+                Ok(name) => fields.push(name),
+                Err(_) => self.refuse(
+                    part,
+                    format!("`{}` is not a field name", part.value),
+                    "such as `x-tenant`",
+                ),
+            }
+        }
+        if let (true, Some(part)) = (fields.len() > FIELDS_MOST, parts.first()) {
+            self.refuse(part, format!("`{}` fields are too many", fields.len()), "at most 64");
+        }
+        fields
+    }
+
+    fn schema(&mut self, part: Option<Spanned<serde_json::Value>>) -> Option<serde_json::Value> {
+        let part = part?;
+        if let Err(error) = jsonschema::validator_for(&part.value) {
+            self.refuse(
+                &part,
+                format!("`configSchema` is not a JSON Schema: {error}"),
+                "draft 2020-12",
+            );
+        }
+        Some(part.value)
+    }
+}
+
+const NAME_HINT: &str = "1 to 63 lower-case letters, digits and `-`";
+const IMPORTS: &str = "known: `clock`, `log`, `random`";
+const CONTEXT: &str = "known: `user`, `groups`, `application`, `project`, `cluster`";
+const FILTERS: &str = "known: `request`, `response`";
+
+impl Direction {
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "request" => Some(Self::Request),
+            "response" => Some(Self::Response),
+            _ => None,
+        }
+    }
+}
+
+impl ContextPart {
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "user" => Some(Self::User),
+            "groups" => Some(Self::Groups),
+            "application" => Some(Self::Application),
+            "project" => Some(Self::Project),
+            "cluster" => Some(Self::Cluster),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

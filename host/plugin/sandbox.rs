@@ -1,0 +1,260 @@
+//! One plugin's code and the fence around it.
+//!
+//! In: a component, checked against its manifest. Out: answers, or the reason
+//! there is none. Never: anything kept between two calls; a worker held longer
+//! than a tick.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use wasmtime::component::types::ComponentItem;
+use wasmtime::component::{Component, InstancePre, Linker};
+use wasmtime::{PoolConcurrencyLimitError, Store, Trap};
+
+use super::bindings::exports::tollgate::plugin::headers::{Guest, GuestIndices};
+use super::bindings::tollgate::plugin::header_types as wit;
+use super::budget::{self, Budget, Exceeded, State};
+use super::engine::Host;
+use super::error::{CallError, TrapCause};
+use super::imports::{self, Granted, Import, Log};
+use super::manifest::Manifest;
+use crate::diagnostic::Diagnostic;
+
+/// A message for the guest.
+pub(super) enum Message {
+    Request(wit::Request),
+    Response(wit::Response),
+}
+
+/// What the guest says about it.
+pub(super) type Verdict = Result<Vec<wit::Edit>, wit::Refusal>;
+
+/// A guest ready to be called.
+pub(super) struct Sandbox {
+    plugin: String,
+    host: Arc<Host>,
+    instance: InstancePre<State>,
+    indices: GuestIndices,
+    budget: Budget,
+    granted: Granted,
+    log: Arc<Log>,
+    /// Slots of this plugin; those of the host are for all.
+    share: Semaphore,
+}
+
+impl std::fmt::Debug for Sandbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sandbox")
+            .field("plugin", &self.plugin)
+            .field("budget", &self.budget)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sandbox {
+    /// Links what is granted. Everything the component and the manifest do not
+    /// agree on is a finding.
+    pub(super) fn new(
+        host: &Arc<Host>,
+        component: &Component,
+        manifest: &Manifest,
+        (granted, budget): (Granted, Budget),
+    ) -> Result<Self, Vec<Diagnostic>> {
+        let wasi = compare(host, component, manifest, granted)?;
+        let refuse = |error: wasmtime::Error| {
+            vec![Diagnostic::error(
+                manifest.places.world.clone(),
+                format!("the component does not fit its world: {error:#}"),
+            )]
+        };
+        let mut linker = Linker::new(&host.engine);
+        imports::link(&mut linker, granted).map_err(refuse)?;
+        if wasi {
+            wasmtime_wasi::p2::add_to_linker_async(&mut linker).map_err(refuse)?;
+        }
+        let instance = linker.instantiate_pre(component).map_err(refuse)?;
+        let indices = GuestIndices::new(&instance).map_err(refuse)?;
+        Ok(Self {
+            plugin: manifest.name.clone(),
+            host: host.clone(),
+            instance,
+            indices,
+            budget,
+            granted,
+            log: Log::new(&manifest.name),
+            share: Semaphore::new(host.share),
+        })
+    }
+
+    /// Asks for the static plans.
+    pub(super) async fn plan(&self, config: &str) -> Result<Result<wit::Plans, String>, CallError> {
+        let budget = self.budget.for_plan();
+        let work = async {
+            let mut store = budget::store(&self.host.engine, budget, self.granted, &self.log);
+            let plans = match self.enter(&mut store).await {
+                Ok(guest) => guest.call_plan(&mut store, config).await,
+                Err(error) => Err(error),
+            };
+            plans.map_err(|error| self.classify(&error, store.data(), budget))
+        };
+        self.bounded(budget, work).await
+    }
+
+    /// Asks what to do with a message.
+    pub(super) async fn filter(&self, config: &str, message: &Message) -> Result<Verdict, CallError> {
+        let budget = self.budget;
+        let work = async {
+            let mut store = budget::store(&self.host.engine, budget, self.granted, &self.log);
+            let verdict = match (self.enter(&mut store).await, message) {
+                (Ok(guest), Message::Request(request)) => guest.call_filter_request(&mut store, config, request).await,
+                (Ok(guest), Message::Response(response)) => {
+                    guest.call_filter_response(&mut store, config, response).await
+                }
+                (Err(error), _) => Err(error),
+            };
+            verdict.map_err(|error| self.classify(&error, store.data(), budget))
+        };
+        self.bounded(budget, work).await
+    }
+
+    /// A fresh instance. It and its store end with the call, also after a trap.
+    async fn enter(&self, store: &mut Store<State>) -> wasmtime::Result<Guest> {
+        let instance = self.instance.instantiate_async(&mut *store).await?;
+        self.indices.load(store, &instance)
+    }
+
+    /// Runs `work` when a slot is free, no longer than the budget. Epochs end
+    /// guest code; this also ends what waits inside a host function.
+    async fn bounded<T>(
+        &self,
+        budget: Budget,
+        work: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        let timeout = || CallError::Timeout {
+            plugin: self.plugin.clone(),
+            allowed_ms: budget.time.as_millis(),
+        };
+        let busy = || CallError::Busy {
+            plugin: self.plugin.clone(),
+        };
+        let slots = async { (self.share.acquire().await, self.host.slots.acquire().await) };
+        let (Ok(_own), Ok(_common)) = tokio::time::timeout(budget.time, slots).await.map_err(|_| busy())? else {
+            return Err(busy());
+        };
+        tokio::time::timeout(budget.time, work).await.map_err(|_| timeout())?
+    }
+
+    /// Which limit or fault is behind an error of the engine.
+    fn classify(&self, error: &wasmtime::Error, state: &State, budget: Budget) -> CallError {
+        tracing::debug!(target: "tollgate::plugin", plugin = self.plugin, error = %format!("{error:#}"), "call failed");
+        let plugin = self.plugin.clone();
+        match state.exceeded {
+            Some(Exceeded::Time) => {
+                return CallError::Timeout {
+                    plugin,
+                    allowed_ms: budget.time.as_millis(),
+                };
+            }
+            Some(Exceeded::Memory) => {
+                return CallError::Memory {
+                    plugin,
+                    allowed_bytes: budget.memory_bytes,
+                };
+            }
+            Some(Exceeded::HostCalls) => {
+                return CallError::Trap {
+                    plugin,
+                    cause: TrapCause::HostCalls,
+                };
+            }
+            None => {}
+        }
+        if error.is::<PoolConcurrencyLimitError>() {
+            return CallError::Busy { plugin };
+        }
+        let cause = match error.downcast_ref::<Trap>() {
+            Some(Trap::StackOverflow) => TrapCause::Stack,
+            Some(_) => TrapCause::Guest,
+            // The type is private; its text is the only mark there is. A miss
+            // is still a trap.
+            None if error.root_cause().to_string().contains("fuel") => TrapCause::HostData,
+            None => TrapCause::Guest,
+        };
+        CallError::Trap { plugin, cause }
+    }
+}
+
+/// Looks for what the component wants or offers and the manifest does not say.
+/// Gives whether it imports WASI.
+fn compare(host: &Host, component: &Component, manifest: &Manifest, granted: Granted) -> Result<bool, Vec<Diagnostic>> {
+    let kind = component.component_type();
+    let mut findings = Vec::new();
+    let mut wasi = false;
+    for (name, _) in kind.imports(&host.engine) {
+        let interface = unversioned(name);
+        match interface.strip_prefix("tollgate:plugin/") {
+            Some("header-types") => {}
+            Some(short) => findings.extend(import(Import::named(short), name, manifest, granted)),
+            None if interface.starts_with("wasi:") && !interface.starts_with("wasi:http/") => wasi = true,
+            None => findings.push(
+                Diagnostic::error(
+                    manifest.places.imports.clone(),
+                    format!("the component imports `{name}`"),
+                )
+                .with_hint("a plugin gets the interfaces of `tollgate:plugin` and an inert WASI 0.2"),
+            ),
+        }
+    }
+    let wanted = manifest.world.export();
+    let interface = |item: &ComponentItem| matches!(item, ComponentItem::ComponentInstance(_));
+    let exports: Vec<String> = kind
+        .exports(&host.engine)
+        .map(|(name, _)| unversioned(name).to_owned())
+        .collect();
+    let found = kind
+        .exports(&host.engine)
+        .any(|(name, item)| unversioned(name) == wanted && interface(&item.ty));
+    if !found {
+        let message = format!("the component does not export `{wanted}`, which its world demands");
+        let hint = format!(
+            "it exports: {}",
+            if exports.is_empty() {
+                "nothing".to_owned()
+            } else {
+                exports.join(", ")
+            }
+        );
+        findings.push(Diagnostic::error(manifest.places.world.clone(), message).with_hint(hint));
+    }
+    if findings.is_empty() { Ok(wasi) } else { Err(findings) }
+}
+
+/// What is wrong with one import of `tollgate:plugin`, if anything.
+fn import(import: Option<Import>, name: &str, manifest: &Manifest, granted: Granted) -> Option<Diagnostic> {
+    let place = manifest.places.imports.clone();
+    let Some(import) = import else {
+        let hint = "the plugin was built for another version of the gateway";
+        return Some(
+            Diagnostic::error(place, format!("the component imports `{name}`, which does not exist")).with_hint(hint),
+        );
+    };
+    let short = import.name();
+    if !manifest.imports.contains(&import) {
+        let message = format!("the component imports `{short}`, which its manifest does not list");
+        return Some(Diagnostic::error(place, message).with_hint(format!("`imports: [{short}]`, if that is intended")));
+    }
+    if !granted.has(import) {
+        let message = format!("the component imports `{short}`, which is not granted");
+        let hint = format!(
+            "`plugins.grants.{}.imports: [{short}]` in the gateway's settings",
+            manifest.name
+        );
+        return Some(Diagnostic::error(place, message).with_hint(hint));
+    }
+    None
+}
+
+/// `a:b/c` of `a:b/c@1.2.3`.
+fn unversioned(name: &str) -> &str {
+    name.split_once('@').map_or(name, |(interface, _)| interface)
+}

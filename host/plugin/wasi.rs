@@ -1,0 +1,89 @@
+//! WASI with nothing behind it, for guests whose language insists on it.
+//!
+//! In: what the plugin was granted. Out: a context without files, environment,
+//! arguments, sockets or standard streams. Never: the real clock or real
+//! randomness without a grant of `clock` or `random`.
+
+use std::time::Duration;
+
+use wasmtime::component::ResourceTable;
+use wasmtime_wasi::random::Deterministic;
+use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+
+use super::budget::State;
+use super::imports::{Granted, Import};
+
+/// Random bytes of one call.
+const RANDOM_BYTES_MOST: u64 = 4096;
+/// Handles a guest may hold.
+const HANDLES_MOST: usize = 256;
+
+/// WASI of one call.
+pub(super) struct Wasi {
+    context: WasiCtx,
+    table: ResourceTable,
+}
+
+impl std::fmt::Debug for Wasi {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wasi").finish_non_exhaustive()
+    }
+}
+
+impl Wasi {
+    pub(super) fn new(granted: Granted) -> Self {
+        let mut builder = WasiCtxBuilder::new();
+        builder.allow_tcp(false).allow_udp(false).allow_ip_name_lookup(false);
+        builder.max_random_size(RANDOM_BYTES_MOST);
+        if !granted.has(Import::Clock) {
+            builder.wall_clock(Frozen).monotonic_clock(Frozen);
+        }
+        if !granted.has(Import::Random) {
+            // Runtimes ask for a seed of their hash tables at start; the
+            // same seed for everyone is what not being granted means.
+            builder.secure_random(Deterministic::new(vec![0]));
+            builder.insecure_random(Deterministic::new(vec![0]));
+            builder.insecure_random_seed(0);
+        }
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(HANDLES_MOST);
+        Self {
+            context: builder.build(),
+            table,
+        }
+    }
+}
+
+impl WasiView for State {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        let wasi = self.wasi();
+        WasiCtxView {
+            ctx: &mut wasi.context,
+            table: &mut wasi.table,
+        }
+    }
+}
+
+/// A clock that stands at 1970.
+#[derive(Clone, Copy, Debug)]
+struct Frozen;
+
+impl HostWallClock for Frozen {
+    fn resolution(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+impl HostMonotonicClock for Frozen {
+    fn resolution(&self) -> u64 {
+        1
+    }
+
+    fn now(&self) -> u64 {
+        0
+    }
+}

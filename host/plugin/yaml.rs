@@ -1,0 +1,37 @@
+//! YAML of manifests, with the place of every mistake.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use crate::diagnostic::{Diagnostic, Location};
+
+/// Reads one document; nothing of the text is repeated in errors.
+pub(super) fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, serde_saphyr::Error> {
+    serde_saphyr::from_str_with_options(text, serde_saphyr::options! { with_snippet: false })
+}
+
+/// A place the parser names, in our words.
+pub(super) fn location(place: &serde_saphyr::Location, file: &Arc<str>) -> Location {
+    let number = |value: u64| u32::try_from(value).unwrap_or(0);
+    Location {
+        file: file.clone(),
+        line: number(place.line()),
+        column: number(place.column()),
+    }
+}
+
+/// What the parser says, with its place.
+pub(super) fn diagnostic(error: &serde_saphyr::Error, file: &Arc<str>) -> Diagnostic {
+    let place = error
+        .location()
+        .map_or_else(|| Location::new(file.clone(), 0), |place| location(&place, file));
+    let text = error.to_string();
+    let line = text
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .trim_start_matches("error: ")
+        .to_owned();
+    Diagnostic::error(place, line)
+}

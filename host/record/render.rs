@@ -1,0 +1,144 @@
+//! How a record looks outside: JSON with the field names of OPA's decision
+//! logs where both have the same thing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{Check, Outcome, Record};
+
+/// A record as JSON shows it.
+#[derive(Debug, Serialize)]
+pub struct View<'a> {
+    decision_id: String,
+    timestamp: String,
+    generation: u64,
+    front: &'static str,
+    outcome: Outcome,
+    reason: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    detail: &'a str,
+    status: u16,
+    method: &'a str,
+    path: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    principal: Option<Who<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extension: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    application: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    project: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    destination: Option<Target<'a>>,
+    checks: Vec<CheckView<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy_sha256: Option<&'a str>,
+    plugins: Vec<&'a str>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    notes: &'a BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<&'a str>,
+    duration_microseconds: Steps,
+}
+
+#[derive(Debug, Serialize)]
+struct Who<'a> {
+    id: &'a str,
+    username: &'a str,
+    groups: &'a [String],
+    issuer: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+struct Target<'a> {
+    name: &'a str,
+    server: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+struct CheckView<'a> {
+    resource: &'a str,
+    action: &'a str,
+    object: &'a str,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+struct Steps {
+    authenticate: u64,
+    authorize: u64,
+    headers: u64,
+    forward: u64,
+    total: u64,
+}
+
+impl<'a> View<'a> {
+    /// The outside view of `record`.
+    pub fn of(record: &'a Record) -> Self {
+        let [authenticate, authorize, headers, forward] = record.steps.map(microseconds);
+        Self {
+            decision_id: record.id.to_string(),
+            timestamp: record.at.to_string(),
+            generation: record.generation,
+            front: record.front,
+            outcome: record.outcome,
+            reason: &record.reason,
+            detail: &record.detail,
+            status: record.status,
+            method: record.method.as_str(),
+            path: &record.path,
+            principal: record.principal.as_ref().map(|principal| Who {
+                id: principal.user_id(),
+                username: principal.username(),
+                groups: principal.groups(),
+                issuer: principal.issuer(),
+            }),
+            extension: record.extension.as_deref(),
+            application: record.application.as_ref().map(|app| format!("{}:{}", app.namespace, app.name)),
+            project: record.project.as_deref(),
+            destination: record.destination.as_ref().map(|to| Target { name: &to.name, server: &to.server }),
+            checks: record.checks.iter().map(CheckView::of).collect(),
+            policy_sha256: record.policy.as_deref(),
+            plugins: record.plugins.iter().map(|plugin| &**plugin).collect(),
+            notes: &record.notes,
+            trace_id: record.trace_id.as_deref(),
+            duration_microseconds: Steps {
+                authenticate,
+                authorize,
+                headers,
+                forward,
+                total: microseconds(record.total()),
+            },
+        }
+    }
+
+    /// The same view for the caller himself: without the text for operators.
+    #[must_use]
+    pub fn for_caller(mut self) -> Self {
+        self.detail = "";
+        for check in &mut self.checks {
+            check.rule = None;
+        }
+        self
+    }
+}
+
+impl<'a> CheckView<'a> {
+    fn of(check: &'a Check) -> Self {
+        Self {
+            resource: check.resource,
+            action: check.action,
+            object: &check.object,
+            allowed: check.allowed,
+            rule: check.rule.as_deref(),
+        }
+    }
+}
+
+fn microseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

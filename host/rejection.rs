@@ -1,0 +1,238 @@
+//! What a refused caller is told: one match from stage errors to answers.
+//!
+//! In: an error of any stage. Out: status, stable reason, public text; the rest
+//! is for the record. Never: internals, or whether something exists that the
+//! caller may not see.
+
+use std::borrow::Cow;
+use std::error::Error as _;
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, Response, StatusCode};
+use uuid::Uuid;
+
+use crate::config::Compatibility;
+use crate::front::extensions;
+use crate::record::Outcome;
+use crate::{authenticate, authorize, forward, headers, plugin, route};
+
+/// An error of the stage that ended a request.
+#[derive(Debug, thiserror::Error)]
+pub enum Rejection {
+    /// The request target cannot be read.
+    #[error(transparent)]
+    Route(#[from] route::Error),
+    /// Nothing is served under this path.
+    #[error("nothing is served here")]
+    NotFound,
+    /// The caller is unknown.
+    #[error(transparent)]
+    Authenticate(#[from] authenticate::Error),
+    /// The call cannot be understood.
+    #[error(transparent)]
+    Call(#[from] extensions::Error),
+    /// Policy said no.
+    #[error(transparent)]
+    Authorize(#[from] authorize::Error),
+    /// A required plugin is not loaded.
+    #[error("required plugins are not loaded: {0}")]
+    PluginsMissing(String),
+    /// A plugin refused or failed.
+    #[error(transparent)]
+    Plugin(#[from] plugin::CallError),
+    /// Too much at once.
+    #[error(transparent)]
+    Limit(#[from] forward::LimitError),
+    /// The outgoing head broke a rule of the host's own.
+    #[error(transparent)]
+    Headers(#[from] headers::Error),
+    /// The upstream did not answer.
+    #[error(transparent)]
+    Forward(#[from] forward::Error),
+}
+
+/// What the caller sees.
+#[derive(Debug)]
+pub struct Answer {
+    /// HTTP status.
+    pub status: StatusCode,
+    /// Stable snake-case word, for programs.
+    pub reason: Cow<'static, str>,
+    /// Sentence for people.
+    pub message: Cow<'static, str>,
+    /// Whole seconds until a retry makes sense.
+    pub retry_after: Option<u64>,
+    /// How the record files it.
+    pub outcome: Outcome,
+}
+
+impl Rejection {
+    /// Text for operators: the whole chain of causes.
+    pub fn detail(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            // Writing to a String cannot fail.
+            let _ = write!(text, ": {error}");
+            cause = error.source();
+        }
+        text
+    }
+
+    /// What the caller is told.
+    pub fn answer(&self, compatibility: Compatibility) -> Answer {
+        let answer = self.honest();
+        match compatibility {
+            Compatibility::None => answer,
+            Compatibility::Argocd => self.as_argocd(answer),
+        }
+    }
+
+    fn honest(&self) -> Answer {
+        match self {
+            Self::Route(error) => Answer::denied(StatusCode::BAD_REQUEST, "bad_request_target", error.to_string()),
+            Self::NotFound => Answer::denied(StatusCode::NOT_FOUND, "not_found", "nothing is served here"),
+            Self::Authenticate(error) => unauthenticated(error),
+            Self::Call(error) => Answer::denied(StatusCode::BAD_REQUEST, error.code(), error.to_string()),
+            Self::Authorize(error) => unauthorized(error),
+            Self::PluginsMissing(_) => {
+                Answer::failed(StatusCode::SERVICE_UNAVAILABLE, "plugin_missing", "the gateway is not completely set up")
+            }
+            Self::Plugin(error) => plugin_failed(error),
+            Self::Limit(error) => Answer {
+                retry_after: Some(error.retry_after_seconds()),
+                ..Answer::denied(StatusCode::TOO_MANY_REQUESTS, error.code(), error.to_string())
+            },
+            Self::Headers(_) => {
+                Answer::failed(StatusCode::INTERNAL_SERVER_ERROR, "headers_refused", "the request could not be prepared")
+            }
+            Self::Forward(error) => Answer::failed(error.status(), error.code(), error.public_text()),
+        }
+    }
+
+    /// Statuses and texts of Argo CD's extension handler (facts: `CallExtension`).
+    fn as_argocd(&self, honest: Answer) -> Answer {
+        let (status, message) = match self {
+            Self::Authenticate(authenticate::Error::NoCredential | authenticate::Error::Malformed(_)) => {
+                (StatusCode::BAD_REQUEST, "Auth cookie not found".into())
+            }
+            Self::Authenticate(authenticate::Error::SessionUnusable(_)) => {
+                (StatusCode::UNAUTHORIZED, "Invalid session".into())
+            }
+            Self::Authenticate(
+                authenticate::Error::Invalid(_)
+                | authenticate::Error::Expired
+                | authenticate::Error::Revoked(_)
+                | authenticate::Error::IssuerUnavailable { .. },
+            ) => (StatusCode::UNAUTHORIZED, "Invalid token".into()),
+            Self::Call(extensions::Error::MissingName) => (StatusCode::BAD_REQUEST, "Invalid URL".into()),
+            Self::Call(error) => (StatusCode::BAD_REQUEST, format!("Invalid headers: {error}").into()),
+            Self::Authorize(authorize::Error::Denied { .. } | authorize::Error::Policy(_)) => {
+                (StatusCode::UNAUTHORIZED, "Unauthorized extension request".into())
+            }
+            Self::Authorize(authorize::Error::UnknownExtension { .. }) => {
+                (StatusCode::NOT_FOUND, "Extension not found".into())
+            }
+            Self::Authorize(authorize::Error::NoBackend { .. }) => (StatusCode::BAD_REQUEST, "invalid extension".into()),
+            Self::Route(_)
+            | Self::NotFound
+            | Self::Authenticate(authenticate::Error::CrossSite { .. })
+            | Self::PluginsMissing(_)
+            | Self::Plugin(_)
+            | Self::Limit(_)
+            | Self::Headers(_)
+            | Self::Forward(_) => return honest,
+        };
+        Answer { status, message, ..honest }
+    }
+}
+
+fn unauthenticated(error: &authenticate::Error) -> Answer {
+    use authenticate::Error;
+    let text: Cow<'static, str> = match error {
+        Error::NoCredential | Error::Malformed(_) | Error::CrossSite { .. } => error.to_string().into(),
+        Error::Invalid(_) => "the token is not valid".into(),
+        Error::Expired => "the token has expired, sign in again".into(),
+        Error::Revoked(_) => "the token was revoked, sign in again".into(),
+        Error::IssuerUnavailable { .. } => "the token cannot be checked right now, try again later".into(),
+        Error::SessionUnusable(_) => "the session is not usable right now".into(),
+    };
+    match error {
+        Error::CrossSite { .. } => Answer::denied(StatusCode::FORBIDDEN, error.code(), text),
+        Error::IssuerUnavailable { .. } => {
+            Answer { retry_after: Some(5), ..Answer::failed(StatusCode::SERVICE_UNAVAILABLE, error.code(), text) }
+        }
+        // Which check a forger failed is not told: one reason for all of them.
+        Error::Invalid(_) => Answer::denied(StatusCode::UNAUTHORIZED, "invalid_token", text),
+        Error::NoCredential | Error::Malformed(_) | Error::Expired | Error::Revoked(_) | Error::SessionUnusable(_) => {
+            Answer::denied(StatusCode::UNAUTHORIZED, error.code(), text)
+        }
+    }
+}
+
+fn unauthorized(error: &authorize::Error) -> Answer {
+    use authorize::Error;
+    match error {
+        Error::Denied { reason } => Answer::denied(StatusCode::FORBIDDEN, "permission_denied", reason.clone()),
+        Error::UnknownExtension { .. } => {
+            Answer::denied(StatusCode::NOT_FOUND, "extension_not_found", error.to_string())
+        }
+        Error::NoBackend { .. } => Answer::failed(StatusCode::NOT_FOUND, "no_backend_for_cluster", error.to_string()),
+        Error::Policy(_) => Answer::failed(StatusCode::FORBIDDEN, "policy_failed", "the policy could not be evaluated"),
+    }
+}
+
+fn plugin_failed(error: &plugin::CallError) -> Answer {
+    use plugin::CallError;
+    match error {
+        CallError::Refused { status, reason, .. } => Answer::denied(*status, "refused_by_plugin", reason.clone()),
+        CallError::Busy { .. } => Answer {
+            retry_after: Some(1),
+            ..Answer::failed(StatusCode::SERVICE_UNAVAILABLE, "plugin_busy", "the gateway is busy, try again")
+        },
+        CallError::Trap { .. } | CallError::Timeout { .. } | CallError::Memory { .. } | CallError::Lie { .. } => {
+            Answer::failed(StatusCode::INTERNAL_SERVER_ERROR, "plugin_failed", "a plugin could not do its work")
+        }
+    }
+}
+
+impl Answer {
+    fn denied(status: StatusCode, reason: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { status, reason: reason.into(), message: message.into(), retry_after: None, outcome: Outcome::Denied }
+    }
+
+    fn failed(status: StatusCode, reason: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { outcome: Outcome::Failed, ..Self::denied(status, reason, message) }
+    }
+
+    /// The HTTP answer: JSON with reason and decision id, or plain text as
+    /// Argo CD sends it.
+    pub fn into_response(self, decision: Uuid, compatibility: Compatibility) -> Response<Bytes> {
+        let (content_type, body) = match compatibility {
+            Compatibility::None => {
+                let body = serde_json::json!({
+                    "error": self.message,
+                    "reason": self.reason,
+                    "decision": decision.to_string(),
+                });
+                ("application/json", body.to_string())
+            }
+            Compatibility::Argocd => ("text/plain; charset=utf-8", self.message.into_owned()),
+        };
+        let mut response = Response::new(Bytes::from(body + "\n"));
+        *response.status_mut() = self.status;
+        let fields = response.headers_mut();
+        fields.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        fields.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+        if self.status == StatusCode::UNAUTHORIZED {
+            fields.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tollgate\""));
+        }
+        if let Some(seconds) = self.retry_after {
+            fields.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}

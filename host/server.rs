@@ -1,0 +1,208 @@
+//! Connections of clients.
+//!
+//! In: sockets. Out: requests with bounded heads and content, and the [`Peer`]
+//! they came from. Refuses: 400, 408, 413, 431. Never: lets one client's slow
+//! or broken connection wait in the way of another's; passes on a request two
+//! parsers could read differently.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use tokio::net::TcpListener;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{interval, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::forward::Body;
+
+mod connection;
+mod guard;
+mod peer;
+mod socket;
+mod tls;
+
+pub use peer::Peer;
+pub(crate) use peer::Transport;
+pub use tls::{Certificates, Error as TlsError, Reloaded};
+
+/// How often certificate files are read again.
+const RELOAD: Duration = Duration::from_secs(10);
+
+/// Pause after the system refused to accept, for example without descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Time connections have to end after the drain was cut short.
+const CUT: Duration = Duration::from_secs(2);
+
+/// Bounds on clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a request head; at least 8192 are used. (431)
+    pub header_bytes: usize,
+    /// Fields of a request head. (431)
+    pub header_count: usize,
+    /// From the first byte of a head to its last; also TLS handshakes. (408)
+    pub header_timeout: Duration,
+    /// Bytes of content. (413)
+    pub body_bytes: u64,
+    /// Between two pieces of content. (408)
+    pub body_idle: Duration,
+    /// Between two requests of a connection.
+    pub keep_alive: Duration,
+    /// A client that takes no bytes for so long is disconnected.
+    pub write_stall: Duration,
+    /// Requests of one HTTP/2 connection at once.
+    pub streams: u32,
+    /// Open connections; more wait in the kernel's queue.
+    pub connections: usize,
+    /// Time open requests and tunnels have to end after a stop.
+    pub drain: Duration,
+}
+
+impl Limits {
+    /// The configured bounds, and fixed ones for what is not configured.
+    pub fn new(limits: &crate::config::Limits, drain: Duration) -> Self {
+        Self {
+            header_bytes: limits.header_bytes,
+            header_count: limits.header_count,
+            header_timeout: limits.header_timeout,
+            body_bytes: limits.body_bytes,
+            body_idle: Duration::from_secs(60),
+            keep_alive: Duration::from_secs(75),
+            write_stall: Duration::from_secs(60),
+            streams: 200,
+            connections: limits.connections,
+            drain,
+        }
+    }
+}
+
+/// A request the server itself answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The target or `Host` is refused. (400)
+    #[error(transparent)]
+    Target(#[from] crate::route::Error),
+    /// More fields than allowed. (431)
+    #[error("{count} header fields, at most {most} are allowed")]
+    Fields {
+        /// Fields sent.
+        count: usize,
+        /// Fields allowed.
+        most: usize,
+    },
+    /// Content announced as longer than allowed. (413)
+    #[error("content of {bytes} bytes, at most {most} are allowed")]
+    Content {
+        /// Bytes announced.
+        bytes: u64,
+        /// Bytes allowed.
+        most: u64,
+    },
+}
+
+impl Refusal {
+    /// The status the client gets.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Target(_) => StatusCode::BAD_REQUEST,
+            Self::Fields { .. } => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::Content { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        }
+    }
+}
+
+/// Who answers requests.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers one request. Dropped when the client goes away.
+    fn handle(&self, request: Request<Body>, peer: &Arc<Peer>) -> impl Future<Output = Response<Body>> + Send;
+
+    /// Words a refusal of the server's own. The status is replaced by the
+    /// refusal's.
+    fn refuse(&self, refusal: Refusal) -> Response<Body> {
+        Response::new(Body::from(format!("{refusal}\n")))
+    }
+}
+
+/// A listener and its bounds.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    tls: Option<Arc<Certificates>>,
+    limits: Limits,
+}
+
+impl Server {
+    /// Serves on `listener`: HTTP/1.1 and HTTP/2, in plain text or with
+    /// `tls` only over TLS.
+    pub fn new(listener: TcpListener, tls: Option<Arc<Certificates>>, limits: Limits) -> Self {
+        Self { listener, tls, limits }
+    }
+
+    /// Serves until `stop`, then lets open requests end for at most
+    /// [`Limits::drain`]. When this returns, no connection is open.
+    pub async fn serve<H: Handler>(self, handler: Arc<H>, stop: CancellationToken) {
+        let Self { listener, tls, limits } = self;
+        let most = u32::try_from(limits.connections).unwrap_or(u32::MAX).max(1);
+        let slots = Arc::new(Semaphore::new(usize::try_from(most).unwrap_or(usize::MAX)));
+        let cut = CancellationToken::new();
+        let shared = Arc::new(connection::Shared::new(handler, limits, tls.clone()));
+        let mut reload = interval(RELOAD);
+        loop {
+            let slot = tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                Ok(slot) = slots.clone().acquire_owned() => slot,
+            };
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, address)) => {
+                        let ends = connection::Ends { drain: stop.child_token(), cut: cut.child_token() };
+                        tokio::spawn(connection::run(shared.clone(), (stream, address), slot, ends));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept a connection");
+                        sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+                _ = reload.tick(), if tls.is_some() => reload_certificates(tls.clone()),
+            }
+        }
+        drop(listener);
+        drain(&slots, most, limits.drain, &cut).await;
+    }
+}
+
+fn reload_certificates(tls: Option<Arc<Certificates>>) {
+    let Some(tls) = tls else { return };
+    tokio::task::spawn_blocking(move || match tls.reload() {
+        Ok(Reloaded::Changed) => tracing::info!("certificate files changed, new connections use them"),
+        Ok(Reloaded::Unchanged) => {}
+        Err(error) => tracing::error!(%error, "certificate files cannot be used, the last good ones stay"),
+    });
+}
+
+/// Every connection and tunnel owns a slot: all slots free means all ended.
+async fn drain(slots: &Arc<Semaphore>, most: u32, bound: Duration, cut: &CancellationToken) {
+    if timeout(bound, slots.acquire_many(most)).await.is_ok() {
+        return;
+    }
+    tracing::warn!(
+        open = most as usize - slots.available_permits().min(most as usize),
+        "cutting open connections"
+    );
+    cut.cancel();
+    if timeout(CUT, slots.acquire_many(most)).await.is_err() {
+        tracing::error!("connections are still open after the cut");
+    }
+}
+
+/// A place among the open connections.
+type Slot = OwnedSemaphorePermit;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,282 @@
+//! A client's connection as the HTTP parser sees it.
+//!
+//! In: TCP or TLS. Out: bytes that passed the [`Guard`], within time. Never:
+//! a byte after a refused one.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+use super::guard::{Guard, Position};
+use super::{Limits, Peer};
+use crate::forward::timeout::Lazy;
+
+/// What the parser gets in place of a refused line: no parser state accepts a
+/// NUL, and the empty line makes it look. Its answer to this is a 400 in a
+/// head, and an error in content.
+const REFUSED: &[u8] = b"\0\r\n\r\n";
+
+/// The transport.
+#[derive(Debug)]
+pub(super) enum Socket {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// How a connection stopped being readable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It did not.
+    No,
+    /// The client sent its end.
+    Client,
+    /// A head began and did not end in time.
+    HeadTimeout,
+    /// Nothing came in time.
+    Idle,
+    /// A line was refused.
+    Refused,
+}
+
+/// A transport, watched.
+#[derive(Debug)]
+pub(super) struct Watched {
+    socket: Socket,
+    /// Bytes read before the protocol was known.
+    prefix: Bytes,
+    /// Bytes to give before the end; only after a refusal.
+    last_words: &'static [u8],
+    reading: Option<Reading>,
+    stall: Lazy,
+    ended: Ended,
+}
+
+/// Watch over HTTP/1.1 requests; absent for HTTP/2, which frames by length.
+#[derive(Debug)]
+struct Reading {
+    guard: Guard,
+    peer: Arc<Peer>,
+    head: Lazy,
+    idle: Lazy,
+}
+
+impl Watched {
+    pub(super) fn http1(socket: Socket, prefix: Bytes, peer: Arc<Peer>, limits: &Limits) -> Self {
+        let reading = Reading {
+            guard: Guard::new(limits.header_bytes),
+            peer,
+            head: Lazy::new(limits.header_timeout),
+            idle: Lazy::new(limits.keep_alive),
+        };
+        Self {
+            reading: Some(reading),
+            ..Self::http2(socket, prefix, limits)
+        }
+    }
+
+    pub(super) fn http2(socket: Socket, prefix: Bytes, limits: &Limits) -> Self {
+        Self {
+            socket,
+            prefix,
+            last_words: b"",
+            reading: None,
+            stall: Lazy::new(limits.write_stall),
+            ended: Ended::No,
+        }
+    }
+
+    pub(super) fn ended(&self) -> Ended {
+        self.ended
+    }
+
+    /// The transport itself, for what the parser has no part in.
+    pub(super) fn into_socket(self) -> Socket {
+        self.socket
+    }
+
+    /// Bytes of the transport, unwatched.
+    fn poll_raw(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.prefix.has_remaining() {
+            let length = self.prefix.len().min(buf.remaining());
+            buf.put_slice(&self.prefix.split_to(length));
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.socket).poll_read(cx, buf)
+    }
+
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(reading) = &mut self.reading else {
+            return Poll::Pending;
+        };
+        if reading.peer.open() > 0 {
+            return Poll::Pending;
+        }
+        self.ended = match reading.guard.position() {
+            Position::Other => return Poll::Pending,
+            Position::Head => {
+                ready!(reading.head.poll_expired(cx));
+                Ended::HeadTimeout
+            }
+            // A connection that never sent a request waits only as long as a head.
+            Position::Between if reading.peer.begun() == 0 => {
+                ready!(reading.head.poll_expired(cx));
+                Ended::Idle
+            }
+            Position::Between => {
+                ready!(reading.idle.poll_expired(cx));
+                Ended::Idle
+            }
+        };
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Passes the new bytes of `buf`, from `start`, through the guard.
+    fn inspect(&mut self, buf: &mut ReadBuf<'_>, start: usize) {
+        let Some(reading) = &mut self.reading else { return };
+        let new = buf.filled().get(start..).unwrap_or_default();
+        if let Err(good) = reading.guard.scan(new) {
+            buf.set_filled(start + good);
+            self.ended = Ended::Refused;
+            self.last_words = REFUSED;
+            self.poll_last_words(buf);
+            return;
+        }
+        if reading.guard.position() != Position::Head {
+            reading.head.rest();
+        }
+        reading.idle.rest();
+    }
+
+    fn poll_last_words(&mut self, buf: &mut ReadBuf<'_>) {
+        let length = self.last_words.len().min(buf.remaining());
+        if let Some((now, later)) = self.last_words.split_at_checked(length) {
+            buf.put_slice(now);
+            self.last_words = later;
+        }
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.ended == Ended::Refused {
+            this.poll_last_words(buf);
+            return Poll::Ready(Ok(()));
+        }
+        let start = buf.filled().len();
+        let Poll::Ready(read) = this.poll_raw(cx, buf) else {
+            return this.poll_late(cx);
+        };
+        read?;
+        if buf.filled().len() == start {
+            if buf.remaining() > 0 {
+                this.ended = Ended::Client;
+            }
+        } else {
+            this.inspect(buf, start);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Watched {
+    /// Bounds how long a client may leave bytes unread.
+    fn stalled<T>(&mut self, cx: &mut Context<'_>, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if wrote.is_ready() {
+            self.stall.rest();
+            return wrote;
+        }
+        ready!(self.stall.poll_expired(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let wrote = Pin::new(&mut this.socket).poll_write(cx, bytes);
+        this.stalled(cx, wrote)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let wrote = Pin::new(&mut this.socket).poll_write_vectored(cx, bytes);
+        this.stalled(cx, wrote)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let flushed = Pin::new(&mut this.socket).poll_flush(cx);
+        this.stalled(cx, flushed)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let shut = Pin::new(&mut this.socket).poll_shutdown(cx);
+        this.stalled(cx, shut)
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bytes),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

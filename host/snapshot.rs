@@ -1,0 +1,207 @@
+//! All configuration as one immutable value, and how the next one is made.
+//!
+//! In: settings, the state folder, policies, plugins. Out: [`Snapshot`] behind an
+//! atomic pointer. Never: a half-applied change; the last good one stays.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::authenticate::Authenticator;
+use crate::authorize::Target;
+use crate::authorize::rbac::{PolicySource, Rbac};
+use crate::authorize::rego::{Bundle, Checker, Front};
+use crate::caller::Callers;
+use crate::config::{Compatibility, Config};
+use crate::diagnostic::{Diagnostic, Loaded};
+use crate::front::extensions::{Asked, Registry, config};
+use crate::metrics::{Metrics, Part};
+use crate::plugin;
+use crate::state::{Resources, directory};
+
+/// Everything a request is decided by. A request takes one and keeps it.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Counts up from 1 with every change that took effect.
+    pub generation: u64,
+    /// Settings of the process.
+    pub config: Arc<Config>,
+    /// Kubernetes objects.
+    pub resources: Arc<Resources>,
+    /// Argo CD's policy, compiled.
+    pub rbac: Arc<Rbac>,
+    /// Who is who.
+    pub authenticator: Arc<Authenticator>,
+    /// Extensions and their backends.
+    pub extensions: Arc<Registry>,
+    /// Bundle of the extension front.
+    pub policy: Arc<Bundle>,
+    /// Its digest, for records.
+    pub policy_digest: Arc<str>,
+    /// Loaded plugins.
+    pub plugins: Arc<plugin::Set>,
+    /// Callers seen, with their roles.
+    pub callers: Callers,
+    /// Applications and projects asked for.
+    pub targets: moka::sync::Cache<Asked, Arc<Target>>,
+}
+
+/// Targets remembered at once.
+const TARGETS: u64 = 10_000;
+
+/// Makes snapshots and keeps the one in force.
+#[derive(Debug)]
+pub struct Loader {
+    config: Arc<Config>,
+    runtime: plugin::Runtime,
+    checker: Checker,
+    metrics: Arc<Metrics>,
+}
+
+/// The pointer requests read. Cloning it shares it.
+pub type Current = Arc<ArcSwap<Snapshot>>;
+
+/// What the state folder decides, made together or not at all.
+struct FromState {
+    resources: Arc<Resources>,
+    rbac: Arc<Rbac>,
+    authenticator: Arc<Authenticator>,
+    extensions: Arc<Registry>,
+}
+
+impl Loader {
+    /// A loader for `config`.
+    ///
+    /// # Errors
+    /// [`plugin::Error`] when the WASM engine cannot start on this machine.
+    pub fn new(config: Arc<Config>, checker: Checker, metrics: Arc<Metrics>) -> Result<Self, plugin::Error> {
+        let runtime = plugin::Runtime::new(&config.plugins)?;
+        Ok(Self { config, runtime, checker, metrics })
+    }
+
+    /// The folders a change in which asks for a reload of the part.
+    pub fn watched(&self) -> Vec<(Part, PathBuf)> {
+        let mut watched = vec![
+            (Part::State, self.config.state_directory.clone()),
+            (Part::Policies, self.config.policies_directory.clone()),
+        ];
+        watched.extend(self.config.plugins.directory.clone().map(|folder| (Part::Plugins, folder)));
+        watched
+    }
+
+    /// Loads everything for the first time. Blocks: call it off the runtime.
+    pub fn first(&self) -> Loaded<Snapshot> {
+        let mut findings = Vec::new();
+        let state = self.state(None, &mut findings);
+        let policy = self.policy(&mut findings);
+        let (plugins, mut found) = self.runtime.load(None);
+        findings.append(&mut found);
+        match (state, policy) {
+            (Some(state), Some(policy)) => Loaded::new(self.snapshot(1, state, policy, Arc::new(plugins)), findings),
+            (None, _) | (_, None) => Loaded::refused(findings),
+        }
+    }
+
+    /// Loads `part` again and puts the result into force when it is good. Blocks.
+    /// Gives every finding, also those of a part that stays as it was.
+    pub fn reload(&self, current: &Current, part: Part) -> Vec<Diagnostic> {
+        let old = current.load_full();
+        let mut findings = Vec::new();
+        let kept = FromState {
+            resources: Arc::clone(&old.resources),
+            rbac: Arc::clone(&old.rbac),
+            authenticator: Arc::clone(&old.authenticator),
+            extensions: Arc::clone(&old.extensions),
+        };
+        let (policy, plugins) = (Arc::clone(&old.policy), Arc::clone(&old.plugins));
+        let generation = old.generation.saturating_add(1);
+        let next = match part {
+            Part::State => {
+                self.state(Some(&old), &mut findings).map(|state| self.snapshot(generation, state, policy, plugins))
+            }
+            Part::Policies => self.policy(&mut findings).map(|policy| self.snapshot(generation, kept, policy, plugins)),
+            Part::Plugins => {
+                let (set, mut found) = self.runtime.load(Some(&old.plugins));
+                findings.append(&mut found);
+                Some(self.snapshot(generation, kept, policy, Arc::new(set)))
+            }
+        };
+        self.report(part, &findings);
+        if let Some(next) = next {
+            self.metrics.generation(next.generation);
+            tracing::info!(part = part.as_str(), generation = next.generation, "configuration took effect");
+            current.store(Arc::new(next));
+        }
+        findings
+    }
+
+    /// Logs findings and sets the metric that says whether the files on disk
+    /// are in force.
+    pub fn report(&self, part: Part, findings: &[Diagnostic]) {
+        for finding in findings {
+            if finding.is_error() {
+                tracing::error!(part = part.as_str(), "{finding}");
+            } else {
+                tracing::warn!(part = part.as_str(), "{finding}");
+            }
+        }
+        self.metrics.loaded(part, !findings.iter().any(Diagnostic::is_error));
+    }
+
+    fn snapshot(&self, generation: u64, state: FromState, policy: Arc<Bundle>, plugins: Arc<plugin::Set>) -> Snapshot {
+        let FromState { resources, rbac, authenticator, extensions } = state;
+        Snapshot {
+            generation,
+            config: Arc::clone(&self.config),
+            resources,
+            rbac,
+            authenticator,
+            extensions,
+            policy_digest: Arc::from(policy.digest()),
+            policy,
+            plugins,
+            callers: Callers::default(),
+            targets: moka::sync::Cache::new(TARGETS),
+        }
+    }
+
+    fn state(&self, previous: Option<&Snapshot>, findings: &mut Vec<Diagnostic>) -> Option<FromState> {
+        let config = &self.config;
+        let resources = take(directory::load(&config.state_directory, &config.control_plane_namespace), findings)?;
+        // Every part is tried, so that one load reports all mistakes.
+        let rbac = take(PolicySource::from_resources(&resources, config.rbac_semantics), findings)
+            .and_then(|source| take(Rbac::compile(&source), findings));
+        let specs = take(config::parse(&resources, leniency(config)), findings);
+        let extensions =
+            specs.and_then(|specs| take(Registry::build(specs, previous.map(|old| &*old.extensions)), findings));
+        let rbac = rbac?;
+        let earlier = previous.map(|old| &*old.authenticator);
+        let authenticator =
+            take(Authenticator::build(&config.authentication, &resources, rbac.scopes(), earlier), findings)?;
+        Some(FromState {
+            resources: Arc::new(resources),
+            rbac: Arc::new(rbac),
+            authenticator: Arc::new(authenticator),
+            extensions: Arc::new(extensions?),
+        })
+    }
+
+    fn policy(&self, findings: &mut Vec<Diagnostic>) -> Option<Arc<Bundle>> {
+        let folder = self.config.policies_directory.join("extensions");
+        take(Bundle::load(&folder, Front::Extensions, &self.checker), findings).map(Arc::new)
+    }
+}
+
+/// How much of what Argo CD shrugs at is accepted in `extension.config`.
+fn leniency(config: &Config) -> config::Leniency {
+    match config.extensions.compatibility {
+        Compatibility::None => config::Leniency::Strict,
+        Compatibility::Argocd => config::Leniency::Argocd,
+    }
+}
+
+fn take<T>(loaded: Loaded<T>, findings: &mut Vec<Diagnostic>) -> Option<T> {
+    findings.extend(loaded.diagnostics);
+    loaded.value
+}

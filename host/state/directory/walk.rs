@@ -1,0 +1,161 @@
+//! Which files of a folder count, and reading them whole.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, Metadata};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::diagnostic::{Diagnostic, Location};
+
+const FILE_BYTES: u64 = 64 * 1024 * 1024;
+const TOTAL_BYTES: u64 = 512 * 1024 * 1024;
+const FILES: usize = 20_000;
+const DEPTH: usize = 16;
+
+/// Why a file cannot be used.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// Line from 1, 0 for the whole file.
+    pub(super) line: u32,
+    /// What is wrong.
+    pub(super) message: String,
+    /// What to do.
+    pub(super) hint: Option<&'static str>,
+}
+
+impl Refused {
+    fn whole(message: String, hint: Option<&'static str>) -> Self {
+        Self { line: 0, message, hint }
+    }
+}
+
+struct Walk<'a> {
+    files: Vec<PathBuf>,
+    visited: BTreeSet<PathBuf>,
+    bytes: u64,
+    findings: &'a mut Vec<Diagnostic>,
+}
+
+/// The files below `folder` that count, in path order.
+pub(super) fn files(folder: &Path, findings: &mut Vec<Diagnostic>) -> Vec<PathBuf> {
+    let mut walk = Walk {
+        files: Vec::new(),
+        visited: BTreeSet::new(),
+        bytes: 0,
+        findings,
+    };
+    walk.folder(folder, 0);
+    if walk.files.len() > FILES {
+        let message = format!("{} files, at most {FILES} are read", walk.files.len());
+        walk.refuse(folder, message);
+    }
+    if walk.bytes > TOTAL_BYTES {
+        let message = format!("{} bytes in all files, at most {TOTAL_BYTES} are read", walk.bytes);
+        walk.refuse(folder, message);
+        return Vec::new();
+    }
+    walk.files
+}
+
+impl Walk<'_> {
+    fn refuse(&mut self, path: &Path, message: String) {
+        let location = Location::new(path.display().to_string(), 0);
+        self.findings.push(Diagnostic::error(location, message));
+    }
+
+    fn folder(&mut self, folder: &Path, depth: usize) {
+        if depth > DEPTH {
+            return self.refuse(folder, format!("folders nest deeper than {DEPTH}"));
+        }
+        // A real folder is read once: links in a loop end here.
+        match folder.canonicalize() {
+            Ok(real) if !self.visited.insert(real.clone()) => return,
+            Ok(_) => {}
+            Err(error) => return self.refuse(folder, format!("folder cannot be read: {error}")),
+        }
+        let entries = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let mut paths: Vec<PathBuf> = match entries {
+            Ok(entries) => entries.into_iter().map(|entry| entry.path()).collect(),
+            Err(error) => return self.refuse(folder, format!("folder cannot be read: {error}")),
+        };
+        paths.sort();
+        for path in paths {
+            self.entry(path, depth);
+        }
+    }
+
+    fn entry(&mut self, path: PathBuf, depth: usize) {
+        // A name that is not UTF-8 cannot end in one of our extensions.
+        let Some(name) = path.file_name().and_then(|name| name.to_str()).map(str::to_owned) else {
+            return;
+        };
+        if name.starts_with('.') || self.files.len() > FILES {
+            return;
+        }
+        match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => self.folder(&path, depth.saturating_add(1)),
+            Ok(metadata) if metadata.is_file() && counts(&name) => self.file(path, &metadata),
+            Ok(_) => {}
+            Err(error) if counts(&name) => self.refuse(&path, format!("cannot be read: {error}")),
+            Err(_) => {}
+        }
+    }
+
+    fn file(&mut self, path: PathBuf, metadata: &Metadata) {
+        let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+        if self.visited.insert(real) {
+            self.bytes = self.bytes.saturating_add(metadata.len());
+            self.files.push(path);
+        }
+    }
+}
+
+/// Whether a file is read, by its name.
+fn counts(name: &str) -> bool {
+    let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
+    let object = matches!(extension.to_ascii_lowercase().as_str(), "yaml" | "yml" | "json");
+    // `#name#` is an unsaved Emacs buffer; kustomize's own file holds no object.
+    let other = name.starts_with('#') || matches!(name, "kustomization.yaml" | "kustomization.yml");
+    object && !other
+}
+
+/// Reads a file that does not change meanwhile.
+pub(super) fn read(path: &Path) -> Result<String, Refused> {
+    let failed = |error: std::io::Error| Refused::whole(format!("cannot be read: {error}"), None);
+    let mut file = File::open(path).map_err(failed)?;
+    let before = file.metadata().map_err(failed)?;
+    if before.len() > FILE_BYTES {
+        let message = format!("file has {} bytes, at most {FILE_BYTES} are read", before.len());
+        return Err(Refused::whole(message, None));
+    }
+    let mut bytes = Vec::new();
+    Read::by_ref(&mut file)
+        .take(FILE_BYTES.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    let after = fs::metadata(path).map_err(failed)?;
+    let read = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    if read != after.len() || before.modified().ok() != after.modified().ok() {
+        let hint = Some("write a new file beside it and rename it");
+        return Err(Refused::whole("file changed while it was read".to_owned(), hint));
+    }
+    if bytes.is_empty() {
+        let hint = Some("remove the file if that is meant; a file being written looks like this");
+        return Err(Refused::whole("file is empty".to_owned(), hint));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let good = error.utf8_error().valid_up_to();
+        let breaks = error
+            .as_bytes()
+            .iter()
+            .take(good)
+            .filter(|byte| **byte == b'\n')
+            .count();
+        let line = u32::try_from(breaks).unwrap_or(u32::MAX).saturating_add(1);
+        Refused {
+            line,
+            message: "text is not UTF-8".to_owned(),
+            hint: None,
+        }
+    })
+}

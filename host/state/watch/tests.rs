@@ -1,0 +1,107 @@
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::Duration;
+
+use super::fingerprint::{Depth, take};
+use super::{Events, Timing, Watch, watch};
+
+const FAST: Timing = Timing {
+    settle: Duration::from_millis(20),
+    patience: Duration::from_millis(500),
+    poll: Duration::from_millis(100),
+};
+
+async fn start(folder: &Path, events: Events) -> Watch {
+    watch(vec![folder.to_owned()], FAST, events).await
+}
+
+async fn expect_change(watch: &mut Watch) {
+    tokio::time::timeout(Duration::from_secs(20), watch.changed())
+        .await
+        .expect("no change was reported")
+        .unwrap();
+}
+
+fn replace(folder: &Path, name: &str, text: &str) {
+    let temporary = folder.join(format!(".{name}.tmp"));
+    fs::write(&temporary, text).unwrap();
+    fs::rename(&temporary, folder.join(name)).unwrap();
+}
+
+#[tokio::test]
+async fn atomic_replacement_new_files_and_removal_are_changes() {
+    for events in [Events::WherePossible, Events::Never] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a.yaml"), "a").unwrap();
+        let mut watch = start(folder.path(), events).await;
+        replace(folder.path(), "a.yaml", "b");
+        expect_change(&mut watch).await;
+        fs::create_dir(folder.path().join("inner")).unwrap();
+        expect_change(&mut watch).await;
+        fs::write(folder.path().join("inner/b.yaml"), "b").unwrap();
+        expect_change(&mut watch).await;
+        fs::remove_file(folder.path().join("a.yaml")).unwrap();
+        expect_change(&mut watch).await;
+    }
+}
+
+#[tokio::test]
+async fn a_mounted_config_map_that_is_swapped_is_a_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |version: &str, text: &str| {
+        fs::create_dir(folder.path().join(version)).unwrap();
+        fs::write(folder.path().join(version).join("a.yaml"), text).unwrap();
+    };
+    place("..v1", "a");
+    symlink("..v1", folder.path().join("..data")).unwrap();
+    symlink("..data/a.yaml", folder.path().join("a.yaml")).unwrap();
+    let mut watch = start(folder.path(), Events::WherePossible).await;
+    for version in ["..v2", "..v3"] {
+        place(version, version);
+        symlink(version, folder.path().join("..data_tmp")).unwrap();
+        fs::rename(folder.path().join("..data_tmp"), folder.path().join("..data")).unwrap();
+        expect_change(&mut watch).await;
+    }
+}
+
+#[tokio::test]
+async fn a_folder_that_appears_later_is_a_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let later = folder.path().join("later");
+    let mut watch = start(&later, Events::WherePossible).await;
+    fs::create_dir(&later).unwrap();
+    expect_change(&mut watch).await;
+    fs::write(later.join("a.rego"), "package a").unwrap();
+    expect_change(&mut watch).await;
+}
+
+#[test]
+fn hidden_files_and_reading_are_no_change_but_same_size_contents_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.yaml");
+    fs::write(&file, "a").unwrap();
+    let paths = [folder.path().to_owned()];
+    let before = take(&paths, Depth::Contents);
+    fs::write(folder.path().join(".a.yaml.swp"), "x").unwrap();
+    fs::read(&file).unwrap();
+    assert_eq!(take(&paths, Depth::Contents), before);
+    let modified = fs::metadata(&file).unwrap().modified().unwrap();
+    fs::write(&file, "b").unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&file)
+        .unwrap()
+        .set_modified(modified)
+        .unwrap();
+    assert_ne!(take(&paths, Depth::Contents), before);
+}
+
+#[test]
+fn link_loops_end() {
+    let folder = tempfile::tempdir().unwrap();
+    symlink(folder.path(), folder.path().join("again")).unwrap();
+    symlink("missing", folder.path().join("dangling")).unwrap();
+    let paths = [folder.path().to_owned()];
+    assert_eq!(take(&paths, Depth::Metadata), take(&paths, Depth::Metadata));
+}

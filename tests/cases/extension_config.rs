@@ -1,0 +1,253 @@
+//! Kinds of `extension_config.yaml`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use secrecy::SecretString;
+use serde::Deserialize;
+use serde_json::Value;
+use tollgate::diagnostic::Location;
+use tollgate::front::extensions::config::{self, Options, secrets};
+use tollgate::state::{Cluster, ConfigMap, Resources, Secret, Text};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Origin {
+    #[serde(rename = "file")]
+    _file: String,
+    #[serde(rename = "test")]
+    _test: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Register {
+    #[serde(rename = "id")]
+    _id: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    #[serde(rename = "source")]
+    _source: Origin,
+    #[serde(rename = "note", default)]
+    _note: String,
+    argocd_cm: BTreeMap<String, String>,
+    #[serde(default)]
+    secrets: BTreeMap<String, String>,
+    expected: Registered,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Registered {
+    valid: bool,
+    registered: Option<BTreeSet<String>>,
+    error_class: Option<String>,
+    /// What the fixture's author meant; upstream stops at an earlier mistake,
+    /// Tollgate reports both.
+    intended_error_class: Option<String>,
+    #[serde(default)]
+    effective_headers: BTreeMap<String, Vec<Header>>,
+    #[serde(default)]
+    lookup: Vec<Lookup>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    name: String,
+    value: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Lookup {
+    destination: Target,
+    /// The extension, where the case has more than one that could be meant.
+    extension: Option<String>,
+    url: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Target {
+    name: String,
+    server: String,
+}
+
+/// `register`: the configuration is taken or refused as Argo CD does.
+pub fn register(case: Value) -> Result<(), String> {
+    let case: Register = serde_json::from_value(case).map_err(|error| error.to_string())?;
+    let resources = resources(case.argocd_cm, case.secrets);
+    let parsed = config::parse_with(&resources, Options::ARGOCD);
+    let class = parsed.class().map(|class| class.as_str().to_owned());
+    let said = format!("{:?}", parsed.specs.diagnostics);
+    let Registered {
+        valid,
+        registered,
+        error_class,
+        intended_error_class,
+        effective_headers,
+        lookup,
+    } = case.expected;
+    if class != error_class {
+        return Err(format!("class is {class:?}, expected {error_class:?}: {said}"));
+    }
+    if let Some(intended) = intended_error_class {
+        if !parsed.classes.iter().any(|class| class.as_str() == intended) {
+            return Err(format!("{intended} is not among {:?}", parsed.classes));
+        }
+    }
+    let Some(specs) = parsed.specs.value else {
+        if valid {
+            return Err(format!("refused: {said}"));
+        }
+        // Tollgate's own rules are stricter, never looser.
+        let own = config::parse(&resources).value;
+        return if own.is_none() {
+            Ok(())
+        } else {
+            Err("the gateway's own rules take it".to_owned())
+        };
+    };
+    if !valid {
+        return Err("not refused".to_owned());
+    }
+    let names: BTreeSet<String> = specs.iter().map(|spec| spec.name.clone()).collect();
+    if registered.is_some_and(|expected| expected != names) {
+        return Err(format!("registered are {names:?}"));
+    }
+    for (name, expected) in effective_headers {
+        check_headers(&specs, &name, &expected)?;
+    }
+    lookup.iter().try_for_each(|expected| check_lookup(&specs, expected))
+}
+
+fn check_headers(specs: &[config::ExtensionSpec], name: &str, expected: &[Header]) -> Result<(), String> {
+    let spec = specs
+        .iter()
+        .find(|spec| spec.name == name)
+        .ok_or(format!("no extension {name}"))?;
+    let found = spec.services.iter().flat_map(|service| &service.headers);
+    let found: Vec<(String, &[u8])> = found
+        .map(|(name, value)| (name.to_string(), value.as_bytes()))
+        .collect();
+    let expected: Vec<(String, &[u8])> = expected
+        .iter()
+        .map(|header| (header.name.to_lowercase(), header.value.as_bytes()))
+        .collect();
+    if found == expected {
+        Ok(())
+    } else {
+        Err(format!("headers of {name} are {found:?}"))
+    }
+}
+
+fn check_lookup(specs: &[config::ExtensionSpec], expected: &Lookup) -> Result<(), String> {
+    let Target { name, server } = &expected.destination;
+    let cluster = Cluster {
+        name: name.clone(),
+        server: server.clone(),
+        project: String::new(),
+    };
+    let meant = |spec: &&config::ExtensionSpec| match &expected.extension {
+        Some(extension) => spec.name == *extension,
+        None => spec.services.len() > 1,
+    };
+    let found = specs
+        .iter()
+        .find(meant)
+        .and_then(|spec| spec.service_for(&cluster))
+        .map(|service| service.url.clone());
+    let url = expected.url.parse().ok();
+    if found == url {
+        Ok(())
+    } else {
+        Err(format!("{name:?} {server:?} leads to {found:?}, expected {url:?}"))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Keys {
+    #[serde(rename = "id")]
+    _id: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    #[serde(rename = "source")]
+    _source: Origin,
+    #[serde(rename = "note", default)]
+    _note: String,
+    argocd_cm: BTreeMap<String, String>,
+    expected_entries: BTreeMap<String, String>,
+}
+
+/// `configmap_keys`: which keys configure which extension.
+pub fn configmap_keys(case: Value) -> Result<(), String> {
+    let case: Keys = serde_json::from_value(case).map_err(|error| error.to_string())?;
+    let resources = resources(case.argocd_cm, BTreeMap::new());
+    let entries = config::entries(&resources.argocd_cm).into_iter();
+    let found: BTreeMap<String, String> = entries
+        .map(|entry| (entry.name, entry.text.value.to_string()))
+        .collect();
+    if found == case.expected_entries {
+        Ok(())
+    } else {
+        Err(format!("entries are {found:?}"))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Substitution {
+    #[serde(rename = "id")]
+    _id: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    #[serde(rename = "source")]
+    _source: Origin,
+    #[serde(rename = "note", default)]
+    _note: String,
+    secrets: BTreeMap<String, String>,
+    value: String,
+    expected: String,
+}
+
+/// `secret_substitution`: what a text becomes.
+pub fn secret_substitution(case: Value) -> Result<(), String> {
+    let case: Substitution = serde_json::from_value(case).map_err(|error| error.to_string())?;
+    let resources = resources(BTreeMap::new(), case.secrets);
+    let found = secrets::substitute_or(&case.value, &resources.secrets, secrets::UnknownSecret::KeepLiteral);
+    let found = found.map_err(|error| error.to_string())?.0.value;
+    if found == case.expected {
+        Ok(())
+    } else {
+        Err(format!("found {found:?}, expected {:?}", case.expected))
+    }
+}
+
+fn resources(argocd_cm: BTreeMap<String, String>, secrets: BTreeMap<String, String>) -> Resources {
+    let text = |(key, value): (String, String)| {
+        let location = Location::new(format!("argocd-cm/{key}"), 1);
+        (
+            key,
+            Text {
+                value: value.into(),
+                location,
+            },
+        )
+    };
+    let secret = Secret {
+        labels: BTreeMap::new(),
+        values: secrets
+            .into_iter()
+            .map(|(key, value)| (key, SecretString::from(value)))
+            .collect(),
+        location: Location::new("argocd-secret", 0),
+    };
+    Resources {
+        argocd_cm: ConfigMap {
+            data: argocd_cm.into_iter().map(text).collect(),
+        },
+        secrets: [("argocd-secret".to_owned(), secret)].into(),
+        ..Resources::default()
+    }
+}

@@ -1,0 +1,144 @@
+//! Runs the case tables: `tests/cases/*.yaml`, and those of the folder named by
+//! `TOLLGATE_CASES`.
+//!
+//! In: tables of inputs and expected outcomes. Out: a line per file and a
+//! total; exit 1 when a case fails. Never: a case skipped in silence; a kind
+//! or a field that nobody reads.
+//!
+//! `cargo test --test cases [-- ID]`: only cases whose id contains ID.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+mod glob;
+mod rbac;
+mod suite;
+
+use suite::{Case, Exceptions, Suite, Table};
+
+/// Everyone who can run cases. A new table's kinds get a module and a line.
+const SUITES: &[&dyn Suite] = &[&glob::Globs, &rbac::Rbac];
+
+/// What came of one file.
+#[derive(Default)]
+struct Tally {
+    passed: usize,
+    failed: usize,
+    exempt: usize,
+}
+
+fn main() -> ExitCode {
+    let mut out = std::io::stdout().lock();
+    match run(&mut out) {
+        Ok(tally) if tally.failed == 0 => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            let _ = writeln!(out, "cases: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(out: &mut impl Write) -> Result<Tally, String> {
+    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let exceptions = Exceptions::read(&own.join("not-applicable.yaml"))?;
+    let mut files = tables_in(&own)?;
+    if let Some(folder) = std::env::var_os("TOLLGATE_CASES").filter(|folder| !folder.is_empty()) {
+        let more = tables_in(Path::new(&folder))?;
+        if more.is_empty() {
+            return Err(format!(
+                "no *.yaml in TOLLGATE_CASES `{}`",
+                Path::new(&folder).display()
+            ));
+        }
+        files.extend(more);
+    }
+    let mut total = Tally::default();
+    for file in &files {
+        let tally = run_file(out, file, &exceptions, filter.as_deref()).map_err(|error| error.to_string())?;
+        total.passed += tally.passed;
+        total.failed += tally.failed;
+        total.exempt += tally.exempt;
+    }
+    let write = |error: std::io::Error| error.to_string();
+    if total.exempt > 0 {
+        writeln!(out, "{} not applicable", total.exempt).map_err(write)?;
+    }
+    if total.passed + total.failed == 0 {
+        return Err("no case ran".to_owned());
+    }
+    writeln!(out, "{} passed, {} failed", total.passed, total.failed).map_err(write)?;
+    Ok(total)
+}
+
+/// Every table of a folder, by name.
+fn tables_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = std::fs::read_dir(folder).map_err(|error| format!("`{}`: {error}", folder.display()))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|error| error.to_string())?.path();
+        let is_table = path.extension().is_some_and(|extension| extension == "yaml");
+        if is_table && path.file_name().is_some_and(|name| name != "not-applicable.yaml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn run_file(
+    out: &mut impl Write,
+    path: &Path,
+    exceptions: &Exceptions,
+    filter: Option<&str>,
+) -> std::io::Result<Tally> {
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let mut tally = Tally::default();
+    match Table::read(path) {
+        Err(error) => {
+            tally.failed += 1;
+            writeln!(out, "{name}: FAILED: {error}")?;
+        }
+        Ok(table) => {
+            for case in table
+                .cases
+                .iter()
+                .filter(|case| filter.is_none_or(|filter| case.id.contains(filter)))
+            {
+                if let Some(reason) = exceptions.reason(&case.id) {
+                    tally.exempt += 1;
+                    writeln!(out, "{name}: not applicable: {}: {reason}", case.id)?;
+                    continue;
+                }
+                match run_case(&table, case) {
+                    Ok(()) => tally.passed += 1,
+                    Err(why) => {
+                        tally.failed += 1;
+                        writeln!(out, "{name}: FAILED: {} ({}): {why}", case.id, case.kind)?;
+                    }
+                }
+            }
+            if table.cases.is_empty() {
+                tally.failed += 1;
+                writeln!(out, "{name}: FAILED: the file has no cases")?;
+            }
+        }
+    }
+    writeln!(out, "{name}: {} passed, {} failed", tally.passed, tally.failed)?;
+    Ok(tally)
+}
+
+/// Runs one case with the suite that knows its kind. A panic is a failure of
+/// that case.
+fn run_case(table: &Table, case: &Case) -> Result<(), String> {
+    let Some(suite) = SUITES.iter().find(|suite| suite.covers(table, &case.kind)) else {
+        return Err(format!(
+            "no suite knows kind `{}` of subject `{}`",
+            case.kind, table.subject
+        ));
+    };
+    let attempt = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| suite.run(table, case)));
+    attempt.unwrap_or_else(|_| Err("panicked".to_owned()))
+}

@@ -1,0 +1,123 @@
+//! Kinds of `project_destinations.yaml`.
+
+use serde::Deserialize;
+use serde_json::Value;
+use tollgate::diagnostic::Location;
+use tollgate::state::destination::{Error, permitted_with};
+use tollgate::state::{Cluster, Destination, Project};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Origin {
+    #[serde(rename = "file")]
+    _file: String,
+    #[serde(rename = "test")]
+    _test: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rule {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    server: String,
+    #[serde(default)]
+    namespace: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Known {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    server: String,
+}
+
+/// What both kinds have; each has one more field.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    #[serde(rename = "id")]
+    _id: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    #[serde(rename = "source")]
+    _source: Origin,
+    #[serde(rename = "note", default)]
+    _note: String,
+    project_destinations: Vec<Rule>,
+    resolved_cluster: Known,
+    destination_namespace: String,
+    #[serde(default)]
+    permit_only_project_scoped_clusters: bool,
+    #[serde(default)]
+    project_clusters: Vec<Known>,
+    project_clusters_error: Option<String>,
+    expected: Option<bool>,
+    expected_error_contains: Option<String>,
+}
+
+/// `destination_permitted`: yes or no.
+pub fn destination_permitted(case: Value) -> Result<(), String> {
+    let mut case: Case = serde_json::from_value(case).map_err(|error| error.to_string())?;
+    let expected = case.expected.take().ok_or("`expected` is missing")?;
+    if case.expected_error_contains.is_some() {
+        return Err("`expected_error_contains` belongs to the other kind".to_owned());
+    }
+    match decide(case) {
+        Ok(found) if found == expected => Ok(()),
+        found => Err(format!("found {found:?}, expected {expected}")),
+    }
+}
+
+/// `destination_permitted_error`: no decision, with a text that says why.
+pub fn destination_permitted_error(case: Value) -> Result<(), String> {
+    let mut case: Case = serde_json::from_value(case).map_err(|error| error.to_string())?;
+    let expected = case
+        .expected_error_contains
+        .take()
+        .ok_or("`expected_error_contains` is missing")?;
+    if case.expected.is_some() {
+        return Err("`expected` belongs to the other kind".to_owned());
+    }
+    match decide(case) {
+        Err(error) if error.to_string().contains(&expected) => Ok(()),
+        found => Err(format!("found {found:?}, expected an error with `{expected}`")),
+    }
+}
+
+fn decide(case: Case) -> Result<bool, Error> {
+    let rule = |Rule {
+                    name,
+                    server,
+                    namespace,
+                }: Rule| Destination {
+        name,
+        server,
+        namespace,
+    };
+    let project = Project {
+        name: "project".to_owned(),
+        destinations: case.project_destinations.into_iter().map(rule).collect(),
+        source_repos: Vec::new(),
+        source_namespaces: Vec::new(),
+        permit_only_project_scoped_clusters: case.permit_only_project_scoped_clusters,
+        roles: Vec::new(),
+        location: Location::new("case", 0),
+    };
+    let known = |Known { name, server }: Known| Cluster {
+        name,
+        server,
+        project: "project".to_owned(),
+    };
+    let cluster = known(case.resolved_cluster);
+    let owned: Vec<Cluster> = case.project_clusters.into_iter().map(known).collect();
+    permitted_with(&project, &cluster, &case.destination_namespace, || {
+        match case.project_clusters_error {
+            Some(error) => Err(error),
+            None => Ok(owned),
+        }
+    })
+}

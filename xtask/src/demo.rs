@@ -1,0 +1,86 @@
+//! `cargo xtask demo`: a whole world on loopback, and requests to try in it.
+//!
+//! In: deploy/demo, policies, the built guests. Out: target/demo, a running
+//! gateway and two echo backends. Never: a change to the checkout.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+mod backend;
+mod check;
+mod token;
+mod world;
+
+pub use world::World;
+
+/// Starts the demo world and waits for ctrl-c, or checks it and exits.
+#[derive(Debug, clap::Args)]
+pub struct Demo {
+    /// Send the requests, compare the answers, and exit.
+    #[arg(long)]
+    check: bool,
+    /// Port of the gateway; the admin listener takes the next one. 0 picks free ones.
+    #[arg(long, default_value_t = 8080)]
+    port: u16,
+}
+
+impl Demo {
+    /// The demo that checks itself.
+    pub fn checked() -> Self {
+        Self { check: true, port: 0 }
+    }
+
+    /// Runs the task.
+    pub async fn run(self, root: &Path) -> Result<()> {
+        let binary = build(root)?;
+        let port = if self.check { 0 } else { self.port };
+        let mut world = World::start(root, &binary, port).await?;
+        if self.check {
+            let outcome = check::run(&mut world).await;
+            let stopped = world.stop().await;
+            outcome?;
+            return stopped;
+        }
+        print!("{}", world.instructions());
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            status = world.gateway_ended() => anyhow::bail!("the gateway ended by itself: {status}"),
+        }
+        println!();
+        world.stop().await
+    }
+}
+
+/// Builds gateway and guests; gives the gateway's binary.
+fn build(root: &Path) -> Result<PathBuf> {
+    crate::plugins::build(root)?;
+    crate::run(root, "cargo", &["build", "--bin", "tollgate"])?;
+    Ok(target(root).join("debug").join("tollgate"))
+}
+
+/// The target folder cargo uses.
+pub fn target(root: &Path) -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(folder) => root.join(folder),
+        None => root.join("target"),
+    }
+}
+
+/// Calls `attempt` until it succeeds, at most 30 s.
+pub async fn until<T, F>(what: &str, mut attempt: impl FnMut() -> F) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    let started = tokio::time::Instant::now();
+    loop {
+        match attempt().await {
+            Ok(value) => return Ok(value),
+            Err(error) if started.elapsed() > Duration::from_secs(30) => {
+                return Err(error).with_context(|| format!("waited 30 s for {what}"));
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The demo's folder and processes.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio::process::{Child, Command};
+
+use super::{backend, token, until};
+
+/// A running demo.
+#[derive(Debug)]
+pub struct World {
+    /// Folder with everything the gateway reads; edit it and see.
+    pub folder: PathBuf,
+    /// Where built guests lie.
+    pub guests: PathBuf,
+    /// Base URL of the gateway.
+    pub gateway: String,
+    /// Base URL of its admin listener.
+    pub admin: String,
+    /// alice's session token.
+    pub alice: String,
+    /// bob's session token.
+    pub bob: String,
+    /// The gateway's binary.
+    pub binary: PathBuf,
+    child: Child,
+}
+
+impl World {
+    /// Lays out the folder, starts backends and gateway, waits until it is ready.
+    pub async fn start(root: &Path, binary: &Path, port: u16) -> Result<Self> {
+        let target = super::target(root);
+        let folder = target.join("demo");
+        let guests = target.join("guests");
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
+        }
+        copy_tree(&root.join("deploy/demo"), &folder)?;
+        copy_tree(&root.join("policies"), &folder.join("policies"))?;
+        std::fs::create_dir_all(folder.join("plugins"))?;
+        for ending in ["wasm", "yaml"] {
+            let file = format!("baseline.{ending}");
+            std::fs::copy(guests.join(&file), folder.join("plugins").join(&file))
+                .with_context(|| format!("copying {file} out of {}", guests.display()))?;
+        }
+        let backends = [backend::start("backend-a").await?, backend::start("backend-b").await?];
+        fill_in(&folder.join("state/argocd-cm.yaml"), &backends)?;
+        let key = random_key()?;
+        write_secret(&folder.join("state/argocd-secret.yaml"), &key)?;
+        let (gate, admin) = addresses(port)?;
+        settle_addresses(&folder.join("tollgate.yaml"), gate, admin)?;
+        let child = Command::new(binary)
+            .arg("serve")
+            .arg("--config")
+            .arg(folder.join("tollgate.yaml"))
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("starting {}", binary.display()))?;
+        let mut world = Self {
+            gateway: format!("http://{gate}"),
+            admin: format!("http://{admin}"),
+            alice: token::mint(key.as_bytes(), "alice", 12 * 3600)?,
+            bob: token::mint(key.as_bytes(), "bob", 12 * 3600)?,
+            binary: binary.to_owned(),
+            folder,
+            guests,
+            child,
+        };
+        world.write_environment()?;
+        world.wait_ready().await?;
+        Ok(world)
+    }
+
+    async fn wait_ready(&mut self) -> Result<()> {
+        let url = format!("{}/readyz", self.admin);
+        let ready = until("the gateway to become ready", || async {
+            let answer = reqwest::get(&url).await?;
+            anyhow::ensure!(answer.status() == 200, "readyz says {}", answer.status());
+            Ok(())
+        });
+        tokio::select! {
+            ready = ready => ready,
+            status = self.child.wait() => bail!("the gateway ended at start: {}", status?),
+        }
+    }
+
+    /// Waits for the gateway to end by itself.
+    pub async fn gateway_ended(&mut self) -> ExitStatus {
+        match self.child.wait().await {
+            Ok(status) => status,
+            Err(_) => ExitStatus::default(),
+        }
+    }
+
+    /// Stops the gateway as an operator does, with SIGTERM, and expects exit 0.
+    pub async fn stop(mut self) -> Result<()> {
+        if let Some(pid) = self.child.id() {
+            Command::new("kill").arg("-TERM").arg(pid.to_string()).status().await?;
+        }
+        let status = tokio::time::timeout(Duration::from_secs(40), self.child.wait()).await.context("the gateway did not stop")??;
+        anyhow::ensure!(status.success(), "the gateway stopped with {status}");
+        Ok(())
+    }
+
+    fn write_environment(&self) -> Result<()> {
+        let mut text = String::new();
+        writeln!(text, "export GATE={}", self.gateway)?;
+        writeln!(text, "export ADMIN={}", self.admin)?;
+        writeln!(text, "export DEMO={}", self.folder.display())?;
+        writeln!(text, "export GUESTS={}", self.guests.display())?;
+        writeln!(text, "export ALICE={}", self.alice)?;
+        writeln!(text, "export BOB={}", self.bob)?;
+        write_private(&self.folder.join("env"), &text)
+    }
+
+    /// What a newcomer types next.
+    pub fn instructions(&self) -> String {
+        let folder = self.folder.display();
+        format!(
+            r#"
+The gateway listens on {gate}, its admin listener on {admin}.
+In another terminal:
+
+  source {folder}/env
+
+  # bob is denied, with the reason and the decision's id
+  curl -i "$GATE/api/v1/extensions/metrics/api/series?range=1h" -H "Authorization: Bearer $BOB" \
+    -H 'Argocd-Application-Name: argocd:cart' -H 'Argocd-Project-Name: shop'
+
+  # alice is allowed; the backend shows what it received
+  curl -i "$GATE/api/v1/extensions/metrics/api/series?range=1h" -H "Authorization: Bearer $ALICE" \
+    -H 'Argocd-Application-Name: argocd:cart' -H 'Argocd-Project-Name: shop'
+
+  # the records of both
+  curl -s "$ADMIN/decisions?most=2"
+
+Everything under {folder} is read again when it changes. Stop with ctrl-c.
+"#,
+            gate = self.gateway,
+            admin = self.admin,
+        )
+    }
+}
+
+fn copy_tree(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from).with_context(|| format!("reading {}", from.display()))? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_tree(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}
+
+fn fill_in(file: &Path, backends: &[SocketAddr; 2]) -> Result<()> {
+    let [a, b] = backends;
+    let text = std::fs::read_to_string(file)?;
+    let text = text.replace("$BACKEND_A/", &format!("http://{a}/")).replace("$BACKEND_B\n", &format!("http://{b}\n"));
+    Ok(std::fs::write(file, text)?)
+}
+
+fn random_key() -> Result<String> {
+    use std::io::Read;
+    let mut bytes = [0; 32];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn write_secret(file: &Path, key: &str) -> Result<()> {
+    let text = format!(
+        "apiVersion: v1\nkind: Secret\nmetadata:\n  name: argocd-secret\n  namespace: argocd\nstringData:\n  \
+         server.secretkey: {key}\n  extension.metrics.token: Bearer the-backends-own-token\n"
+    );
+    write_private(file, &text)
+}
+
+fn write_private(file: &Path, text: &str) -> Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = std::fs::OpenOptions::new();
+    let mut open = options.create(true).truncate(true).write(true).mode(0o600).open(file)?;
+    Ok(open.write_all(text.as_bytes())?)
+}
+
+/// The gateway's two addresses; free ones for port 0.
+fn addresses(port: u16) -> Result<(SocketAddr, SocketAddr)> {
+    let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    if port != 0 {
+        return Ok((at(port), at(port.checked_add(1).context("the port is too high")?)));
+    }
+    // Both are held open together so that they differ, then given to the gateway.
+    let (one, two) = (std::net::TcpListener::bind(at(0))?, std::net::TcpListener::bind(at(0))?);
+    Ok((one.local_addr()?, two.local_addr()?))
+}
+
+fn settle_addresses(file: &Path, gate: SocketAddr, admin: SocketAddr) -> Result<()> {
+    let text = std::fs::read_to_string(file)?;
+    let text = text.replace("127.0.0.1:8080", &gate.to_string()).replace("127.0.0.1:8081", &admin.to_string());
+    Ok(std::fs::write(file, text)?)
+}
