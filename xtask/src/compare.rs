@@ -129,14 +129,14 @@ impl Compare {
             .token
             .clone()
             .context("Argo CD's proxy printed no session token")?;
-        let mut proxies = vec![load::Target::direct(backend.address), load::Target::nginx(nginx)];
+        let mut proxies = vec![load::Target::direct(backend.address), load::Target::open(report::NGINX, nginx)];
         if let Some(binary) = gateway {
             proxies.push(load::Target::tollgate(
                 servers::Server::gateway(binary, &world)?,
                 &token,
             ));
         }
-        proxies.push(load::Target::argocd(argocd, &token));
+        proxies.push(load::Target::gated(report::ARGOCD, argocd, &token));
         load::measure(&proxies, effort).await
     }
 

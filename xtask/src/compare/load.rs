@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::Effort;
 use super::report;
 use super::servers::{LOAD_CORE, Server, body, pinned};
-use super::world::{ARGOCD_PREFIX, PATH, SCOPE, TOLLGATE_PREFIX};
+use super::world::{PATH, SCOPE};
 
 /// Connections the load generator keeps busy.
 const CONNECTIONS: usize = 32;
@@ -28,8 +28,7 @@ const START: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Target {
     name: &'static str,
-    /// What is asked for.
-    url: String,
+    address: SocketAddr,
     /// Kept so that it runs as long as the target is there.
     _server: Option<Server>,
     session: Session,
@@ -40,12 +39,6 @@ pub(super) struct Target {
 enum Session {
     Ignored,
     Needed(String),
-}
-
-impl Session {
-    fn cookie(token: &str) -> Self {
-        Self::Needed(format!("argocd.token={token}"))
-    }
 }
 
 /// What a target was found to do.
@@ -66,48 +59,39 @@ impl Target {
     pub(super) fn direct(backend: SocketAddr) -> Self {
         Self {
             name: report::DIRECT,
-            url: url(backend, ""),
+            address: backend,
             _server: None,
             session: Session::Ignored,
         }
     }
 
-    /// nginx, which lets everybody through.
-    pub(super) fn nginx(server: Server) -> Self {
-        let url = url(server.address, ARGOCD_PREFIX);
+    /// A proxy that lets everybody through.
+    pub(super) fn open(name: &'static str, server: Server) -> Self {
         Self {
-            name: report::NGINX,
-            url,
+            name,
+            address: server.address,
             _server: Some(server),
             session: Session::Ignored,
         }
     }
 
-    /// Tollgate, which refuses whoever has no session.
-    pub(super) fn tollgate(server: Server, token: &str) -> Self {
-        let url = url(server.address, TOLLGATE_PREFIX);
+    /// A proxy that refuses whoever has no session.
+    pub(super) fn gated(name: &'static str, server: Server, token: &str) -> Self {
         Self {
-            name: report::TOLLGATE,
-            url,
+            name,
+            address: server.address,
             _server: Some(server),
-            session: Session::cookie(token),
+            session: Session::Needed(format!("argocd.token={token}")),
         }
     }
 
-    /// Argo CD's proxy, which refuses whoever has no session.
-    pub(super) fn argocd(server: Server, token: &str) -> Self {
-        let url = url(server.address, ARGOCD_PREFIX);
-        Self {
-            name: report::ARGOCD,
-            url,
-            _server: Some(server),
-            session: Session::cookie(token),
-        }
+    fn url(&self) -> String {
+        format!("http://{}{PATH}", self.address)
     }
 
     /// One request; gives status and body.
     async fn ask(&self, client: &reqwest::Client, cookie: Option<&str>) -> Result<(u16, String)> {
-        let mut request = client.get(&self.url);
+        let mut request = client.get(self.url());
         for (name, value) in SCOPE {
             request = request.header(name, value);
         }
@@ -165,12 +149,8 @@ impl Target {
         if let Session::Needed(cookie) = &self.session {
             command.arg("--header").arg(format!("Cookie: {cookie}"));
         }
-        read(self.name, command.arg(&self.url))
+        read(self.name, command.arg(self.url()))
     }
-}
-
-fn url(address: SocketAddr, prefix: &str) -> String {
-    format!("http://{address}{prefix}{PATH}")
 }
 
 /// Checks, warms and loads all targets in turn; gives the medians.

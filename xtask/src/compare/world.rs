@@ -18,12 +18,8 @@ pub(super) const SCOPE: [(&str, &str); 2] = [
     ("Argocd-Application-Name", "argocd:cart"),
     ("Argocd-Project-Name", "proj5"),
 ];
-/// Where Argo CD, and nginx in its place, have the extension.
-pub(super) const ARGOCD_PREFIX: &str = "/extensions/metrics";
-/// Where Tollgate has it.
-pub(super) const TOLLGATE_PREFIX: &str = "/api/v1/extensions/metrics";
-/// What is asked for below it, and of the backend itself.
-pub(super) const PATH: &str = "/api/series?range=1h&step=15s";
+/// What is asked for, on each proxy alike.
+pub(super) const PATH: &str = "/extensions/metrics/api/series?range=1h&step=15s";
 
 /// Rows of the RBAC policy: a team of ten roles, small on purpose, since Argo CD
 /// answers the repeated tuple from its cache at any size.
