@@ -123,8 +123,9 @@ async fn decisions(State(admin): State<Admin>, Query(wanted): Query<Wanted>) -> 
     Json(records.iter().map(|record| View::of(record)).collect::<Vec<_>>()).into_response()
 }
 
-async fn decision(State(admin): State<Admin>, Path(id): Path<Uuid>) -> Response {
-    match admin.recorder.find(id) {
+async fn decision(State(admin): State<Admin>, Path(id): Path<String>) -> Response {
+    let record = Uuid::try_parse(&id).ok().and_then(|id| admin.recorder.find(id));
+    match record {
         Some(record) => Json(View::of(&record)).into_response(),
         None => (StatusCode::NOT_FOUND, "no such decision among the latest\n").into_response(),
     }

@@ -10,9 +10,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 pub mod check;
 pub mod decisions;
-pub mod plugin;
 pub mod policy;
-pub mod rbac;
 pub mod serve;
 
 /// Exit code of a wrong command line (`EX_USAGE` of sysexits.h).
@@ -32,13 +30,10 @@ enum Command {
     /// Run the gateway.
     Serve(serve::Serve),
     /// Check settings, state, policies and plugins without running.
-    Check(check::Check),
+    Check(check::CheckArgs),
     /// Test, check and evaluate policy bundles.
-    Policy(policy::Policy),
-    /// Ask and compare Argo CD's RBAC policy.
-    Rbac(rbac::RbacCommand),
-    /// List, inspect, create and test plugins.
-    Plugin(plugin::PluginCommand),
+    #[command(subcommand)]
+    Policy(policy::Command),
     /// Show the latest decisions of a running gateway.
     Decisions(decisions::Decisions),
     /// Print completions for a shell.
@@ -69,9 +64,7 @@ pub fn main() -> ExitCode {
             command.run()
         }
         Command::Check(command) => command.run(&mut out),
-        Command::Policy(command) => command.run(&mut out),
-        Command::Rbac(command) => command.run(&mut out),
-        Command::Plugin(command) => command.run(&mut out),
+        Command::Policy(command) => policy::run(&command, &mut out),
         Command::Decisions(command) => command.run(&mut out),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tollgate", &mut out);

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) mod duration;
 pub mod raw;
 
 /// All settings of one gateway process.

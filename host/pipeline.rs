@@ -4,25 +4,26 @@
 //! record. Never: a stage skipped or reordered: each takes what only the one
 //! before can make.
 
+use std::num::NonZeroU32;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
-use hyper::body::Incoming;
 
-use crate::assertion::Assertions;
+use crate::assertion::{Signer, Statement};
 use crate::authorize::{self, Permit};
-use crate::config::{Compatibility, Config};
+use crate::config::{self, Compatibility, Config};
 use crate::forward::{self, Body, Limiter};
-use crate::front::extensions::{self, Call};
+use crate::front::extensions::Call;
+use crate::front::extensions::config::{LimitSpec, PersonLimitSpec};
 use crate::headers::{self, Outbound, Own};
 use crate::metrics::Metrics;
 use crate::plugin::RequestContext;
 use crate::record::{Open, Outcome, Recorder, Step};
 use crate::rejection::Rejection;
 use crate::route::{self, Route};
-use crate::server::{Handler, Peer};
+use crate::server::{Handler, Peer, Refusal};
 use crate::snapshot::{Current, Snapshot};
 
 const DECISION_ID: HeaderName = HeaderName::from_static("tollgate-decision-id");
@@ -33,9 +34,10 @@ pub struct Gateway {
     current: Current,
     recorder: Arc<Recorder>,
     metrics: Arc<Metrics>,
-    assertions: Assertions,
+    signer: Signer,
+    /// `/.well-known/jwks.json`: keys that check the assertions.
+    public_keys: bytes::Bytes,
     persons: Arc<Limiter>,
-    body_bytes: u64,
 }
 
 impl Gateway {
@@ -44,13 +46,15 @@ impl Gateway {
     /// # Errors
     /// The key that signs assertions cannot be read or made.
     pub fn new(current: Current, recorder: Arc<Recorder>, metrics: Arc<Metrics>, config: &Config) -> anyhow::Result<Self> {
-        let settings = &config.extensions;
-        let assertions = Assertions::load(&settings.assertion_issuer, settings.assertion_key.as_deref())?;
-        let persons = Limiter::per_person(config.limits.requests_per_person);
-        Ok(Self { current, recorder, metrics, assertions, persons, body_bytes: config.limits.body_bytes })
+        let signer = signer(&config.extensions)?;
+        let public_keys = serde_json::to_vec(signer.jwks())?.into();
+        let concurrency = u32::try_from(config.limits.requests_per_person).ok().and_then(NonZeroU32::new);
+        let per_person = PersonLimitSpec { concurrency, ..PersonLimitSpec::default() };
+        let persons = Limiter::new(&LimitSpec { per_person, ..LimitSpec::default() });
+        Ok(Self { current, recorder, metrics, signer, public_keys, persons })
     }
 
-    async fn answer(&self, request: Request<Incoming>, peer: &Arc<Peer>) -> Response<Body> {
+    async fn answer(&self, request: Request<Body>, peer: &Arc<Peer>) -> Response<Body> {
         let snapshot = self.current.load_full();
         let mut record = self.recorder.open(request.method().clone(), request.uri().path());
         record.note(|record| record.generation = snapshot.generation);
@@ -79,15 +83,15 @@ impl Gateway {
     /// The stages in order. Requests about the gateway itself leave early.
     async fn walk(
         &self,
-        request: Request<Incoming>,
+        request: Request<Body>,
         peer: &Arc<Peer>,
         snapshot: &Snapshot,
         record: &mut Open,
     ) -> Result<Response<Body>, Rejection> {
         let (head, body) = request.into_parts();
-        let route = route::route(&head)?;
+        let route = route::route(&head.method, &head.uri, &head.headers)?;
         if matches!(route, Route::AssertionKeys) {
-            return Ok(json(self.assertions.public_keys()));
+            return Ok(json(self.public_keys.clone()));
         }
         let principal = snapshot.authenticator.authenticate(&head).await?;
         record.note(|record| record.principal = Some(Arc::clone(&principal)));
@@ -109,8 +113,7 @@ impl Gateway {
         outbound.hold(permits);
         record.step(Step::Headers);
 
-        let body = Body::upload(body, self.body_bytes);
-        let forwarded = forward::forward(outbound, permit.backend(), body).await;
+        let forwarded = permit.backend().forward(outbound, body).await;
         record.step(Step::Forward);
         self.count(&permit, record, &forwarded);
         self.finish(forwarded?, &permit, snapshot).await
@@ -146,7 +149,7 @@ impl Gateway {
         }
         let caller = permit.caller();
         let assertion = match &extension.spec().identity.assertion {
-            Some(spec) => Some(self.assertions.sign(spec, permit)?),
+            Some(spec) => Some(self.signer.sign(spec, &statement(permit))?),
             None => None,
         };
         let call = permit.call();
@@ -205,8 +208,14 @@ impl Gateway {
 }
 
 impl Handler for Gateway {
-    async fn handle(&self, request: Request<Incoming>, peer: &Arc<Peer>) -> Response<Body> {
+    async fn handle(&self, request: Request<Body>, peer: &Arc<Peer>) -> Response<Body> {
         self.answer(request, peer).await
+    }
+
+    fn refuse(&self, refusal: Refusal) -> Response<Body> {
+        let snapshot = self.current.load();
+        let record = self.recorder.open(http::Method::default(), "");
+        refuse(&Rejection::Server(refusal), record, snapshot.config.extensions.compatibility)
     }
 }
 
@@ -230,6 +239,30 @@ fn context(permit: &Permit) -> RequestContext<'_> {
         project: call.asked.subject.project(),
         cluster: permit.destination().map(|cluster| cluster.name.as_str()),
     }
+}
+
+fn statement(permit: &Permit) -> Statement<'_> {
+    let principal = &permit.caller().principal;
+    let subject = &permit.call().asked.subject;
+    Statement {
+        subject: principal.user_id(),
+        username: principal.username(),
+        groups: principal.groups(),
+        application: subject.application().map(|app| (app.namespace.as_str(), app.name.as_str())),
+        project: subject.project(),
+        caller_expires_at: principal.expires_at().map(jiff::Timestamp::as_second),
+    }
+}
+
+/// The key of the settings, or one that lives as long as the process.
+fn signer(settings: &config::Extensions) -> anyhow::Result<Signer> {
+    let issuer = settings.assertion_issuer.clone();
+    let Some(path) = &settings.assertion_key else {
+        return Ok(Signer::generate(issuer)?);
+    };
+    let named = |error: &dyn std::fmt::Display| anyhow::anyhow!("`extensions.assertion.key` {}: {error}", path.display());
+    let pem = std::fs::read_to_string(path).map_err(|error| named(&error))?;
+    Signer::from_pem(issuer, &secrecy::SecretString::from(pem)).map_err(|error| named(&error))
 }
 
 fn refuse(rejection: &Rejection, mut record: Open, compatibility: Compatibility) -> Response<Body> {

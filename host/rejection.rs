@@ -24,6 +24,9 @@ pub enum Rejection {
     /// The request target cannot be read.
     #[error(transparent)]
     Route(#[from] route::Error),
+    /// The server itself refuses the form of the request.
+    #[error(transparent)]
+    Server(#[from] crate::server::Refusal),
     /// Nothing is served under this path.
     #[error("nothing is served here")]
     NotFound,
@@ -44,7 +47,10 @@ pub enum Rejection {
     Plugin(#[from] plugin::CallError),
     /// Too much at once.
     #[error(transparent)]
-    Limit(#[from] forward::LimitError),
+    Limit(#[from] forward::Refused),
+    /// No assertion could be signed.
+    #[error(transparent)]
+    Assertion(#[from] crate::assertion::Error),
     /// The outgoing head broke a rule of the host's own.
     #[error(transparent)]
     Headers(#[from] headers::Error),
@@ -93,6 +99,7 @@ impl Rejection {
     fn honest(&self) -> Answer {
         match self {
             Self::Route(error) => Answer::denied(StatusCode::BAD_REQUEST, "bad_request_target", error.to_string()),
+            Self::Server(error) => Answer::denied(error.status(), "bad_request", error.to_string()),
             Self::NotFound => Answer::denied(StatusCode::NOT_FOUND, "not_found", "nothing is served here"),
             Self::Authenticate(error) => unauthenticated(error),
             Self::Call(error) => Answer::denied(StatusCode::BAD_REQUEST, error.code(), error.to_string()),
@@ -102,13 +109,14 @@ impl Rejection {
             }
             Self::Plugin(error) => plugin_failed(error),
             Self::Limit(error) => Answer {
-                retry_after: Some(error.retry_after_seconds()),
-                ..Answer::denied(StatusCode::TOO_MANY_REQUESTS, error.code(), error.to_string())
+                retry_after: Some(error.retry_after_seconds),
+                ..Answer::denied(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", error.to_string())
             },
-            Self::Headers(_) => {
-                Answer::failed(StatusCode::INTERNAL_SERVER_ERROR, "headers_refused", "the request could not be prepared")
+            Self::Assertion(_) => {
+                Answer::failed(StatusCode::INTERNAL_SERVER_ERROR, "assertion_failed", "the request could not be prepared")
             }
-            Self::Forward(error) => Answer::failed(error.status(), error.code(), error.public_text()),
+            Self::Headers(error) => bad_headers(error),
+            Self::Forward(error) => not_forwarded(error),
         }
     }
 
@@ -142,6 +150,8 @@ impl Rejection {
             | Self::PluginsMissing(_)
             | Self::Plugin(_)
             | Self::Limit(_)
+            | Self::Server(_)
+            | Self::Assertion(_)
             | Self::Headers(_)
             | Self::Forward(_) => return honest,
         };
@@ -196,6 +206,37 @@ fn plugin_failed(error: &plugin::CallError) -> Answer {
             Answer::failed(StatusCode::INTERNAL_SERVER_ERROR, "plugin_failed", "a plugin could not do its work")
         }
     }
+}
+
+fn bad_headers(error: &headers::Error) -> Answer {
+    use headers::Error;
+    match error {
+        Error::NotUtf8 { .. } | Error::ConnectionOption | Error::UpgradeContent | Error::Authority(_) => {
+            Answer::denied(StatusCode::BAD_REQUEST, "bad_headers", error.to_string())
+        }
+        Error::Identity { .. } | Error::Nameless => {
+            Answer::denied(StatusCode::FORBIDDEN, "unusable_identity", error.to_string())
+        }
+        Error::Forbidden { .. } | Error::Duplicate { .. } | Error::Value { .. } => {
+            Answer::failed(StatusCode::INTERNAL_SERVER_ERROR, "headers_refused", "the request could not be prepared")
+        }
+    }
+}
+
+fn not_forwarded(error: &forward::Error) -> Answer {
+    use forward::Error;
+    let reason = match error {
+        Error::Connect(_) => "backend_unreachable",
+        Error::Broken(_) => "backend_broke_off",
+        Error::Silent { .. } => "backend_silent",
+        Error::Total { .. } => "backend_too_slow",
+        Error::ContentTooLarge => "content_too_large",
+        Error::ClientSilent => "client_silent",
+        Error::ClientBroken => "client_broke_off",
+        Error::Protocol => "protocol_not_asked_for",
+        Error::OtherBackend => "wrong_backend",
+    };
+    Answer::failed(error.status(), reason, error.to_string())
 }
 
 impl Answer {

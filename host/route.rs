@@ -238,6 +238,43 @@ impl Segment {
     }
 }
 
+/// Where decisions about the caller are shown.
+const DECISIONS: &str = "/api/v1/decisions/";
+
+/// Where backends find the keys of assertions. Source: RFC 8615.
+const ASSERTION_KEYS: &str = "/.well-known/jwks.json";
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route<'a> {
+    /// A call of an extension.
+    Extension(ExtensionPath<'a>),
+    /// The record of a decision.
+    Decision(uuid::Uuid),
+    /// The public keys of assertions; the one thing a stranger may read.
+    AssertionKeys,
+    /// Nothing that is served.
+    Unknown,
+}
+
+/// Finds what a request is for.
+///
+/// # Errors
+/// [`Error`] for a target two readers could read differently.
+pub fn route<'a>(method: &Method, uri: &'a Uri, headers: &HeaderMap) -> Result<Route<'a>, Error> {
+    authority(method, uri, headers)?;
+    if let Some(path) = extension(uri)? {
+        return Ok(Route::Extension(path));
+    }
+    let reads = method == Method::GET || method == Method::HEAD;
+    let decision = uri.path().strip_prefix(DECISIONS).and_then(|id| uuid::Uuid::try_parse(id).ok());
+    Ok(match (reads, uri.path(), decision) {
+        (true, ASSERTION_KEYS, _) => Route::AssertionKeys,
+        (true, _, Some(id)) => Route::Decision(id),
+        (_, _, _) => Route::Unknown,
+    })
+}
+
 /// The raw pieces of a path under an extension's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtensionPath<'a> {

@@ -5,12 +5,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
-use tokio::sync::watch as signal;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Admin, Findings};
 use crate::authorize::rego::Checker;
@@ -19,20 +19,17 @@ use crate::config::Config;
 use crate::metrics::{Metrics, Part};
 use crate::pipeline::Gateway;
 use crate::record::Recorder;
-use crate::server;
+use crate::server::{Certificates, Limits, Server};
 use crate::snapshot::{Current, Loader};
-use crate::state::watch;
-
-/// How long after a change the folders must be quiet before they are read.
-const SETTLE: Duration = Duration::from_millis(200);
+use crate::state::watch::{Events, Timing, watch};
 
 /// A gateway that runs.
 #[derive(Debug)]
 pub struct Running {
     address: SocketAddr,
     admin_address: SocketAddr,
-    stop: signal::Sender<bool>,
-    server: JoinHandle<Result<(), server::Error>>,
+    stop: CancellationToken,
+    server: JoinHandle<()>,
     helpers: [JoinHandle<()>; 2],
 }
 
@@ -43,12 +40,11 @@ impl Running {
     /// The configuration has errors (each is printed), or a listener cannot be
     /// bound.
     pub async fn start(config: Arc<Config>, checker: Checker) -> anyhow::Result<Self> {
-        server::install_crypto();
         let metrics = Arc::new(Metrics::new());
         let recorder = Recorder::start(config.decisions.keep, config.decisions.file.as_deref(), Arc::clone(&metrics))?;
         let loader = Arc::new(Loader::new(Arc::clone(&config), checker, Arc::clone(&metrics))?);
         // The watch starts before the load: a change in between is read again.
-        let mut changes = watch::start(loader.watched(), SETTLE)?;
+        let mut changes = watch_parts(&loader).await;
         let current = first_load(&loader, &metrics).await?;
         let (public, address) = bind("listen", config.listen).await?;
         let (private, admin_address) = bind("admin.listen", config.admin_listen).await?;
@@ -66,14 +62,16 @@ impl Running {
                 tracing::error!(%error, "the admin listener ended");
             }
         });
-        let gateway = Gateway::new(Arc::clone(&current), recorder, metrics, &config)?;
+        let tls = config.tls.clone().map(Certificates::load).transpose()?.map(Arc::new);
+        let gateway = Arc::new(Gateway::new(Arc::clone(&current), recorder, metrics, &config)?);
         let reloads = tokio::spawn(async move {
             while let Some(part) = changes.recv().await {
                 reload(&loader, &current, part, &findings).await;
             }
         });
-        let (stop, stopped) = signal::channel(false);
-        let server = tokio::spawn(server::serve(public, config, gateway, stopped));
+        let stop = CancellationToken::new();
+        let server = Server::new(public, tls, Limits::new(&config.limits, config.drain));
+        let server = tokio::spawn(server.serve(gateway, stop.clone()));
         Ok(Self { address, admin_address, stop, server, helpers: [admin, reloads] })
     }
 
@@ -93,14 +91,30 @@ impl Running {
     /// # Errors
     /// The server ended with an error.
     pub async fn stop(self) -> anyhow::Result<()> {
-        // A server that ended already has dropped its receiver.
-        let _ = self.stop.send(true);
+        self.stop.cancel();
         let served = self.server.await;
         for helper in self.helpers {
             helper.abort();
         }
-        Ok(served??)
+        Ok(served?)
     }
+}
+
+/// One signal for each settled change of a part's folder.
+async fn watch_parts(loader: &Loader) -> mpsc::Receiver<Part> {
+    let (sender, changes) = mpsc::channel(8);
+    for (part, folder) in loader.watched() {
+        let mut watch = watch(vec![folder], Timing::default(), Events::WherePossible).await;
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            while watch.changed().await.is_some() {
+                if sender.send(part).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    changes
 }
 
 async fn bind(key: &str, address: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {

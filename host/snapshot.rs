@@ -172,7 +172,7 @@ impl Loader {
         // Every part is tried, so that one load reports all mistakes.
         let rbac = take(PolicySource::from_resources(&resources, config.rbac_semantics), findings)
             .and_then(|source| take(Rbac::compile(&source), findings));
-        let specs = take(config::parse(&resources, leniency(config)), findings);
+        let specs = take(config::parse_with(&resources, options(config)).specs, findings);
         let extensions =
             specs.and_then(|specs| take(Registry::build(specs, previous.map(|old| &*old.extensions)), findings));
         let rbac = rbac?;
@@ -194,10 +194,10 @@ impl Loader {
 }
 
 /// How much of what Argo CD shrugs at is accepted in `extension.config`.
-fn leniency(config: &Config) -> config::Leniency {
+fn options(config: &Config) -> config::Options {
     match config.extensions.compatibility {
-        Compatibility::None => config::Leniency::Strict,
-        Compatibility::Argocd => config::Leniency::Argocd,
+        Compatibility::None => config::Options::default(),
+        Compatibility::Argocd => config::Options::ARGOCD,
     }
 }
 

@@ -1,11 +1,13 @@
 //! `tollgate check`: says what is wrong with a configuration.
 //!
-//! In: findings of a load. Out: text for people or machines, and an exit code.
-//! Never: the load itself.
+//! In: settings and all they name. Out: text for people or machines, and an exit code.
+//! Never: a listener, or a change of anything.
 
 use std::fmt::Write as _;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -13,6 +15,10 @@ use tabled::Tabled;
 use tabled::settings::object::Columns;
 use tabled::settings::{Padding, Style};
 
+use crate::authorize::rego::Checker;
+use crate::config::raw;
+use crate::metrics::Metrics;
+use crate::snapshot::Loader;
 use crate::diagnostic::{Diagnostic, Severity};
 
 /// Arguments of `tollgate check`.
@@ -27,6 +33,35 @@ pub struct CheckArgs {
     /// Exit with 1 on warnings too
     #[arg(long)]
     pub deny_warnings: bool,
+}
+
+impl CheckArgs {
+    /// Runs the command: loads everything once, as a starting gateway would.
+    pub fn run(&self, out: &mut dyn Write) -> ExitCode {
+        let found = self.findings();
+        let written = found.and_then(|found| {
+            let text = render(&found, self.output).map_err(|error| error.to_string())?;
+            out.write_all(text.as_bytes()).map_err(|error| error.to_string())?;
+            Ok(found)
+        });
+        match written {
+            Ok(found) => exit_code(&found, self.deny_warnings),
+            Err(error) => {
+                super::complain(error);
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    fn findings(&self) -> Result<Vec<Diagnostic>, String> {
+        let loaded = raw::load(&self.config);
+        let mut found = loaded.diagnostics;
+        let Some(config) = loaded.value else { return Ok(found) };
+        let checker = Checker::current().map_err(|error| format!("this program cannot be found: {error}"))?;
+        let loader = Loader::new(Arc::new(config), checker, Arc::new(Metrics::new())).map_err(|error| error.to_string())?;
+        found.extend(loader.first().diagnostics);
+        Ok(found)
+    }
 }
 
 /// How findings are written.
@@ -181,9 +216,14 @@ fn github(finding: &Diagnostic) -> String {
 #[cfg(test)]
 mod tests {
     use std::process::ExitCode;
+use std::sync::Arc;
 
     use super::{Format, exit_code, render};
-    use crate::diagnostic::{Diagnostic, Location};
+    use crate::authorize::rego::Checker;
+use crate::config::raw;
+use crate::metrics::Metrics;
+use crate::snapshot::Loader;
+use crate::diagnostic::{Diagnostic, Location};
 
     fn findings() -> Vec<Diagnostic> {
         let place = Location {

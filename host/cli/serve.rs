@@ -70,7 +70,7 @@ impl Serve {
 }
 
 async fn serve(config: Arc<Config>) -> anyhow::Result<()> {
-    let running = Running::start(config, Checker::this_program()?).await?;
+    let running = Running::start(config, Checker::current()?).await?;
     stopped().await;
     tracing::info!("stopping; running requests may end");
     running.stop().await

@@ -182,10 +182,12 @@ impl Check<'_> {
             self.mistake("state.namespace", "is empty".to_owned());
         }
         let location = Location::new(self.file, 0);
-        let (authentication, mut found) = raw.authentication.check(&location, self.base, listen);
-        self.findings.append(&mut found);
-        let (plugins, mut found) = raw.plugins.check(&location, self.base);
-        self.findings.append(&mut found);
+        let authentication = raw.authentication.check(listen);
+        self.located(&location, authentication.diagnostics);
+        let mut plugins = raw.plugins.check(&location.file, &mut self.findings);
+        for folder in [&mut plugins.directory, &mut plugins.cache].into_iter().flatten() {
+            *folder = self.base.join(&*folder);
+        }
         Config {
             listen,
             admin_listen,
@@ -194,7 +196,7 @@ impl Check<'_> {
             control_plane_namespace: raw.state.namespace,
             policies_directory: self.base.join(raw.policies.directory),
             plugins,
-            authentication,
+            authentication: authentication.value.unwrap_or_default(),
             rbac_semantics: match raw.rbac.semantics {
                 RawSemantics::Argocd => Semantics::Argocd,
                 RawSemantics::Strict => Semantics::Strict,
@@ -249,7 +251,7 @@ impl Check<'_> {
 
     fn duration(&mut self, key: &str, text: Option<&str>, default: Duration) -> Duration {
         let Some(text) = text else { return default };
-        match crate::front::extensions::config::parse_go_duration(text) {
+        match crate::config::duration::parse(text) {
             Ok(found) if found > Duration::ZERO => found,
             Ok(_) | Err(_) => {
                 self.mistake(key, format!("`{text}` is not a duration above zero such as `10s`"));
@@ -267,6 +269,14 @@ impl Check<'_> {
                 default
             }
         }
+    }
+
+    /// Findings of a part, which knows keys and not the file.
+    fn located(&mut self, location: &Location, findings: Vec<Diagnostic>) {
+        self.findings.extend(findings.into_iter().map(|finding| Diagnostic {
+            location: finding.location.clone().or_else(|| Some(location.clone())),
+            ..finding
+        }));
     }
 
     fn mistake(&mut self, key: &str, message: String) {

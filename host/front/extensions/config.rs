@@ -15,7 +15,6 @@ use crate::state::fields::Source;
 use crate::state::{ConfigMap, Resources, Text, yaml};
 
 mod backend;
-mod duration;
 mod reader;
 pub mod secrets;
 mod service;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::config::{ExtensionSpec, ServiceSpec};
+use super::config::ExtensionSpec;
 use crate::config::Compatibility;
 use crate::diagnostic::{Diagnostic, Loaded};
 use crate::forward::{Backend, Limiter};
@@ -17,14 +17,9 @@ use crate::state::{Cluster, Destination};
 pub struct Extension {
     name: Arc<str>,
     spec: ExtensionSpec,
-    services: Vec<Service>,
-    limiter: Limiter,
-}
-
-struct Service {
-    name: String,
-    server: String,
-    backend: Arc<Backend>,
+    /// In the order of the spec's services.
+    backends: Vec<Arc<Backend>>,
+    limiter: Arc<Limiter>,
 }
 
 /// Every registered extension, by name.
@@ -81,10 +76,10 @@ impl Registry {
 impl Extension {
     fn build(spec: ExtensionSpec) -> Result<Self, Vec<Diagnostic>> {
         let mut findings = Vec::new();
-        let mut services = Vec::with_capacity(spec.services.len());
+        let mut backends = Vec::with_capacity(spec.services.len());
         for service in &spec.services {
             match Backend::build(&spec, service) {
-                Ok(backend) => services.push(Service::new(service, backend)),
+                Ok(backend) => backends.push(Arc::new(backend)),
                 Err(error) => findings.push(
                     Diagnostic::error(service.location.clone(), format!("extension `{}`: {error}", spec.name))
                         .with_hint("docs/configuration.md shows a backend with TLS"),
@@ -94,7 +89,7 @@ impl Extension {
         if !findings.is_empty() {
             return Err(findings);
         }
-        Ok(Self { name: Arc::from(spec.name.as_str()), limiter: Limiter::new(&spec.limits), services, spec })
+        Ok(Self { name: Arc::from(spec.name.as_str()), limiter: Limiter::new(&spec.limits), backends, spec })
     }
 
     /// Name in path and policy.
@@ -108,54 +103,44 @@ impl Extension {
     }
 
     /// Rate and concurrency limits, shared by all its callers.
-    pub fn limiter(&self) -> &Limiter {
+    pub fn limiter(&self) -> &Arc<Limiter> {
         &self.limiter
     }
 
     /// The backend for an application's cluster. One service serves every
-    /// cluster. Of several, the one that names the canonical cluster: by name
-    /// and server, else by name, else by server. Argo CD compares what the
-    /// application's spec says literally; in its compatibility mode that comes first.
+    /// cluster; of several, [`ExtensionSpec::service_for`] the canonical one.
+    /// Argo CD compares what the application's spec says, literally; in its
+    /// compatibility mode that comes first.
     pub fn backend(
         &self,
         literal: Option<&Destination>,
         canonical: Option<&Cluster>,
         compatibility: Compatibility,
     ) -> Option<&Arc<Backend>> {
-        if let [only] = self.services.as_slice() {
-            return Some(&only.backend);
+        if let [only] = self.backends.as_slice() {
+            return Some(only);
         }
         let literal = match compatibility {
-            Compatibility::Argocd => literal.and_then(|to| self.lookup(&to.name, &to.server)),
+            Compatibility::Argocd => literal.and_then(|to| self.said(to)),
             Compatibility::None => None,
         };
-        literal.or_else(|| canonical.and_then(|cluster| self.lookup(&cluster.name, &cluster.server)))
+        let at = literal.or_else(|| {
+            let service = self.spec.service_for(canonical?)?;
+            self.spec.services.iter().position(|other| std::ptr::eq(other, service))
+        })?;
+        self.backends.get(at)
     }
 
-    fn lookup(&self, name: &str, server: &str) -> Option<&Arc<Backend>> {
-        let by = |wanted: &dyn Fn(&Service) -> bool| self.services.iter().find(|service| wanted(service));
-        let service = by(&|service| service.is_named(name) && service.is_at(server))
-            .or_else(|| by(&|service| service.is_named(name)))
-            .or_else(|| by(&|service| service.is_at(server)))?;
-        Some(&service.backend)
-    }
-}
-
-impl Service {
-    fn new(spec: &ServiceSpec, backend: Backend) -> Self {
-        let (name, server) = match &spec.cluster {
-            Some(cluster) => (cluster.name.clone(), cluster.server.clone()),
-            None => (String::new(), String::new()),
-        };
-        Self { name, server, backend: Arc::new(backend) }
-    }
-
-    fn is_named(&self, name: &str) -> bool {
-        !name.is_empty() && self.name == name
-    }
-
-    fn is_at(&self, server: &str) -> bool {
-        !server.is_empty() && self.server == server
+    /// The service registered under a destination's own words: name and server,
+    /// or the one that is given.
+    fn said(&self, to: &Destination) -> Option<usize> {
+        let same = |wanted: &str, known: &str| wanted.is_empty() || wanted == known;
+        self.spec.services.iter().position(|service| {
+            let named = !to.name.is_empty() || !to.server.is_empty();
+            service.cluster.as_ref().is_some_and(|cluster| {
+                named && same(&to.name, &cluster.name) && same(&to.server, &cluster.server)
+            })
+        })
     }
 }
 

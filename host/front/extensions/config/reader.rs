@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::secrets::{self, Substituted};
-use super::{ErrorClass, Options, duration};
+use super::{ErrorClass, Options};
 use crate::diagnostic::{Diagnostic, Location};
 use crate::state::Secret;
 use crate::state::fields::Source;
@@ -191,7 +191,7 @@ impl<'a> Reader<'a> {
     ) -> Option<Duration> {
         let location = view.get(key)?.location();
         let value = self.text(view, key).value()?;
-        let refused = match duration::parse(&value.value) {
+        let refused = match crate::config::duration::parse(&value.value) {
             Ok(Duration::ZERO) => return None,
             Ok(found) if bounds.contains(&found) => return Some(found),
             Ok(found) => format!(

@@ -45,6 +45,17 @@ pub enum Scope {
     Global,
 }
 
+impl Scope {
+    /// The word operators write.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Application => "application",
+            Self::Project => "project",
+            Self::Global => "global",
+        }
+    }
+}
+
 /// One backend service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServiceSpec {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Why a text is no duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Error {
+pub(crate) enum Error {
     /// Not the form at all.
     #[error("not a duration such as `10s` or `1m30s`")]
     Malformed,
@@ -23,7 +23,7 @@ pub(super) enum Error {
 /// `0` needs none. Fractions of a nanosecond are dropped.
 ///
 /// Source: Go, `time.ParseDuration`; negative ones are refused here.
-pub(super) fn parse(text: &str) -> Result<Duration, Error> {
+pub(crate) fn parse(text: &str) -> Result<Duration, Error> {
     if let Some(rest) = text.strip_prefix('-') {
         return Err(if rest.is_empty() {
             Error::Malformed
