@@ -129,12 +129,13 @@ impl Compare {
             .token
             .clone()
             .context("Argo CD's proxy printed no session token")?;
-        let mut proxies = vec![load::Target::direct(backend.address), load::Target::open(report::NGINX, nginx)];
+        let mut proxies = vec![
+            load::Target::direct(backend.address),
+            load::Target::open(report::NGINX, nginx),
+        ];
         if let Some(binary) = gateway {
-            proxies.push(load::Target::tollgate(
-                servers::Server::gateway(binary, &world)?,
-                &token,
-            ));
+            let server = servers::Server::gateway(binary, &world)?;
+            proxies.push(load::Target::gated(report::TOLLGATE, server, &token));
         }
         proxies.push(load::Target::gated(report::ARGOCD, argocd, &token));
         load::measure(&proxies, effort).await
