@@ -30,25 +30,25 @@ const GRANTS: [(&str, &str, &str, &str); 10] = [
 
 /// A policy, a caller, and what the caller asks.
 #[derive(Clone, Debug)]
-pub struct Questions {
+pub(crate) struct Questions {
     /// Policy in Argo CD's CSV: `p` rows first, then `g` rows.
-    pub policy: String,
+    pub(crate) policy: String,
     /// The caller's `sub` claim.
-    pub subject: String,
+    pub(crate) subject: String,
     /// The caller's `groups` claim, in token order.
-    pub groups: Vec<String>,
+    pub(crate) groups: Vec<String>,
     /// Resource, action, object: allowed.
-    pub hit: [String; 3],
+    pub(crate) hit: [String; 3],
     /// Resource, action, object: denied, as no row matches.
-    pub miss: [String; 3],
+    pub(crate) miss: [String; 3],
     /// Objects of the applications a list walks, spread evenly over the projects.
-    pub applications: Vec<String>,
+    pub(crate) applications: Vec<String>,
 }
 
 /// Makes the policy of `rows` rows and `applications` objects to list.
 ///
 /// - `rows`: a multiple of 10, at least 10.
-pub fn questions(rows: usize, applications: usize) -> Questions {
+pub(crate) fn questions(rows: usize, applications: usize) -> Questions {
     let roles = (rows / GRANTS.len()).max(1);
     let (middle, last) = (roles / 2, roles - 1);
     let mut policy = String::with_capacity(64 * rows);

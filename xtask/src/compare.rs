@@ -124,14 +124,15 @@ impl Compare {
         let backend = servers::Server::backend(folder)?;
         let world = world::World::create(folder, root, backend.address)?;
         let argocd = servers::Server::argocd(&peers.argocd, &world)?;
-        let mut proxies = vec![
-            load::Target::open(report::DIRECT, backend.address),
-            load::Target::open(report::NGINX, servers::Server::nginx(folder, backend.address)?),
-        ];
+        let nginx = servers::Server::nginx(folder, backend.address)?;
         let token = argocd
             .token
             .clone()
             .context("Argo CD's proxy printed no session token")?;
+        let mut proxies = vec![
+            load::Target::direct(backend.address),
+            load::Target::open(report::NGINX, nginx),
+        ];
         if let Some(binary) = gateway {
             let server = servers::Server::gateway(binary, &world)?;
             proxies.push(load::Target::gated(report::TOLLGATE, server, &token));

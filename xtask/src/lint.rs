@@ -6,12 +6,15 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::{execute, run, setup};
 
 /// Release of cargo-deny; `deny.toml` is written for it.
 const CARGO_DENY: &str = "0.20.2";
+
+/// Workspaces whose formatting is checked.
+const WORKSPACES: [&str; 3] = ["Cargo.toml", "plugins/Cargo.toml", "benches/peers/casbin/Cargo.toml"];
 
 /// Checks formatting, lints, documentation, licences and sources.
 #[derive(Debug, Default, clap::Args)]
@@ -27,7 +30,10 @@ impl Lint {
     /// # Errors
     /// The first check that finds something.
     pub fn run(self, root: &Path) -> Result<()> {
-        run(root, "cargo", &["fmt", "--all", "--check"])?;
+        for manifest in WORKSPACES.iter().filter(|manifest| root.join(manifest).is_file()) {
+            run(root, "cargo", &["fmt", "--all", "--check", "--manifest-path", manifest])?;
+        }
+        gofmt(root)?;
         let clippy = [
             "clippy",
             "--workspace",
@@ -65,6 +71,25 @@ impl Lint {
         );
         execute(command.args(["--offline", "check", "licenses", "bans", "sources"]))
     }
+}
+
+/// Checks the formatting of the peers' Go, where Go is.
+fn gofmt(root: &Path) -> Result<()> {
+    if setup::find("gofmt").is_none() {
+        println!("gofmt is missing: the formatting of benches/peers is not checked");
+        return Ok(());
+    }
+    let output = Command::new("gofmt")
+        .args(["-l", "benches/peers"])
+        .current_dir(root)
+        .output()?;
+    let files = String::from_utf8_lossy(&output.stdout);
+    ensure!(
+        output.status.success() && files.is_empty(),
+        "run gofmt -w on: {}",
+        files.trim().replace('\n', ", ")
+    );
+    Ok(())
 }
 
 /// The program, installed once into the tool cache when it is not on the PATH.

@@ -4,7 +4,7 @@
 //! file outside the checkout, its target folder and the tool cache.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
@@ -35,14 +35,29 @@ enum Task {
 }
 
 #[tokio::main]
-async fn main() -> Result<()> {
+async fn main() -> ExitCode {
+    match perform().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn perform() -> Result<()> {
     let root = root()?;
     match Task::parse() {
         Task::Demo(task) => task.run(&root).await,
         Task::Test(task) => task.run(&root).await,
         Task::Plugins => {
             for built in plugins::build(&root)? {
-                println!("{} {} bytes, sha256 {}", built.component.display(), built.bytes, built.sha256);
+                println!(
+                    "{} {} bytes, sha256 {}",
+                    built.component.display(),
+                    built.bytes,
+                    built.sha256
+                );
             }
             Ok(())
         }
@@ -54,7 +69,9 @@ async fn main() -> Result<()> {
 
 /// The checkout this task was built from.
 fn root() -> Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent folder")?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .context("xtask has no parent folder")?;
     Ok(root.to_owned())
 }
 

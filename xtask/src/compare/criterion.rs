@@ -11,9 +11,6 @@ use serde::Deserialize;
 
 use crate::execute;
 
-/// Benches of the package, as far as their file is there.
-const BENCHES: [&str; 3] = ["policy", "plugin", "request"];
-
 /// One bench.
 #[derive(Debug)]
 pub(super) struct Bench {
@@ -38,14 +35,23 @@ struct Estimate {
     point_estimate: f64,
 }
 
-/// Runs the benches.
+/// Runs every bench of the package; the one whose numbers are set beside the
+/// peers' comes first, closest to them in time.
 pub(super) fn run(root: &Path, quick: bool) -> Result<()> {
-    for bench in BENCHES
-        .iter()
-        .filter(|bench| root.join(format!("benches/{bench}.rs")).is_file())
-    {
+    let mut benches = Vec::new();
+    for entry in std::fs::read_dir(root.join("benches")).context("reading benches")? {
+        let file = entry?.path();
+        if file.extension().is_some_and(|ending| ending == "rs") {
+            benches.extend(file.file_stem().map(|name| name.to_owned()));
+        }
+    }
+    benches.sort_by_key(|name| (name != "compare", name.clone()));
+    for bench in benches {
         let mut command = Command::new("cargo");
-        command.args(["bench", "--locked", "--bench", bench]).current_dir(root);
+        command
+            .args(["bench", "--locked", "--bench"])
+            .arg(bench)
+            .current_dir(root);
         if quick {
             command.args(["--", "--quick"]);
         }

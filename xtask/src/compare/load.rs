@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::Effort;
+use super::report;
 use super::servers::{LOAD_CORE, Server, body, pinned};
 use super::world::{PATH, SCOPE};
 
@@ -54,23 +55,31 @@ pub(super) struct Measured {
 }
 
 impl Target {
-    /// A target that lets everybody through.
-    pub(super) fn open(name: &'static str, server: impl Into<Place>) -> Self {
-        let Place { address, server } = server.into();
+    /// The backend itself; whoever made it keeps it running.
+    pub(super) fn direct(backend: SocketAddr) -> Self {
         Self {
-            name,
-            address,
-            _server: server,
+            name: report::DIRECT,
+            address: backend,
+            _server: None,
             session: Session::Ignored,
         }
     }
 
-    /// A target that refuses whoever has no session.
-    pub(super) fn gated(name: &'static str, server: Server, token: &str) -> Self {
-        let address = server.address;
+    /// A proxy that lets everybody through.
+    pub(super) fn open(name: &'static str, server: Server) -> Self {
         Self {
             name,
-            address,
+            address: server.address,
+            _server: Some(server),
+            session: Session::Ignored,
+        }
+    }
+
+    /// A proxy that refuses whoever has no session.
+    pub(super) fn gated(name: &'static str, server: Server, token: &str) -> Self {
+        Self {
+            name,
+            address: server.address,
             _server: Some(server),
             session: Session::Needed(format!("argocd.token={token}")),
         }
@@ -141,28 +150,6 @@ impl Target {
             command.arg("--header").arg(format!("Cookie: {cookie}"));
         }
         read(self.name, command.arg(self.url()))
-    }
-}
-
-/// An address, with the server behind it or without.
-#[derive(Debug)]
-pub(super) struct Place {
-    address: SocketAddr,
-    server: Option<Server>,
-}
-
-impl From<Server> for Place {
-    fn from(server: Server) -> Self {
-        Self {
-            address: server.address,
-            server: Some(server),
-        }
-    }
-}
-
-impl From<SocketAddr> for Place {
-    fn from(address: SocketAddr) -> Self {
-        Self { address, server: None }
     }
 }
 

@@ -134,8 +134,8 @@ impl<'a> Report<'a> {
     }
 
     fn decisions(&self) -> String {
-        let mut table = "| one answer | Tollgate | Argo CD, new question | Argo CD, asked before | casbin-rs | OPA |\n\
-            |---|---:|---:|---:|---:|---:|\n"
+        let mut table = "| one answer | Tollgate | Tollgate, from claims | Argo CD, new question | Argo CD, asked before | casbin-rs | OPA |\n\
+            |---|---:|---:|---:|---:|---:|---:|\n"
             .to_owned();
         let mut names: Vec<&str> = Vec::new();
         for answer in &self.findings.peers {
@@ -149,15 +149,20 @@ impl<'a> Report<'a> {
             let cell = |peer, name: &str| self.cell(own, peer, name);
             let cells = [
                 format!("`{name}`"),
-                own.map_or("–".to_owned(), |own| time(nanoseconds(own))),
+                self.own_cell(name),
+                self.own_cell(&variant(name, "from-claims")),
                 cell(Peer::Argocd, name),
-                cell(Peer::Argocd, &repeated(name)),
+                cell(Peer::Argocd, &variant(name, "repeated")),
                 cell(Peer::Casbin, name),
                 cell(Peer::Opa, name),
             ];
             row(&mut table, &cells);
         }
         table
+    }
+
+    fn own_cell(&self, name: &str) -> String {
+        self.own(name).map_or("–".to_owned(), |own| time(nanoseconds(own)))
     }
 
     fn cell(&self, own: Option<f64>, peer: Peer, name: &str) -> String {
@@ -225,10 +230,10 @@ impl<'a> Report<'a> {
 }
 
 /// `rbac/hit/10` asked again is `rbac/hit-repeated/10`.
-fn repeated(name: &str) -> String {
+fn variant(name: &str, word: &str) -> String {
     match name.rsplit_once('/') {
-        Some((question, size)) => format!("{question}-repeated/{size}"),
-        None => format!("{name}-repeated"),
+        Some((question, size)) => format!("{question}-{word}/{size}"),
+        None => format!("{name}-{word}"),
     }
 }
 
@@ -348,7 +353,7 @@ mod tests {
         assert_eq!(report.missing(), ["rbac/miss/10000", "rego/extensions", "list/10000"]);
         let text = report.text();
         assert!(
-            text.contains("| `rbac/hit/10000` | 188 ns | – | – | 9.40 ms (50,000 ×) | – |"),
+            text.contains("| `rbac/hit/10000` | 188 ns | – | – | – | 9.40 ms (50,000 ×) | – |"),
             "{text}"
         );
         assert!(

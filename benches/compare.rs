@@ -1,0 +1,123 @@
+//! Our side of `cargo xtask compare`: exactly the questions the peers get.
+//!
+//! In: `support/rows.rs`, `support/extensions-input.json`, the shipped bundle.
+//! Out: benches whose names are the peers' question names. Never: a wrong answer
+//! timed; each question is asked and checked once before.
+
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use serde_json::{Map, Value, json};
+use tollgate::authorize::rbac::{Builtin, MatchMode, PolicySource, Rbac, Tuple};
+use tollgate::authorize::rego::{Bundle, Checker, Front};
+use tollgate::config::Semantics;
+use tollgate::diagnostic::Location;
+use tollgate::state::Text;
+
+#[path = "support/rows.rs"]
+mod rows;
+
+const SIZES: [usize; 4] = [10, 1_000, 10_000, 100_000];
+/// Rows of the policy, and applications, of the list.
+const LISTED: usize = 10_000;
+
+/// The policy without Argo CD's built-in rows, as the peers have it.
+fn compile(policy: &str) -> Rbac {
+    let source = PolicySource {
+        builtin: Builtin::None,
+        texts: vec![Text {
+            value: policy.into(),
+            location: Location::new("policy.csv", 1),
+        }],
+        default_role: String::new(),
+        match_mode: MatchMode::Glob,
+        scopes: vec!["groups".to_owned()],
+        projects: [].into(),
+        accounts: [].into(),
+        semantics: Semantics::Argocd,
+    };
+    let loaded = Rbac::compile(&source);
+    loaded
+        .value
+        .unwrap_or_else(|| panic!("the policy is refused: {:?}", loaded.diagnostics))
+}
+
+fn claims(asked: &rows::Questions) -> Map<String, Value> {
+    [
+        ("sub".to_owned(), json!(asked.subject)),
+        ("groups".to_owned(), json!(asked.groups)),
+    ]
+    .into_iter()
+    .collect()
+}
+
+fn tuple([resource, action, object]: &[String; 3]) -> Tuple<'_> {
+    Tuple {
+        resource,
+        action,
+        object,
+    }
+}
+
+/// One decision: for a known caller, and from the claims of a token on.
+fn rbac(c: &mut Criterion) {
+    for size in SIZES {
+        let asked = rows::questions(size, 0);
+        let (policy, claims) = (compile(&asked.policy), claims(&asked));
+        let who = policy.identify(&claims);
+        for (name, question, expected) in [("hit", &asked.hit, true), ("miss", &asked.miss, false)] {
+            let question = tuple(question);
+            assert_eq!(
+                policy.decide(&who, question).is_allowed(),
+                expected,
+                "{name} at {size} rows"
+            );
+            c.bench_function(&format!("rbac/{name}/{size}"), |b| {
+                b.iter(|| policy.decide(black_box(&who), black_box(question)));
+            });
+            c.bench_function(&format!("rbac/{name}-from-claims/{size}"), |b| {
+                b.iter(|| policy.decide(&policy.identify(black_box(&claims)), black_box(question)));
+            });
+        }
+    }
+}
+
+/// Which of 10,000 applications the caller may get.
+fn list(c: &mut Criterion) {
+    let asked = rows::questions(LISTED, LISTED);
+    let policy = compile(&asked.policy);
+    let who = policy.identify(&claims(&asked));
+    let list = || {
+        policy.decide_each(
+            &who,
+            "applications",
+            "get",
+            asked.applications.iter().map(String::as_str),
+        )
+    };
+    let allowed = list().iter().filter(|verdict| verdict.is_allowed()).count();
+    // Two of the policy's 1,000 roles, each with ten of the applications.
+    assert_eq!(allowed, 20);
+    c.bench_with_input(BenchmarkId::new("list", LISTED), &(), |b, ()| {
+        b.iter(|| black_box(list()))
+    });
+}
+
+/// The shipped bundle on an input made before, as OPA gets it.
+fn rego(c: &mut Criterion) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies/extensions");
+    let checker = Checker::new(PathBuf::from(env!("CARGO_BIN_EXE_tollgate")));
+    let loaded = Bundle::load(&folder, Front::Extensions, &checker);
+    let bundle = loaded
+        .value
+        .unwrap_or_else(|| panic!("the shipped bundle is refused: {:?}", loaded.diagnostics));
+    let input = regorus::Value::from_json_str(include_str!("support/extensions-input.json")).expect("valid JSON");
+    assert!(bundle.decide(input.clone()).is_ok_and(|decision| decision.allow));
+    c.bench_function("rego/extensions", |b| {
+        b.iter(|| bundle.decide(black_box(input.clone())))
+    });
+}
+
+criterion_group!(compare, rbac, list, rego);
+criterion_main!(compare);
