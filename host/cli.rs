@@ -4,9 +4,10 @@
 //! differences, 64 usage. Never: a secret on a terminal.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 pub mod check;
 pub mod decisions;
@@ -54,6 +55,16 @@ enum Command {
     PolicyWorker,
 }
 
+#[derive(Debug, Args)]
+struct PluginCommand {
+    /// Settings file whose part `plugins` is used; without it, what the other
+    /// options say.
+    #[arg(short, long, global = true, env = "TOLLGATE_CONFIG")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    args: plugin::PluginArgs,
+}
+
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -72,7 +83,7 @@ pub fn main() -> ExitCode {
         Command::Check(command) => command.run(&mut out),
         Command::Policy(command) => policy::run(&command, &mut out),
         Command::Rbac(command) => command.run(&mut out),
-        Command::Plugin(command) => command.run(&mut out),
+        Command::Plugin(command) => run_plugin(command, &mut out),
         Command::Decisions(command) => command.run(&mut out),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tollgate", &mut out);
@@ -84,6 +95,24 @@ pub fn main() -> ExitCode {
             policy::worker()
         }
     }
+}
+
+fn run_plugin(command: PluginCommand, out: &mut dyn Write) -> ExitCode {
+    let settings = match command.config {
+        None => crate::config::Plugins::default(),
+        Some(path) => {
+            let loaded = crate::config::raw::load(&path);
+            loaded.diagnostics.iter().for_each(complain);
+            match loaded.value {
+                Some(config) => config.plugins,
+                None => return ExitCode::FAILURE,
+            }
+        }
+    };
+    plugin::run(command.args, settings, out, &mut std::io::stderr()).unwrap_or_else(|error| {
+        complain(error);
+        ExitCode::FAILURE
+    })
 }
 
 fn manual(out: &mut dyn Write) -> ExitCode {

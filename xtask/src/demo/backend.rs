@@ -21,7 +21,9 @@ pub async fn start(name: &'static str) -> Result<SocketAddr> {
         while let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(async move {
                 let service = service_fn(move |request| echo(name, request));
-                let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+                let _ = auto::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
             });
         }
     });
@@ -33,7 +35,11 @@ async fn echo(name: &'static str, request: Request<Incoming>) -> Result<Response
     let mut headers = Map::new();
     for (field, value) in &head.headers {
         let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
-        headers.entry(field.as_str()).or_insert_with(|| Value::Array(Vec::new())).as_array_mut().map(|all| all.push(value.into()));
+        headers
+            .entry(field.as_str())
+            .or_insert_with(|| Value::Array(Vec::new()))
+            .as_array_mut()
+            .map(|all| all.push(value.into()));
     }
     let body = body.collect().await.map(|body| body.to_bytes().len()).unwrap_or(0);
     let answer = json!({
@@ -45,6 +51,8 @@ async fn echo(name: &'static str, request: Request<Incoming>) -> Result<Response
     });
     let mut text = serde_json::to_vec_pretty(&answer).unwrap_or_default();
     text.push(b'\n');
-    let response = Response::builder().header("content-type", "application/json").header("server", "echo/1.0");
+    let response = Response::builder()
+        .header("content-type", "application/json")
+        .header("server", "echo/1.0");
     Ok(response.body(Full::new(Bytes::from(text))).unwrap_or_default())
 }

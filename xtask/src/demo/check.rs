@@ -17,34 +17,64 @@ struct Answer {
 pub async fn run(world: &mut World) -> Result<()> {
     say("a stranger is refused");
     let stranger = call(world, None, "cart").await?;
-    ensure!(stranger.status == 401, "a request without a token got {}", stranger.status);
+    ensure!(
+        stranger.status == 401,
+        "a request without a token got {}",
+        stranger.status
+    );
 
     say("bob is denied, with a reason");
     let bob = call(world, Some(&world.bob), "cart").await?;
     ensure!(bob.status == 403, "bob got {}: {}", bob.status, bob.body);
-    ensure!(bob.body["reason"].is_string(), "the refusal has no reason: {}", bob.body);
+    ensure!(
+        bob.body["reason"].is_string(),
+        "the refusal has no reason: {}",
+        bob.body
+    );
     compare(world, &bob, "denied", "bob").await?;
 
     say("alice is allowed, and the backend sees only what it should");
     let alice = call(world, Some(&world.alice), "cart").await?;
     ensure!(alice.status == 200, "alice got {}: {}", alice.status, alice.body);
     ensure!(alice.body["backend"] == "backend-a", "wrong backend: {}", alice.body);
-    ensure!(alice.body["path"] == "/base/api/series?range=1h", "wrong path: {}", alice.body);
+    ensure!(
+        alice.body["path"] == "/base/api/series?range=1h",
+        "wrong path: {}",
+        alice.body
+    );
     let headers = &alice.body["headers"];
     ensure!(headers["argocd-username"][0] == "alice", "no identity: {headers}");
-    ensure!(headers["authorization"][0] == "Bearer the-backends-own-token", "not the backend's own token: {headers}");
+    ensure!(
+        headers["authorization"][0] == "Bearer the-backends-own-token",
+        "not the backend's own token: {headers}"
+    );
     ensure!(headers["cookie"].is_null(), "a cookie got through: {headers}");
     compare(world, &alice, "allowed", "alice").await?;
 
     say("the other cluster's backend, and a destination the project does not permit");
     let production = call(world, Some(&world.alice), "cart-production").await?;
-    ensure!(production.body["backend"] == "backend-b", "wrong backend: {}", production.body);
+    ensure!(
+        production.body["backend"] == "backend-b",
+        "wrong backend: {}",
+        production.body
+    );
     let elsewhere = call(world, Some(&world.alice), "cart-elsewhere").await?;
-    ensure!(elsewhere.status == 403, "a forbidden destination got {}", elsewhere.status);
+    ensure!(
+        elsewhere.status == 403,
+        "a forbidden destination got {}",
+        elsewhere.status
+    );
 
     say("an edited policy takes effect");
-    edit(&world.folder.join("state/argocd-rbac-cm.yaml"), "g, bob, role:viewer", "g, bob, role:viewer\n    g, bob, role:shop")?;
-    wait_for(world, Some(&world.bob), "bob to be allowed", |answer| answer.status == 200).await?;
+    edit(
+        &world.folder.join("state/argocd-rbac-cm.yaml"),
+        "g, bob, role:viewer",
+        "g, bob, role:viewer\n    g, bob, role:shop",
+    )?;
+    wait_for(world, Some(&world.bob), "bob to be allowed", |answer| {
+        answer.status == 200
+    })
+    .await?;
 
     say("a broken policy does not");
     let rego = world.folder.join("policies/extensions/policy.rego");
@@ -52,17 +82,35 @@ pub async fn run(world: &mut World) -> Result<()> {
     std::fs::write(&rego, format!("{good}\nallow if {{ input.\n"))?;
     until("the broken policy to be reported", || async {
         let text = reqwest::get(format!("{}/metrics", world.admin)).await?.text().await?;
-        ensure!(text.contains("tollgate_configuration_broken{part=\"policies\"} 1"), "not reported");
+        ensure!(
+            text.contains("tollgate_configuration_broken{part=\"policies\"} 1"),
+            "not reported"
+        );
         Ok(())
     })
     .await?;
-    let check = tokio::process::Command::new(&world.binary).arg("check").arg("--config").arg(world.folder.join("tollgate.yaml")).output().await?;
-    ensure!(check.status.code() == Some(1), "tollgate check said {} about a broken policy", check.status);
-    ensure!(call(world, Some(&world.alice), "cart").await?.status == 200, "the last good policy did not stay");
+    let check = tokio::process::Command::new(&world.binary)
+        .arg("check")
+        .arg("--config")
+        .arg(world.folder.join("tollgate.yaml"))
+        .output()
+        .await?;
+    ensure!(
+        check.status.code() == Some(1),
+        "tollgate check said {} about a broken policy",
+        check.status
+    );
+    ensure!(
+        call(world, Some(&world.alice), "cart").await?.status == 200,
+        "the last good policy did not stay"
+    );
     std::fs::write(&rego, good)?;
     until("the mended policy to take effect", || async {
         let text = reqwest::get(format!("{}/metrics", world.admin)).await?.text().await?;
-        ensure!(text.contains("tollgate_configuration_broken{part=\"policies\"} 0"), "still broken");
+        ensure!(
+            text.contains("tollgate_configuration_broken{part=\"policies\"} 0"),
+            "still broken"
+        );
         Ok(())
     })
     .await?;
@@ -73,7 +121,10 @@ pub async fn run(world: &mut World) -> Result<()> {
         let file = format!("tenant-router.{ending}");
         std::fs::copy(world.guests.join(&file), plugins.join(&file)).with_context(|| file)?;
     }
-    wait_for(world, Some(&world.alice), "the plugin's header", |answer| !answer.body["headers"]["x-scope-orgid"].is_null()).await?;
+    wait_for(world, Some(&world.alice), "the plugin's header", |answer| {
+        !answer.body["headers"]["x-scope-orgid"].is_null()
+    })
+    .await?;
     for ending in ["yaml", "wasm"] {
         std::fs::remove_file(plugins.join(format!("tenant-router.{ending}")))?;
     }
@@ -100,7 +151,12 @@ async fn call(world: &World, token: Option<&str>, application: &str) -> Result<A
         request = request.bearer_auth(token);
     }
     let response = request.send().await?;
-    let decision = response.headers().get("tollgate-decision-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
+    let decision = response
+        .headers()
+        .get("tollgate-decision-id")
+        .and_then(|id| id.to_str().ok())
+        .unwrap_or_default()
+        .to_owned();
     let status = response.status().as_u16();
     let body = response.text().await?;
     let body = serde_json::from_str(&body).unwrap_or(Value::String(body));
@@ -110,7 +166,10 @@ async fn call(world: &World, token: Option<&str>, application: &str) -> Result<A
 /// The decision record of `answer` says how it ended and who called.
 async fn compare(world: &World, answer: &Answer, outcome: &str, who: &str) -> Result<()> {
     ensure!(!answer.decision.is_empty(), "the answer names no decision");
-    let text = reqwest::get(format!("{}/decisions/{}", world.admin, answer.decision)).await?.text().await?;
+    let text = reqwest::get(format!("{}/decisions/{}", world.admin, answer.decision))
+        .await?
+        .text()
+        .await?;
     let record: Value = serde_json::from_str(&text).with_context(|| format!("not a decision record: {text}"))?;
     ensure!(record["outcome"] == outcome, "recorded as {record}");
     ensure!(record["principal"]["username"] == who, "recorded for {record}");

@@ -102,7 +102,9 @@ impl World {
         if let Some(pid) = self.child.id() {
             Command::new("kill").arg("-TERM").arg(pid.to_string()).status().await?;
         }
-        let status = tokio::time::timeout(Duration::from_secs(40), self.child.wait()).await.context("the gateway did not stop")??;
+        let status = tokio::time::timeout(Duration::from_secs(40), self.child.wait())
+            .await
+            .context("the gateway did not stop")??;
         anyhow::ensure!(status.success(), "the gateway stopped with {status}");
         Ok(())
     }
@@ -164,7 +166,9 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
 fn fill_in(file: &Path, backends: &[SocketAddr; 2]) -> Result<()> {
     let [a, b] = backends;
     let text = std::fs::read_to_string(file)?;
-    let text = text.replace("$BACKEND_A/", &format!("http://{a}/")).replace("$BACKEND_B\n", &format!("http://{b}\n"));
+    let text = text
+        .replace("$BACKEND_A/", &format!("http://{a}/"))
+        .replace("$BACKEND_B\n", &format!("http://{b}\n"));
     Ok(std::fs::write(file, text)?)
 }
 
@@ -204,6 +208,8 @@ fn addresses(port: u16) -> Result<(SocketAddr, SocketAddr)> {
 
 fn settle_addresses(file: &Path, gate: SocketAddr, admin: SocketAddr) -> Result<()> {
     let text = std::fs::read_to_string(file)?;
-    let text = text.replace("127.0.0.1:8080", &gate.to_string()).replace("127.0.0.1:8081", &admin.to_string());
+    let text = text
+        .replace("127.0.0.1:8080", &gate.to_string())
+        .replace("127.0.0.1:8081", &admin.to_string());
     Ok(std::fs::write(file, text)?)
 }
