@@ -20,13 +20,21 @@ pub struct Location {
 impl Location {
     /// A place known to the line.
     pub fn new(file: impl Into<Arc<str>>, line: u32) -> Self {
-        Self { file: file.into(), line, column: 0 }
+        Self {
+            file: file.into(),
+            line,
+            column: 0,
+        }
     }
 
     /// The same file, `lines` further down.
     #[must_use]
     pub fn below(&self, lines: u32) -> Self {
-        Self { file: self.file.clone(), line: self.line.saturating_add(lines), column: 0 }
+        Self {
+            file: self.file.clone(),
+            line: self.line.saturating_add(lines),
+            column: 0,
+        }
     }
 }
 
@@ -66,12 +74,22 @@ pub struct Diagnostic {
 impl Diagnostic {
     /// A finding that refuses the file.
     pub fn error(location: impl Into<Option<Location>>, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Error, location: location.into(), message: message.into(), hint: None }
+        Self {
+            severity: Severity::Error,
+            location: location.into(),
+            message: message.into(),
+            hint: None,
+        }
     }
 
     /// A finding that does not refuse the file.
     pub fn warning(location: impl Into<Option<Location>>, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, location: location.into(), message: message.into(), hint: None }
+        Self {
+            severity: Severity::Warning,
+            location: location.into(),
+            message: message.into(),
+            hint: None,
+        }
     }
 
     /// The same finding with advice.
@@ -118,11 +136,17 @@ impl<T> Loaded<T> {
     /// Keeps `value` only when no finding is an error.
     pub fn new(value: T, diagnostics: Vec<Diagnostic>) -> Self {
         let refused = diagnostics.iter().any(Diagnostic::is_error);
-        Self { value: (!refused).then_some(value), diagnostics }
+        Self {
+            value: (!refused).then_some(value),
+            diagnostics,
+        }
     }
 
     /// Nothing could be made of the input.
     pub fn refused(diagnostics: Vec<Diagnostic>) -> Self {
-        Self { value: None, diagnostics }
+        Self {
+            value: None,
+            diagnostics,
+        }
     }
 }

@@ -6,7 +6,14 @@
 use http::HeaderName;
 
 /// Prefixes of field names only the gateway may write, lower case.
-const HOST_PREFIXES: &[&str] = &["argocd-", "impersonate-", "x-remote-", "x-forwarded-", "tollgate-", "proxy-"];
+const HOST_PREFIXES: &[&str] = &[
+    "argocd-",
+    "impersonate-",
+    "x-remote-",
+    "x-forwarded-",
+    "tollgate-",
+    "proxy-",
+];
 
 /// Field names only the gateway may write, lower case: credentials, framing,
 /// hop-by-hop fields (RFC 9110, section 7.6.1) and who is on the other side.

@@ -1,0 +1,369 @@
+//! How much work an expression can do at most.
+//!
+//! In: a parsed tree. Out: how long the lists handed in may be so that the
+//! work stays bounded. Never: an evaluation.
+//!
+//! The estimate follows Kubernetes' in kind (a cost per node, multiplied by
+//! the length of what a comprehension runs over), and counts copies as well,
+//! so that `l.map(x, x + x).map(x, x + x)…` is seen to double. A step is about
+//! 50 ns or 64 bytes.
+
+use cel::common::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
+
+use super::{Error, is_empty_list};
+
+/// Steps one evaluation may take: about 100 ms, 128 MB, in the worst case.
+const STEPS: u64 = 2_000_000;
+/// Lengths of input lists tried, longest first.
+const LENGTHS: [u64; 5] = [4096, 1024, 256, 64, 16];
+/// Steps to copy a whole variable: 256 KiB in pieces of 64 bytes.
+const VARIABLE: u64 = 4096;
+/// Steps to copy the longest text a variable can hold: 16 KiB.
+const TEXT: u64 = super::input::TEXT_BYTES as u64 / 64;
+
+/// Items a list handed to the expression may hold.
+///
+/// # Errors
+/// [`Error::TooMuchWork`] when even the shortest length is too much.
+pub(super) fn items_allowed(root: &IdedExpr) -> Result<usize, Error> {
+    let mut worst = (0, 0);
+    for items in LENGTHS {
+        let estimate = Estimator {
+            items,
+            scopes: Vec::new(),
+        }
+        .visit(root);
+        let steps = estimate.steps.saturating_add(estimate.weight);
+        if steps <= STEPS {
+            return Ok(usize::try_from(items).unwrap_or(usize::MAX));
+        }
+        worst = (steps, items);
+    }
+    Err(Error::TooMuchWork {
+        observed: worst.0,
+        items: worst.1,
+        allowed: STEPS,
+    })
+}
+
+/// What is known about a value before there is one.
+#[derive(Clone, Copy, Debug)]
+struct Estimate {
+    /// Steps to compute it.
+    steps: u64,
+    /// Steps to copy it.
+    weight: u64,
+    /// Items, if it is a list or map.
+    items: u64,
+    /// Steps to copy one item, averaged over a whole iteration.
+    each: u64,
+    /// Steps to copy the longest text it is or holds.
+    text: u64,
+    /// Whether it can only be a text or a number, or an error.
+    scalar: bool,
+}
+
+impl Estimate {
+    const ONE: Self = Self {
+        steps: 1,
+        weight: 1,
+        items: 0,
+        each: 1,
+        text: 1,
+        scalar: true,
+    };
+
+    /// Steps to copy it as an operand beside a scalar, which makes any list an
+    /// error: at most one text.
+    fn as_text(self) -> u64 {
+        self.weight.min(self.text)
+    }
+}
+
+/// A name a comprehension binds.
+#[derive(Debug)]
+pub(super) struct Scope<'e> {
+    name: &'e str,
+    /// Steps to copy it inside its own loop.
+    here: u64,
+    /// Steps to copy it inside a loop further in, where it is copied again
+    /// and again.
+    deeper: u64,
+    /// Steps to copy the longest text in it.
+    text: u64,
+    level: usize,
+}
+
+struct Estimator<'e> {
+    items: u64,
+    scopes: Vec<Scope<'e>>,
+}
+
+impl<'e> Estimator<'e> {
+    fn visit(&mut self, expr: &'e IdedExpr) -> Estimate {
+        match &expr.expr {
+            Expr::Unspecified | Expr::Struct(_) => Estimate::ONE,
+            Expr::Literal(literal) => {
+                let bytes = match literal {
+                    LiteralValue::String(text) => text.inner().len(),
+                    LiteralValue::Bytes(bytes) => bytes.inner().len(),
+                    _ => 0,
+                };
+                let weight = 1 + bytes as u64 / 64;
+                Estimate {
+                    weight,
+                    text: weight,
+                    ..Estimate::ONE
+                }
+            }
+            Expr::Ident(name) => self.ident(name),
+            Expr::Select(select) => {
+                let of = self.visit(&select.operand);
+                if select.test {
+                    Estimate {
+                        steps: of.steps + 1,
+                        ..Estimate::ONE
+                    }
+                } else {
+                    self.part(of)
+                }
+            }
+            Expr::List(list) => {
+                let parts: Vec<Estimate> = list.elements.iter().map(|part| self.visit(part)).collect();
+                literal(&parts, parts.len() as u64)
+            }
+            Expr::Map(map) => {
+                let mut parts = Vec::new();
+                for entry in &map.entries {
+                    match &entry.expr {
+                        EntryExpr::MapEntry(entry) => {
+                            parts.push(self.visit(&entry.key));
+                            parts.push(self.visit(&entry.value));
+                        }
+                        EntryExpr::StructField(entry) => parts.push(self.visit(&entry.value)),
+                    }
+                }
+                literal(&parts, map.entries.len() as u64)
+            }
+            Expr::Call(call) => {
+                let target = call.target.as_deref();
+                let parts: Vec<Estimate> = target
+                    .into_iter()
+                    .chain(&call.args)
+                    .map(|part| self.visit(part))
+                    .collect();
+                self.call(&call.func_name, &parts)
+            }
+            Expr::Comprehension(comprehension) => self.comprehension(comprehension),
+        }
+    }
+
+    fn ident(&self, name: &str) -> Estimate {
+        let level = self.scopes.last().map_or(0, |scope| scope.level);
+        match self.scopes.iter().rev().find(|scope| scope.name == name) {
+            Some(scope) => {
+                let weight = if scope.level == level { scope.here } else { scope.deeper };
+                Estimate {
+                    weight,
+                    items: self.items,
+                    text: scope.text,
+                    scalar: false,
+                    ..Estimate::ONE
+                }
+            }
+            None => Estimate {
+                weight: VARIABLE,
+                items: self.items,
+                text: TEXT,
+                scalar: false,
+                ..Estimate::ONE
+            },
+        }
+    }
+
+    /// A field or an item of something: at most as heavy as the whole.
+    fn part(&self, of: Estimate) -> Estimate {
+        Estimate {
+            steps: of.steps.saturating_add(1),
+            items: self.items.max(of.items),
+            scalar: false,
+            ..of
+        }
+    }
+
+    fn call(&self, name: &str, parts: &[Estimate]) -> Estimate {
+        let sum = |of: fn(&Estimate) -> u64| parts.iter().map(of).fold(0, u64::saturating_add);
+        let most = |of: fn(&Estimate) -> u64| parts.iter().map(of).max().unwrap_or(0);
+        let base = Estimate {
+            steps: sum(|part| part.steps).saturating_add(1),
+            ..Estimate::ONE
+        };
+        let scalar = parts.iter().any(|part| part.scalar);
+        let texts = parts.iter().map(|part| part.as_text()).fold(0, u64::saturating_add);
+        let first = parts.first().copied().unwrap_or(Estimate::ONE);
+        let plus = |steps: u64| base.steps.saturating_add(steps);
+        match name {
+            operators::ADD if scalar => Estimate {
+                steps: plus(texts),
+                weight: texts,
+                text: texts,
+                ..base
+            },
+            operators::ADD => {
+                let weight = sum(|part| part.weight);
+                let (items, each) = (sum(|part| part.items), most(|part| part.each));
+                let text = sum(|part| part.text);
+                Estimate {
+                    steps: plus(weight),
+                    weight,
+                    items,
+                    each,
+                    text,
+                    scalar: false,
+                }
+            }
+            operators::CONDITIONAL => Estimate {
+                steps: base.steps,
+                weight: most(|part| part.weight),
+                items: most(|part| part.items),
+                each: most(|part| part.each),
+                text: most(|part| part.text),
+                scalar: parts.iter().all(|part| part.scalar),
+            },
+            operators::INDEX | operators::OPT_INDEX | operators::OPT_SELECT => Estimate {
+                steps: base.steps,
+                ..self.part(first)
+            },
+            "dyn" | "value" => Estimate {
+                steps: base.steps,
+                ..first
+            },
+            "orValue" => Estimate {
+                steps: base.steps,
+                weight: most(|part| part.weight),
+                items: most(|part| part.items),
+                each: most(|part| part.each),
+                text: most(|part| part.text),
+                scalar: false,
+            },
+            operators::IN => {
+                let list = parts.get(1).copied().unwrap_or(Estimate::ONE);
+                Estimate {
+                    steps: plus(list.items.saturating_add(first.as_text())),
+                    ..base
+                }
+            }
+            operators::EQUALS | operators::NOT_EQUALS => {
+                let smallest = parts.iter().map(|part| part.weight).min().unwrap_or(1);
+                Estimate {
+                    steps: plus(smallest),
+                    ..base
+                }
+            }
+            "@matches" => Estimate {
+                steps: plus(20 + first.as_text().saturating_mul(8)),
+                ..base
+            },
+            "split" => {
+                let weight = first.as_text();
+                let items = weight.saturating_mul(64);
+                Estimate {
+                    steps: plus(items),
+                    weight: items,
+                    items,
+                    each: 1,
+                    text: weight,
+                    scalar: false,
+                }
+            }
+            "join" => {
+                let separators = parts
+                    .get(1)
+                    .map_or(0, |part| first.items.saturating_mul(part.as_text()));
+                let weight = first.weight.saturating_add(separators);
+                Estimate {
+                    steps: plus(weight),
+                    weight,
+                    text: weight,
+                    ..base
+                }
+            }
+            "lowerAscii" | "upperAscii" | "trim" | "substring" | "string" => {
+                let weight = first.as_text();
+                Estimate {
+                    steps: plus(weight),
+                    weight,
+                    text: weight,
+                    ..base
+                }
+            }
+            "contains" | "startsWith" | "endsWith" | "indexOf" | "lastIndexOf" => Estimate {
+                steps: plus(texts / 4),
+                ..base
+            },
+            _ => base,
+        }
+    }
+
+    fn comprehension(&mut self, comprehension: &'e ComprehensionExpr) -> Estimate {
+        let range = self.visit(&comprehension.iter_range);
+        let init = self.visit(&comprehension.accu_init);
+        let level = self.scopes.last().map_or(0, |scope| scope.level) + 1;
+        let before = self.scopes.len();
+        let names = [
+            Some(comprehension.iter_var.as_str()),
+            comprehension.iter_var2.as_deref(),
+        ];
+        for name in names.into_iter().flatten() {
+            self.scopes.push(Scope {
+                name,
+                here: range.each,
+                deeper: range.weight,
+                text: range.text,
+                level,
+            });
+        }
+        self.scopes.push(Scope {
+            name: &comprehension.accu_var,
+            here: 1,
+            deeper: 1,
+            text: 1,
+            level,
+        });
+        let condition = self.visit(&comprehension.loop_cond);
+        let step = self.visit(&comprehension.loop_step);
+        let result = self.visit(&comprehension.result);
+        self.scopes.truncate(before);
+        let turn = condition.steps.saturating_add(step.steps);
+        let steps = [init.steps, range.steps, range.items.saturating_mul(turn), result.steps];
+        let steps = steps.into_iter().fold(1, u64::saturating_add);
+        if is_empty_list(&comprehension.accu_init.expr) {
+            let weight = range.items.saturating_mul(step.weight);
+            return Estimate {
+                steps,
+                weight,
+                items: range.items,
+                each: step.weight,
+                text: step.text,
+                scalar: false,
+            };
+        }
+        Estimate { steps, ..Estimate::ONE }
+    }
+}
+
+/// A list or map literal of `parts`.
+fn literal(parts: &[Estimate], items: u64) -> Estimate {
+    let weight = parts.iter().map(|part| part.weight).fold(1, u64::saturating_add);
+    let steps = parts.iter().map(|part| part.steps).fold(weight, u64::saturating_add);
+    let each = parts.iter().map(|part| part.weight).max().unwrap_or(1);
+    let text = parts.iter().map(|part| part.text).max().unwrap_or(1);
+    Estimate {
+        steps,
+        weight,
+        items,
+        each,
+        text,
+        scalar: false,
+    }
+}

@@ -1,0 +1,262 @@
+//! What an expression can call.
+//!
+//! In: nothing. Out: the environments for compiling and evaluating. Never: a
+//! function that reads a clock, makes randomness, repeats a text or compiles a
+//! pattern while a request waits.
+
+use std::any::Any;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue};
+use cel::common::types::{CelBool, CelString, STRING_TYPE, Type};
+use cel::common::value::{CowVal, StaticVal, Val};
+use cel::parser::{Macro, MacroExprHelper};
+use cel::{Env, ExecutionError, ParseError, extensions};
+use regex::{Regex, RegexBuilder};
+
+/// Bytes of one pattern of `matches`.
+const PATTERN_BYTES: usize = 512;
+/// Patterns in one expression.
+const PATTERNS: usize = 16;
+/// Bytes a compiled pattern may take: `(a{1000}){1000}` is refused.
+const PATTERN_PROGRAM_BYTES: usize = 128 * 1024;
+/// Start of the hidden variables that hold compiled patterns. `@` cannot
+/// stand in a name an operator writes.
+pub(super) const PATTERN_PREFIX: &str = "@pattern";
+/// What `matches` becomes.
+const MATCHES: &str = "@matches";
+
+/// Functions and operators an expression may use.
+const FUNCTIONS: &[&str] = &[
+    "!_",
+    "-_",
+    "@in",
+    "@matches",
+    "@not_strictly_false",
+    "_!=_",
+    "_%_",
+    "_&&_",
+    "_*_",
+    "_+_",
+    "_-_",
+    "_/_",
+    "_<=_",
+    "_<_",
+    "_==_",
+    "_>=_",
+    "_>_",
+    "_?._",
+    "_?_:_",
+    "_[?_]",
+    "_[_]",
+    "_||_",
+    "bool",
+    "contains",
+    "double",
+    "duration",
+    "dyn",
+    "endsWith",
+    "getDate",
+    "getDayOfMonth",
+    "getDayOfWeek",
+    "getDayOfYear",
+    "getFullYear",
+    "getHours",
+    "getMilliseconds",
+    "getMinutes",
+    "getMonth",
+    "getSeconds",
+    "hasValue",
+    "indexOf",
+    "int",
+    "join",
+    "lastIndexOf",
+    "lowerAscii",
+    "orValue",
+    "size",
+    "split",
+    "startsWith",
+    "string",
+    "substring",
+    "timestamp",
+    "trim",
+    "type",
+    "uint",
+    "upperAscii",
+    "value",
+];
+
+/// Names of types, for `type(x) == string`.
+const TYPES: &[&str] = &[
+    "bool",
+    "bytes",
+    "double",
+    "int",
+    "list",
+    "map",
+    "null_type",
+    "string",
+    "type",
+    "uint",
+];
+
+/// Whether `name` is on the allow-list.
+pub(super) fn is_function(name: &str) -> bool {
+    FUNCTIONS.binary_search(&name).is_ok()
+}
+
+/// Whether `name` is a type's name.
+pub(super) fn is_type(name: &str) -> bool {
+    TYPES.binary_search(&name).is_ok()
+}
+
+/// A pattern compiled with its expression.
+#[derive(Debug)]
+pub(super) struct Pattern {
+    /// Hidden variable it is bound to.
+    pub(super) name: String,
+    /// The pattern.
+    pub(super) value: PatternValue,
+}
+
+/// A compiled pattern as a value of the evaluator.
+#[derive(Clone, Debug)]
+pub(super) struct PatternValue(Arc<Regex>);
+
+static PATTERN_TYPE: Type = Type::new_unspecified_type("@pattern");
+
+impl Val for PatternValue {
+    fn get_type(&self) -> &Type {
+        <Self as Val>::cel_type()
+    }
+    fn cel_type() -> &'static Type {
+        &PATTERN_TYPE
+    }
+    fn equals(&self, _other: &dyn Val) -> bool {
+        false
+    }
+    fn clone_as_boxed<'v>(&self) -> Box<dyn Val + 'v> {
+        Box::new(self.clone())
+    }
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+}
+impl StaticVal for PatternValue {}
+
+/// Patterns found while one expression is parsed.
+#[derive(Clone, Default)]
+pub(super) struct Found(Arc<Mutex<Vec<Pattern>>>);
+
+impl Found {
+    /// Hands the patterns over.
+    pub(super) fn take(&self) -> Vec<Pattern> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn add(&self, source: &str) -> Result<String, String> {
+        let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if found.len() >= PATTERNS {
+            return Err(format!("more than {PATTERNS} patterns in one expression"));
+        }
+        if source.len() > PATTERN_BYTES {
+            return Err(format!(
+                "the pattern has {} bytes, {PATTERN_BYTES} are allowed",
+                source.len()
+            ));
+        }
+        let compiled = RegexBuilder::new(source)
+            .size_limit(PATTERN_PROGRAM_BYTES)
+            .dfa_size_limit(PATTERN_PROGRAM_BYTES)
+            .nest_limit(16)
+            .build()
+            .map_err(|_| "the pattern is no regular expression, or too large when compiled".to_owned())?;
+        let name = format!("{PATTERN_PREFIX}{}", found.len());
+        found.push(Pattern {
+            name: name.clone(),
+            value: PatternValue(Arc::new(compiled)),
+        });
+        Ok(name)
+    }
+}
+
+/// The environment one expression is parsed with, and where its patterns go.
+/// `matches` is a macro here: its pattern must be a literal and is compiled
+/// now (the crate's own compiles it at each evaluation).
+pub(super) fn compiling() -> (Env, Found) {
+    let found = Found::default();
+    let mut env = Env::stdlib();
+    let (member, global) = (found.clone(), found.clone());
+    let macros = [
+        Macro::receiver("matches", 1, move |helper, target, args| {
+            let (Some(pattern), Some(text)) = (args.pop(), target.take()) else {
+                return Ok(None);
+            };
+            rewrite(helper, &member, text, &pattern).map(Some)
+        }),
+        Macro::global("matches", 2, move |helper, _, args| {
+            let (Some(pattern), Some(text)) = (args.pop(), args.pop()) else {
+                return Ok(None);
+            };
+            rewrite(helper, &global, text, &pattern).map(Some)
+        }),
+    ];
+    for each in macros {
+        // A duplicate is the only failure, and the standard macros have no
+        // `matches`; without the macro the call is refused by the allow-list.
+        drop(env.add_macro(each));
+    }
+    (env, found)
+}
+
+fn rewrite(
+    helper: &mut MacroExprHelper<'_>,
+    found: &Found,
+    text: IdedExpr,
+    pattern: &IdedExpr,
+) -> Result<IdedExpr, ParseError> {
+    let Expr::Literal(LiteralValue::String(source)) = &pattern.expr else {
+        return Err(helper.new_error(pattern.id, "the pattern of `matches` must be a literal text"));
+    };
+    let name = found
+        .add(source.inner())
+        .map_err(|reason| helper.new_error(pattern.id, reason))?;
+    let compiled = helper.next_expr(Expr::Ident(name));
+    Ok(helper.next_expr(Expr::Call(CallExpr {
+        func_name: MATCHES.to_owned(),
+        target: None,
+        args: vec![text, compiled],
+    })))
+}
+
+/// The environment expressions are evaluated in.
+pub(super) fn evaluating() -> Arc<Env> {
+    static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
+        let mut env = Env::stdlib();
+        // Each fails only on a duplicate name; a function that is missing is
+        // an error at evaluation, hence a denial.
+        drop(env.add_extension(extensions::strings));
+        drop(env.add_overload(
+            MATCHES,
+            "tollgate_matches",
+            vec![STRING_TYPE, PATTERN_TYPE.to_owned()],
+            matches,
+        ));
+        Arc::new(env)
+    });
+    ENV.clone()
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the crate's signature of an overload")]
+fn matches<'b, 'v>(args: Vec<CowVal<'b, 'v>>) -> Result<CowVal<'b, 'v>, ExecutionError> {
+    let [text, pattern] = args.as_slice() else {
+        return Err(ExecutionError::missing_argument_or_target());
+    };
+    let (Some(text), Some(pattern)) = (
+        text.downcast_ref::<CelString<'_>>(),
+        pattern.downcast_ref::<PatternValue>(),
+    ) else {
+        return Err(ExecutionError::function_error("matches", "wrong type"));
+    };
+    Ok(CowVal::owned(CelBool::from(pattern.0.is_match(text.inner()))))
+}
