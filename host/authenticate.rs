@@ -78,7 +78,10 @@ impl TokenKey {
         let digest = digest::digest(&digest::SHA256, credential.token.as_bytes());
         let mut sha256 = [0; 32];
         sha256.copy_from_slice(digest.as_ref());
-        Self { sha256, presented: credential.presented }
+        Self {
+            sha256,
+            presented: credential.presented,
+        }
     }
 }
 

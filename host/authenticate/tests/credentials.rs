@@ -90,7 +90,10 @@ fn bearer_tokens() {
         (&["Bearer "], malformed(Malformed::NotBearer)),
         (&["Basic YTpi"], malformed(Malformed::NotBearer)),
         // One token to look at, and no JWT.
-        (&["Bearer abc, Bearer def"], Ok(Some(("abc, Bearer def".to_owned(), Presented::Bearer)))),
+        (
+            &["Bearer abc, Bearer def"],
+            Ok(Some(("abc, Bearer def".to_owned(), Presented::Bearer))),
+        ),
         (
             &["Bearer abc", "Bearer abc"],
             malformed(Malformed::SeveralAuthorizations { observed: 2 }),
