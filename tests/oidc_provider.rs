@@ -3,6 +3,13 @@
 //! Runs `tests/oidc/provider.mjs` with Node.js; what it needs is installed by
 //! `npm ci` in `tests/oidc`.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "the helpers of a test may end it"
+)]
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

@@ -127,7 +127,7 @@ impl Builder<'_> {
         let Some(sso) = Sso::read(resources, &mut self.findings) else {
             return;
         };
-        let location = sso.text.location.clone();
+        let location = sso.location.clone();
         if self.issuers.contains_key(&sso.issuer) {
             self.findings.push(Diagnostic::warning(
                 location,

@@ -200,8 +200,10 @@ pub enum Reason {
         /// `username`, `groups` or `uid`.
         part: &'static str,
     },
-    /// A `system:` name the mapping does not spell out.
-    #[error("the {part} starts with `system:` and is not named in the mapping")]
+    /// A name that starts with `system:` (Kubernetes), or a username that
+    /// starts with `proj:` or `role:` (Argo CD), and the mapping does not spell
+    /// it out.
+    #[error("the {part} starts with a reserved prefix and is not spelled out in the mapping")]
     ReservedName {
         /// `username` or `groups`.
         part: &'static str,

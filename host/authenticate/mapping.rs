@@ -11,8 +11,11 @@ use crate::authorize::cel::Expression;
 use crate::config::{self, ClaimMapping, ClaimRule};
 use crate::diagnostic::Diagnostic;
 
-/// The prefix Kubernetes keeps for itself.
-const RESERVED: &str = "system:";
+/// The prefix Kubernetes keeps for itself, for names and groups.
+const SYSTEM: &str = "system:";
+/// Prefixes Argo CD's policies keep for subjects that are no people. Groups
+/// may have them, for policies decide on groups by their kind.
+const ARGOCD: [&str; 2] = ["proj:", "role:"];
 
 /// Compiled `claimValidationRules`, `claimMappings` and `userValidationRules`
 /// of one issuer.
@@ -208,11 +211,11 @@ impl Part {
         Ok(kept)
     }
 
-    /// SECURITY: a `system:` name passes only where an expression has it as a
+    /// SECURITY: a reserved name passes only where an expression has it as a
     /// whole literal, so that an issuer cannot choose one.
     fn check_name(&self, name: &str, part: &'static str) -> Result<(), Reason> {
         check_characters(name, part)?;
-        if part == "uid" || !name.starts_with(RESERVED) {
+        if !is_reserved(name, part) {
             return Ok(());
         }
         let spelled_out = match self {
@@ -241,10 +244,18 @@ pub(super) fn check_characters(name: &str, part: &'static str) -> Result<(), Rea
 /// As [`Part::check_name`], for issuers without mapping.
 pub(super) fn check_unmapped_name(name: &str, part: &'static str) -> Result<(), Reason> {
     check_characters(name, part)?;
-    if name.starts_with(RESERVED) {
+    if is_reserved(name, part) {
         Err(Reason::ReservedName { part })
     } else {
         Ok(())
+    }
+}
+
+fn is_reserved(name: &str, part: &'static str) -> bool {
+    match part {
+        "username" => name.starts_with(SYSTEM) || ARGOCD.iter().any(|prefix| name.starts_with(prefix)),
+        "groups" => name.starts_with(SYSTEM),
+        _ => false,
     }
 }
 

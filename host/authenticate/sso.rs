@@ -8,7 +8,7 @@ use std::time::Duration;
 use secrecy::ExposeSecret;
 use serde::Deserialize;
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Location};
 use crate::state::{Resources, Text};
 
 /// Longest time groups from the userinfo endpoint are remembered.
@@ -23,13 +23,12 @@ pub(super) struct Sso {
     pub(super) authority: Option<String>,
     /// Path under the issuer and how long an answer may be remembered.
     pub(super) userinfo: Option<(String, Duration)>,
-    pub(super) text: Text,
+    pub(super) location: Location,
 }
 
 /// `oidc.config` as Argo CD reads it; keys for signing in are left out.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[derive(Default)]
 struct RawSso {
     issuer: String,
     #[serde(rename = "clientID")]
@@ -128,7 +127,7 @@ impl RawSso {
             audiences,
             authority: Some(authority).filter(|authority| !authority.trim().is_empty()),
             userinfo: userinfo.map(|path| (path, max_age)),
-            text: text.clone(),
+            location: text.location.clone(),
         })
     }
 }

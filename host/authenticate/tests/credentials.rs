@@ -125,7 +125,7 @@ fn a_token_has_a_bound() {
     });
     assert_eq!(found(&[("authorization", &format!("Bearer {long}"))]), too_long);
     assert_eq!(found(&[("cookie", &format!("argocd.token={long}"))]), too_long);
-    let chunks = format!("argocd.token=2:{}; argocd.token-1=ab", &long[2..]);
+    let chunks = format!("argocd.token=2:{}; argocd.token-1=ab", "a".repeat(MAX_TOKEN_BYTES - 1));
     let observed = long.len();
     assert_eq!(
         found(&[("cookie", &chunks)]),
@@ -134,7 +134,7 @@ fn a_token_has_a_bound() {
             allowed: MAX_TOKEN_BYTES
         })
     );
-    assert!(found(&[("authorization", &format!("Bearer {}", &long[1..]))]).is_ok());
+    assert!(found(&[("authorization", &format!("Bearer {}", "a".repeat(MAX_TOKEN_BYTES)))]).is_ok());
 }
 
 /// Cases `ext-auth-001` to `ext-auth-004` of Argo CD's middleware: what Argo CD

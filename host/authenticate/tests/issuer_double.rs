@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 use super::{FAR, ISSUED_AT, RSA, with};
 
@@ -30,8 +31,27 @@ pub(super) struct IssuerDouble {
 impl IssuerDouble {
     /// Starts with one RSA key named `k1`.
     pub(super) async fn start() -> Self {
+        Self::serve("http", None).await
+    }
+
+    /// Starts with TLS; also gives the PEM of its certificate.
+    pub(super) async fn start_tls() -> (Self, String) {
+        let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let key = rustls::pki_types::PrivateKeyDer::Pkcs8(certified.signing_key.serialize_der().into());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certified.cert.der().clone()], key)
+            .unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        (Self::serve("https", Some(acceptor)).await, certified.cert.pem())
+    }
+
+    async fn serve(scheme: &str, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+        let url = format!("{scheme}://{}", listener.local_addr().unwrap());
         let answers = Arc::new(Mutex::new(Answers {
             keys: vec![RSA.jwk("k1")],
             ..Answers::default()
@@ -39,7 +59,18 @@ impl IssuerDouble {
         let (served, name) = (answers.clone(), url.clone());
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(answer(stream, served.clone(), name.clone()));
+                let (served, name, tls) = (served.clone(), name.clone(), tls.clone());
+                tokio::spawn(async move {
+                    match tls {
+                        None => answer(stream, served, name).await,
+                        // A client that does not trust us ends the handshake.
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                answer(stream, served, name).await;
+                            }
+                        }
+                    }
+                });
             }
         });
         Self { url, answers }
@@ -74,7 +105,7 @@ impl IssuerDouble {
     }
 }
 
-async fn answer(mut stream: TcpStream, answers: Arc<Mutex<Answers>>, url: String) {
+async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, answers: Arc<Mutex<Answers>>, url: String) {
     let mut request = Vec::new();
     let mut buffer = [0; 4096];
     while !request.windows(4).any(|window| window == b"\r\n\r\n") {
@@ -116,4 +147,5 @@ async fn answer(mut stream: TcpStream, answers: Arc<Mutex<Answers>>, url: String
     );
     // A client that has gone away is the test's business.
     let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;
+    let _ = stream.shutdown().await;
 }

@@ -335,3 +335,44 @@ async fn bad_settings_are_reported_with_their_key() {
     let loaded = Authenticator::build(&settings, &resources(), &groups_scope(), None);
     assert!(loaded.value.is_none());
 }
+
+#[tokio::test]
+async fn only_the_given_authority_is_trusted() {
+    let (issuer, authority) = IssuerDouble::start_tls().await;
+    let (_, other) = IssuerDouble::start_tls().await;
+    let with_authority = |authority: Option<&str>| {
+        let mut settings = settings(&issuer.url);
+        settings.issuers[0].certificate_authority = authority.map(str::to_owned);
+        build(&settings, &resources())
+    };
+    let unavailable = Error::IssuerUnavailable {
+        issuer: issuer.url.clone(),
+    };
+    for authority in [None, Some(other.as_str())] {
+        assert_eq!(
+            refusal(&with_authority(authority), &issuer.token(&[])).await,
+            unavailable
+        );
+    }
+    assert_eq!(issuer.key_fetches(), 0);
+    assert!(
+        bearer(&with_authority(Some(&authority)), &issuer.token(&[]))
+            .await
+            .is_ok()
+    );
+}
+
+#[tokio::test]
+async fn a_discovery_document_can_be_elsewhere() {
+    let (issuer, elsewhere) = (IssuerDouble::start().await, IssuerDouble::start().await);
+    elsewhere.change(|answers| answers.claimed_issuer = Some(issuer.url.clone()));
+    let mut settings = settings(&issuer.url);
+    settings.issuers[0].discovery_url = Some(format!("{}/.well-known/openid-configuration", elsewhere.url));
+    assert!(
+        bearer(&build(&settings, &resources()), &issuer.token(&[]))
+            .await
+            .is_ok()
+    );
+    assert!(issuer.answers.lock().unwrap().asked.is_empty());
+    assert_eq!(elsewhere.key_fetches(), 1);
+}

@@ -54,7 +54,8 @@ fn usernames() {
     let missing = |claim: &str| Reason::MissingClaim {
         claim: claim.to_owned(),
     };
-    let cases: Vec<(ClaimMapping, Vec<(&str, Value)>, Result<&str, Reason>)> = vec![
+    type Case<'a> = (ClaimMapping, Vec<(&'a str, Value)>, Result<&'a str, Reason>);
+    let cases: Vec<Case<'_>> = vec![
         (claim("sub", ""), vec![], Ok("u-1")),
         (
             claim("sub", "https://login.example#"),
@@ -85,6 +86,17 @@ fn usernames() {
             Err(reserved.clone()),
         ),
         (claim("sub", "system:"), vec![], Err(reserved.clone())),
+        (
+            claim("sub", ""),
+            vec![("sub", json!("role:admin"))],
+            Err(reserved.clone()),
+        ),
+        (
+            claim("sub", ""),
+            vec![("sub", json!("proj:web:ci"))],
+            Err(reserved.clone()),
+        ),
+        (claim("sub", "proj:web:"), vec![], Err(reserved.clone())),
         (
             claim("sub", "x:"),
             vec![("sub", json!("system:admin"))],
@@ -129,7 +141,8 @@ fn usernames() {
 #[test]
 fn groups() {
     let wrong = || Err(Error::Malformed(Malformed::Claim { claim: "groups" }));
-    let cases: Vec<(ClaimMapping, Value, Result<Vec<&str>, Error>)> = vec![
+    type Case<'a> = (ClaimMapping, Value, Result<Vec<&'a str>, Error>);
+    let cases: Vec<Case<'_>> = vec![
         (claim("groups", ""), json!(["a", "b"]), Ok(vec!["a", "b"])),
         (claim("groups", "p:"), json!("a"), Ok(vec!["p:a"])),
         (claim("groups", "p:"), json!(["a", ""]), Ok(vec!["p:a"])),

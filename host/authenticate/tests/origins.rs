@@ -26,7 +26,8 @@ fn the_table() {
     let neither = Some("neither `Origin` nor `Sec-Fetch-Site`");
     let unreadable = Some("an unreadable or repeated `Origin` or `Sec-Fetch-Site`");
     let seen_evil = Some("`Origin: https://evil.example`");
-    let cases: &[(&str, &[(&str, &str)], Option<&str>)] = &[
+    type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], Option<&'a str>);
+    let cases: &[Case<'_>] = &[
         ("GET", &[host], None),
         ("HEAD", &[host, evil], None),
         ("OPTIONS", &[host, evil], None),

@@ -157,13 +157,16 @@ async fn times_are_checked() {
     }
 }
 
+/// Keys of `argocd-cm`, keys of `argocd-secret`, and what they lead to.
+type Settings<'a> = (&'a [(&'a str, &'a str)], &'a [(&'a str, &'a str)], Option<Error>);
+
 #[tokio::test]
 async fn accounts_can_be_locked() {
     let changed = |seconds: i64| jiff::Timestamp::from_second(ISSUED_AT + seconds).unwrap().to_string();
     let (before, same, after) = (changed(-1), changed(0), changed(1));
     let mtime = "accounts.alice.passwordMtime";
     let refused = |revocation| Some(Error::Revoked(revocation));
-    let cases: [(&[(&str, &str)], &[(&str, &str)], Option<Error>); 12] = [
+    let cases: [Settings<'_>; 12] = [
         (&[("accounts.alice.enabled", "true")], &[], None),
         (
             &[("accounts.alice.enabled", "false")],
@@ -201,7 +204,7 @@ async fn admin_can_be_locked() {
     let admin = session(&with(alice(), &[("sub", json!("admin:login"))]));
     let refused = |revocation| Some(Error::Revoked(revocation));
     let after = jiff::Timestamp::from_second(ISSUED_AT + 1).unwrap().to_string();
-    let cases: [(&[(&str, &str)], &[(&str, &str)], Option<Error>); 6] = [
+    let cases: [Settings<'_>; 6] = [
         (&[], &[], None),
         (&[("admin.enabled", "true")], &[], None),
         (&[("admin.enabled", "false")], &[], refused(Revocation::AccountDisabled)),

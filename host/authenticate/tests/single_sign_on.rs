@@ -57,6 +57,11 @@ async fn refusals() {
             },
         ),
         (vec![("sub", json!("system:admin"))], reserved("username")),
+        (vec![("sub", json!("proj:web:ci"))], reserved("username")),
+        (
+            vec![("federated_claims", json!({ "user_id": "role:admin" }))],
+            reserved("username"),
+        ),
         (vec![("email", json!("system:admin"))], reserved("username")),
         (vec![("groups", json!(["dev", "system:masters"]))], reserved("groups")),
         (vec![("groups", json!(["dev\n"]))], Reason::Name { part: "groups" }),
