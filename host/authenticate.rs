@@ -37,7 +37,7 @@ mod userinfo;
 #[cfg(test)]
 mod tests;
 
-pub use error::{Error, Malformed, Reason, Revocation, Unusable};
+pub use error::{Error, Field, Malformed, Reason, Revocation, Unusable};
 pub use principal::{Kind, Presented, Principal};
 
 use clock::Clock;

@@ -117,7 +117,7 @@ impl Builder<'_> {
             audiences: issuer.audiences.clone(),
             algorithms,
             keys,
-            reading: Reading::Mapped(mapping),
+            reading: Reading::Mapped(Box::new(mapping)),
             scopes: self.scopes.to_vec(),
         };
         self.issuers.insert(issuer.name.clone(), issuer);

@@ -10,7 +10,7 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Map, Value};
 
 use super::clock::Clock;
-use super::error::{Error, Malformed, Reason};
+use super::error::{Error, Field, Malformed, Reason};
 use super::keys::{KeyCache, KeyError};
 use super::mapping::{Mapping, check_email_verified, check_unmapped_name};
 use super::principal::{Identity, Kind, scope_values, text, user_identifier};
@@ -47,7 +47,7 @@ pub(super) struct Issuer {
 #[derive(Debug)]
 pub(super) enum Reading {
     /// `claimMappings` and its neighbors.
-    Mapped(Mapping),
+    Mapped(Box<Mapping>),
     /// As Argo CD reads them.
     Argocd {
         /// Where groups are asked for in addition.
@@ -185,10 +185,10 @@ impl Issuer {
             email.to_owned()
         };
         let groups = scope_values(&claims, &self.scopes);
-        check_unmapped_name(&user_id, "username")?;
-        check_unmapped_name(&username, "username")?;
+        check_unmapped_name(&user_id, Field::Username)?;
+        check_unmapped_name(&username, Field::Username)?;
         for group in &groups {
-            check_unmapped_name(group, "groups")?;
+            check_unmapped_name(group, Field::Groups)?;
         }
         let identity = Identity {
             kind: Kind::Oidc,

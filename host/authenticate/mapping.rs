@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::error::{Error, Malformed, Reason};
+use super::error::{Error, Field, Malformed, Reason};
 use super::principal::text;
 use crate::authorize::cel::Expression;
 use crate::config::{self, ClaimMapping, ClaimRule};
@@ -95,20 +95,20 @@ impl Mapping {
         for rule in &self.claim_rules {
             rule.check(claims, &value)?;
         }
-        let username = self.username.name(claims, &value, "username")?;
+        let username = self.username.name(claims, &value, Field::Username)?;
         let groups = match &self.groups {
             Some(groups) => groups.names(claims, &value)?,
             None => Vec::new(),
         };
         let uid = match &self.uid {
-            Some(uid) => Some(uid.name(claims, &value, "uid")?),
+            Some(uid) => Some(uid.name(claims, &value, Field::Uid)?),
             None => None,
         };
         let mut extra = Vec::new();
         for (key, expression) in &self.extra {
             let values = expression
                 .eval_strings(&[("claims", &value)])
-                .map_err(|_| Reason::Mapping { part: "extra" })?;
+                .map_err(|_| Reason::Mapping { part: Field::Extra })?;
             let values: Vec<String> = values.into_iter().filter(|value| !value.is_empty()).collect();
             if !values.is_empty() {
                 extra.push((key.clone(), values));
@@ -169,14 +169,14 @@ impl Rule {
 
 impl Part {
     /// One name; empty is refused.
-    fn name(&self, claims: &Map<String, Value>, value: &Value, part: &'static str) -> Result<String, Reason> {
+    fn name(&self, claims: &Map<String, Value>, value: &Value, part: Field) -> Result<String, Reason> {
         let name = match self {
             Self::Claim { claim, prefix } => {
                 let found = text(claims, claim);
                 if found.is_empty() {
                     return Err(Reason::MissingClaim { claim: claim.clone() });
                 }
-                if part == "username" && claim == "email" {
+                if part == Field::Username && claim == "email" {
                     check_email_verified(claims)?;
                 }
                 format!("{prefix}{found}")
@@ -201,11 +201,11 @@ impl Part {
                 .collect(),
             Self::Expression { expression, .. } => expression
                 .eval_strings(&[("claims", value)])
-                .map_err(|_| Reason::Mapping { part: "groups" })?,
+                .map_err(|_| Reason::Mapping { part: Field::Groups })?,
         };
         let mut kept = Vec::with_capacity(names.len());
         for name in names.into_iter().filter(|name| !name.is_empty()) {
-            self.check_name(&name, "groups")?;
+            self.check_name(&name, Field::Groups)?;
             kept.push(name);
         }
         Ok(kept)
@@ -213,7 +213,7 @@ impl Part {
 
     /// SECURITY: a reserved name passes only where an expression has it as a
     /// whole literal, so that an issuer cannot choose one.
-    fn check_name(&self, name: &str, part: &'static str) -> Result<(), Reason> {
+    fn check_name(&self, name: &str, part: Field) -> Result<(), Reason> {
         check_characters(name, part)?;
         if !is_reserved(name, part) {
             return Ok(());
@@ -234,7 +234,7 @@ impl Part {
 
 /// Refuses names HTTP would change on the way: a blank at an edge is trimmed
 /// by header parsers, a control character ends or splits a field.
-pub(super) fn check_characters(name: &str, part: &'static str) -> Result<(), Reason> {
+pub(super) fn check_characters(name: &str, part: Field) -> Result<(), Reason> {
     if name.chars().any(char::is_control) || name.trim() != name {
         return Err(Reason::Name { part });
     }
@@ -242,7 +242,7 @@ pub(super) fn check_characters(name: &str, part: &'static str) -> Result<(), Rea
 }
 
 /// As [`Part::check_name`], for issuers without mapping.
-pub(super) fn check_unmapped_name(name: &str, part: &'static str) -> Result<(), Reason> {
+pub(super) fn check_unmapped_name(name: &str, part: Field) -> Result<(), Reason> {
     check_characters(name, part)?;
     if is_reserved(name, part) {
         Err(Reason::ReservedName { part })
@@ -251,11 +251,11 @@ pub(super) fn check_unmapped_name(name: &str, part: &'static str) -> Result<(), 
     }
 }
 
-fn is_reserved(name: &str, part: &'static str) -> bool {
+fn is_reserved(name: &str, part: Field) -> bool {
     match part {
-        "username" => name.starts_with(SYSTEM) || ARGOCD.iter().any(|prefix| name.starts_with(prefix)),
-        "groups" => name.starts_with(SYSTEM),
-        _ => false,
+        Field::Username => name.starts_with(SYSTEM) || ARGOCD.iter().any(|prefix| name.starts_with(prefix)),
+        Field::Groups => name.starts_with(SYSTEM),
+        Field::Uid | Field::Extra => false,
     }
 }
 

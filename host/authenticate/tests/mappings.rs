@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::issuers::settings;
 use super::with;
 use crate::authenticate::mapping::{Mapped, Mapping};
-use crate::authenticate::{Error, Malformed, Reason};
+use crate::authenticate::{Error, Field, Malformed, Reason};
 use crate::config::{ClaimMapping, ClaimRule, Issuer};
 use crate::diagnostic::Diagnostic;
 
@@ -48,9 +48,9 @@ fn invalid<T>(reason: Reason) -> Result<T, Error> {
 
 #[test]
 fn usernames() {
-    let mapping = Reason::Mapping { part: "username" };
-    let name = Reason::Name { part: "username" };
-    let reserved = Reason::ReservedName { part: "username" };
+    let mapping = Reason::Mapping { part: Field::Username };
+    let name = Reason::Name { part: Field::Username };
+    let reserved = Reason::ReservedName { part: Field::Username };
     let missing = |claim: &str| Reason::MissingClaim {
         claim: claim.to_owned(),
     };
@@ -154,12 +154,12 @@ fn groups() {
         (
             claim("groups", ""),
             json!(["a", "system:masters"]),
-            invalid(Reason::ReservedName { part: "groups" }),
+            invalid(Reason::ReservedName { part: Field::Groups }),
         ),
         (
             claim("groups", ""),
             json!(["a\r\nX: y"]),
-            invalid(Reason::Name { part: "groups" }),
+            invalid(Reason::Name { part: Field::Groups }),
         ),
         (
             expression("claims.groups.map(g, 'p:' + g)"),
@@ -171,12 +171,12 @@ fn groups() {
         (
             expression("[1]"),
             json!([]),
-            invalid(Reason::Mapping { part: "groups" }),
+            invalid(Reason::Mapping { part: Field::Groups }),
         ),
         (
             expression("claims.groups"),
             json!(["system:masters"]),
-            invalid(Reason::ReservedName { part: "groups" }),
+            invalid(Reason::ReservedName { part: Field::Groups }),
         ),
         (
             expression("claims.groups.exists(g, g == 'root') ? ['system:masters'] : []"),
@@ -214,7 +214,7 @@ fn uid_and_extra() {
     ];
     assert_eq!(mapped.extra, expected);
     let refused = apply(&issuer, &super::without(claims(), "hd"));
-    assert_eq!(refused, invalid(Reason::Mapping { part: "extra" }));
+    assert_eq!(refused, invalid(Reason::Mapping { part: Field::Extra }));
     let refused = apply(&issuer, &with(claims(), &[("sub", json!(""))]));
     assert_eq!(
         refused,

@@ -9,7 +9,7 @@ use super::issuers::settings;
 use super::{
     EC, alice, argocd_sessions, bearer, build, findings, groups_scope, refusal, resources_with, session, with,
 };
-use crate::authenticate::{Authenticator, Error, Kind, Reason, Unusable};
+use crate::authenticate::{Authenticator, Error, Field, Kind, Reason, Unusable};
 
 fn config(issuer: &IssuerDouble, more: &str) -> String {
     format!(
@@ -56,15 +56,18 @@ async fn refusals() {
                 claim: "sub".to_owned(),
             },
         ),
-        (vec![("sub", json!("system:admin"))], reserved("username")),
-        (vec![("sub", json!("proj:web:ci"))], reserved("username")),
+        (vec![("sub", json!("system:admin"))], reserved(Field::Username)),
+        (vec![("sub", json!("proj:web:ci"))], reserved(Field::Username)),
         (
             vec![("federated_claims", json!({ "user_id": "role:admin" }))],
-            reserved("username"),
+            reserved(Field::Username),
         ),
-        (vec![("email", json!("system:admin"))], reserved("username")),
-        (vec![("groups", json!(["dev", "system:masters"]))], reserved("groups")),
-        (vec![("groups", json!(["dev\n"]))], Reason::Name { part: "groups" }),
+        (vec![("email", json!("system:admin"))], reserved(Field::Username)),
+        (
+            vec![("groups", json!(["dev", "system:masters"]))],
+            reserved(Field::Groups),
+        ),
+        (vec![("groups", json!(["dev\n"]))], Reason::Name { part: Field::Groups }),
     ];
     for (changes, expected) in cases {
         assert_eq!(
