@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_lc_rs::digest;
 use http::request::Parts;
 use moka::sync::Cache;
 use serde_json::Map;
-use sha2::{Digest, Sha256};
 
 mod account;
 mod build;
@@ -37,7 +37,7 @@ mod userinfo;
 #[cfg(test)]
 mod tests;
 
-pub use error::{Error, Malformed, Reason, Revocation, Unusable};
+pub use error::{Error, Field, Malformed, Reason, Revocation, Unusable};
 pub use principal::{Kind, Presented, Principal};
 
 use clock::Clock;
@@ -73,6 +73,18 @@ struct TokenKey {
     presented: Presented,
 }
 
+impl TokenKey {
+    fn of(credential: &Credential<'_>) -> Self {
+        let digest = digest::digest(&digest::SHA256, credential.token.as_bytes());
+        let mut sha256 = [0; 32];
+        sha256.copy_from_slice(digest.as_ref());
+        Self {
+            sha256,
+            presented: credential.presented,
+        }
+    }
+}
+
 /// A verdict on a token.
 #[derive(Clone, Debug)]
 struct Remembered {
@@ -92,14 +104,13 @@ impl Authenticator {
     /// # Errors
     /// Every [`Error`]; none of them holds the token.
     pub async fn authenticate(&self, head: &Parts) -> Result<Arc<Principal>, Error> {
-        let Some(credential) = presented::read(&head.headers)? else { return self.without_credential(head) };
+        let Some(credential) = presented::read(&head.headers)? else {
+            return self.without_credential(head);
+        };
         if credential.presented == Presented::Cookie {
             origin::check(head, &self.trusted_origins)?;
         }
-        let key = TokenKey {
-            sha256: Sha256::digest(credential.token.as_bytes()).into(),
-            presented: credential.presented,
-        };
+        let key = TokenKey::of(&credential);
         if let Some(remembered) = self.remembered.get(&key)
             && self.clock.seconds() < remembered.until
         {
@@ -124,7 +135,10 @@ impl Authenticator {
         match (token.issuer(), &self.sessions) {
             (session::ISSUER, Some(sessions)) => {
                 let identity = sessions.verify(token, self.clock.seconds())?;
-                Ok(Verified { identity, fresh_for: None })
+                Ok(Verified {
+                    identity,
+                    fresh_for: None,
+                })
             }
             (name, _) => {
                 let issuer = self.issuers.get(name).ok_or(Reason::UnknownIssuer)?;
@@ -142,7 +156,14 @@ impl Authenticator {
         }
         let principal = Arc::new(Principal::new(identity, credential.presented));
         let token_bytes = u32::try_from(credential.token.len()).unwrap_or(u32::MAX);
-        self.remembered.insert(key, Remembered { principal: principal.clone(), until, token_bytes });
+        self.remembered.insert(
+            key,
+            Remembered {
+                principal: principal.clone(),
+                until,
+                token_bytes,
+            },
+        );
         principal
     }
 }

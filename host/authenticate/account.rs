@@ -61,7 +61,10 @@ impl Accounts {
     /// Unlike there, a value that cannot be read does not break all accounts
     /// or fall back to "enabled": it locks that one account.
     pub(super) fn read(resources: &Resources, findings: &mut Vec<Diagnostic>) -> Self {
-        let admin = Account { capabilities: BTreeSet::from([Capability::Login]), ..Account::default() };
+        let admin = Account {
+            capabilities: BTreeSet::from([Capability::Login]),
+            ..Account::default()
+        };
         let mut accounts = Self(BTreeMap::from([(ADMIN.to_owned(), admin)]));
         accounts.read_config_map(resources, findings);
         if let Some(secret) = resources.secrets.get(super::session::SECRET) {
@@ -76,13 +79,7 @@ impl Accounts {
     ///
     /// - `capability`: what the token was issued for.
     /// - `id`: its `jti`; `issued_at`: its `iat`, seconds since 1970.
-    pub(super) fn check(
-        &self,
-        name: &str,
-        capability: Capability,
-        id: &str,
-        issued_at: i64,
-    ) -> Result<(), Revocation> {
+    pub(super) fn check(&self, name: &str, capability: Capability, id: &str, issued_at: i64) -> Result<(), Revocation> {
         let account = self.0.get(name).ok_or(Revocation::NoAccount)?;
         match account.state {
             State::Enabled => {}
@@ -159,10 +156,17 @@ impl Accounts {
 
 impl Account {
     fn read_secret(&mut self, name: &str, secret: &Secret, findings: &mut Vec<Diagnostic>) {
-        let prefix = if name == ADMIN { ADMIN.to_owned() } else { format!("accounts.{name}") };
+        let prefix = if name == ADMIN {
+            ADMIN.to_owned()
+        } else {
+            format!("accounts.{name}")
+        };
         let value = |suffix: &str| {
             let key = format!("{prefix}.{suffix}");
-            let value = secret.values.get(&key).map(|value| value.expose_secret().trim().to_owned());
+            let value = secret
+                .values
+                .get(&key)
+                .map(|value| value.expose_secret().trim().to_owned());
             value.filter(|value| !value.is_empty()).map(|value| (key, value))
         };
         let mut lock = |key: &str, expected: &str| {
@@ -184,7 +188,12 @@ impl Account {
         if let Some((key, tokens)) = value("tokens") {
             match serde_json::from_str::<Option<Vec<IssuedToken>>>(&tokens) {
                 Ok(tokens) => {
-                    self.tokens = tokens.into_iter().flatten().map(|token| token.id).filter(|id| !id.is_empty()).collect();
+                    self.tokens = tokens
+                        .into_iter()
+                        .flatten()
+                        .map(|token| token.id)
+                        .filter(|id| !id.is_empty())
+                        .collect();
                 }
                 Err(_) => self.state = lock(&key, "a JSON list of tokens"),
             }

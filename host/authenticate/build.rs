@@ -34,7 +34,13 @@ impl Authenticator {
         previous: Option<&Self>,
     ) -> Loaded<Self> {
         let clock = previous.map(|previous| previous.clock.clone()).unwrap_or_default();
-        let mut builder = Builder { scopes, previous, clock, findings: Vec::new(), issuers: BTreeMap::new() };
+        let mut builder = Builder {
+            scopes,
+            previous,
+            clock,
+            findings: Vec::new(),
+            issuers: BTreeMap::new(),
+        };
         for (index, issuer) in config.issuers.iter().enumerate() {
             builder.add_configured(issuer, &format!("authentication.jwt[{index}]"));
         }
@@ -58,7 +64,7 @@ struct Builder<'a> {
 impl Builder<'_> {
     fn finish(self, config: &config::Authentication, sessions: Option<Sessions>) -> Loaded<Authenticator> {
         let mut findings = self.findings;
-        if sessions.is_none() && self.issuers.is_empty() && !config.anonymous {
+        if !config.argocd_sessions && config.issuers.is_empty() && !config.anonymous {
             findings.push(
                 Diagnostic::warning(None, "`authentication` lets nobody in")
                     .with_hint("set `authentication.argocdSessions: true` or list issuers under `authentication.jwt`"),
@@ -82,48 +88,72 @@ impl Builder<'_> {
     fn add_configured(&mut self, issuer: &config::Issuer, path: &str) {
         let mapping = Mapping::compile(issuer, path, &mut self.findings);
         let algorithms = self.algorithms(&issuer.algorithms, path);
-        let discovery = issuer.discovery_url.clone().unwrap_or_else(|| discovery_url(&issuer.url));
-        let keys = self.keys(&issuer.url, &discovery, (issuer.certificate_authority.clone(), issuer.jwks_max_age));
+        let discovery = issuer
+            .discovery_url
+            .clone()
+            .unwrap_or_else(|| discovery_url(&issuer.url));
+        let keys = self.keys(
+            &issuer.url,
+            &discovery,
+            (issuer.certificate_authority.clone(), issuer.jwks_max_age),
+        );
         let keys = match keys {
             Ok(keys) => keys,
-            Err(error) => return self.findings.push(Diagnostic::error(None, format!("`{path}.issuer`: {error}"))),
+            Err(error) => {
+                return self
+                    .findings
+                    .push(Diagnostic::error(None, format!("`{path}.issuer`: {error}")));
+            }
         };
         if self.issuers.contains_key(&issuer.url) {
             let message = format!("`{path}.issuer.url`: `{}` is listed twice", issuer.url);
             return self.findings.push(Diagnostic::error(None, message));
         }
-        let (Some(mapping), Some(algorithms)) = (mapping, algorithms) else { return };
+        let (Some(mapping), Some(algorithms)) = (mapping, algorithms) else {
+            return;
+        };
         let issuer = Issuer {
             name: issuer.url.clone(),
             audiences: issuer.audiences.clone(),
             algorithms,
             keys,
-            reading: Reading::Mapped(mapping),
+            reading: Reading::Mapped(Box::new(mapping)),
             scopes: self.scopes.to_vec(),
         };
         self.issuers.insert(issuer.name.clone(), issuer);
     }
 
     fn add_sso(&mut self, resources: &Resources) {
-        let Some(sso) = Sso::read(resources, &mut self.findings) else { return };
-        let location = sso.text.location.clone();
+        let Some(sso) = Sso::read(resources, &mut self.findings) else {
+            return;
+        };
+        let location = sso.location.clone();
         if self.issuers.contains_key(&sso.issuer) {
             self.findings.push(Diagnostic::warning(
                 location,
-                format!("`oidc.config` is not used: `{}` is listed under `authentication.jwt`", sso.issuer),
+                format!(
+                    "`oidc.config` is not used: `{}` is listed under `authentication.jwt`",
+                    sso.issuer
+                ),
             ));
             return;
         }
         let name = sso.issuer.clone();
         match self.sso_issuer(sso) {
             Ok(issuer) => drop(self.issuers.insert(name, issuer)),
-            Err(error) => self.findings.push(Diagnostic::error(location, format!("`oidc.config`: {error}"))),
+            Err(error) => self
+                .findings
+                .push(Diagnostic::error(location, format!("`oidc.config`: {error}"))),
         }
     }
 
     fn sso_issuer(&self, sso: Sso) -> Result<Issuer, fetch::FetchError> {
         let discovery = discovery_url(&sso.issuer);
-        let keys = self.keys(&sso.issuer, &discovery, (sso.authority.clone(), config::DEFAULT_JWKS_MAX_AGE))?;
+        let keys = self.keys(
+            &sso.issuer,
+            &discovery,
+            (sso.authority.clone(), config::DEFAULT_JWKS_MAX_AGE),
+        )?;
         let userinfo = match sso.userinfo {
             Some((path, max_age)) => {
                 let url = fetch::url(&format!("{}{path}", sso.issuer.trim_end_matches('/')))?;
@@ -151,8 +181,16 @@ impl Builder<'_> {
         (authority, max_age): (Option<String>, std::time::Duration),
     ) -> Result<Arc<KeyCache>, fetch::FetchError> {
         fetch::url(issuer)?;
-        let source = Source { issuer: issuer.to_owned(), discovery: fetch::url(discovery)?, authority, max_age };
-        let known = self.previous.and_then(|previous| previous.issuers.get(issuer)).map(|issuer| &issuer.keys);
+        let source = Source {
+            issuer: issuer.to_owned(),
+            discovery: fetch::url(discovery)?,
+            authority,
+            max_age,
+        };
+        let known = self
+            .previous
+            .and_then(|previous| previous.issuers.get(issuer))
+            .map(|issuer| &issuer.keys);
         match known.filter(|keys| *keys.source() == source) {
             Some(keys) => Ok(keys.clone()),
             None => KeyCache::new(source, self.clock.clone()).map(Arc::new),

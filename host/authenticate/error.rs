@@ -3,6 +3,8 @@
 //! In: a finding of any check. Out: [`Error`]. Never: a token, a secret or a
 //! claim's value in a message.
 
+use std::fmt;
+
 /// Why nobody can be said to have sent a request.
 ///
 /// Messages name rules and configured values, never what a token holds, so
@@ -191,20 +193,22 @@ pub enum Reason {
     /// A mapping that gives nothing or fails.
     #[error("the mapping of `{part}` gives nothing usable")]
     Mapping {
-        /// `username`, `groups`, `uid` or `extra`.
-        part: &'static str,
+        /// Which part of the identity.
+        part: Field,
     },
     /// A name with control characters or blanks at an edge.
     #[error("the {part} holds characters a name must not have")]
     Name {
-        /// `username`, `groups` or `uid`.
-        part: &'static str,
+        /// Which part of the identity.
+        part: Field,
     },
-    /// A `system:` name the mapping does not spell out.
-    #[error("the {part} starts with `system:` and is not named in the mapping")]
+    /// A name that starts with `system:` (Kubernetes), or a username that
+    /// starts with `proj:` or `role:` (Argo CD), and the mapping does not spell
+    /// it out.
+    #[error("the {part} starts with a reserved prefix and is not spelled out in the mapping")]
     ReservedName {
-        /// `username` or `groups`.
-        part: &'static str,
+        /// Which part of the identity.
+        part: Field,
     },
     /// A rule of `userValidationRules`.
     #[error("user rule refused: {message}")]
@@ -234,6 +238,30 @@ impl Reason {
             Self::ReservedName { .. } => "reserved_name",
             Self::UserRule { .. } => "user_rule_refused",
         }
+    }
+}
+
+/// A part of an identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// The name policies judge.
+    Username,
+    /// The groups.
+    Groups,
+    /// The stable id.
+    Uid,
+    /// Further attributes.
+    Extra,
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Username => "username",
+            Self::Groups => "groups",
+            Self::Uid => "uid",
+            Self::Extra => "extra",
+        })
     }
 }
 

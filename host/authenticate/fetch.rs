@@ -33,7 +33,11 @@ pub(super) enum FetchError {
     #[error("`{url}` did not send the JSON expected")]
     Json { url: String },
     #[error("`{url}` speaks for issuer `{observed}`, configured is `{expected}`")]
-    Issuer { url: String, observed: String, expected: String },
+    Issuer {
+        url: String,
+        observed: String,
+        expected: String,
+    },
     #[error("`{url}` lists no key that is usable here")]
     NoKeys { url: String },
     #[error("no answer within {seconds} s")]
@@ -61,7 +65,9 @@ pub(super) fn client(base: &Url, authority: Option<&str>) -> Result<Client, Fetc
         }
         builder = builder.tls_certs_only(roots);
     }
-    builder.build().map_err(|error| FetchError::Authority { reason: error.to_string() })
+    builder.build().map_err(|error| FetchError::Authority {
+        reason: error.to_string(),
+    })
 }
 
 /// Reads a URL keys or claims may come from.
@@ -74,7 +80,11 @@ pub(super) fn url(text: &str) -> Result<Url, FetchError> {
         _ => false,
     };
     let bare = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
-    if safe && bare && url.has_host() { Ok(url) } else { Err(refused()) }
+    if safe && bare && url.has_host() {
+        Ok(url)
+    } else {
+        Err(refused())
+    }
 }
 
 fn is_loopback(url: &Url) -> bool {
@@ -96,7 +106,10 @@ pub(super) async fn json<T: DeserializeOwned>(
 ) -> Result<T, FetchError> {
     let name = || url.to_string();
     // Without the URL: it is in our message already.
-    let unreachable = |error: reqwest::Error| FetchError::Unreachable { url: name(), reason: cause(&error.without_url()) };
+    let unreachable = |error: reqwest::Error| FetchError::Unreachable {
+        url: name(),
+        reason: cause(&error.without_url()),
+    };
     let mut request = client.get(url.clone()).header(http::header::ACCEPT, "application/json");
     if let Some(token) = bearer {
         request = request.bearer_auth(token);
@@ -109,7 +122,10 @@ pub(super) async fn json<T: DeserializeOwned>(
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
         if body.len().saturating_add(chunk.len()) > MAX_DOCUMENT_BYTES {
-            return Err(FetchError::TooLong { url: name(), allowed: MAX_DOCUMENT_BYTES });
+            return Err(FetchError::TooLong {
+                url: name(),
+                allowed: MAX_DOCUMENT_BYTES,
+            });
         }
         body.extend_from_slice(&chunk);
     }

@@ -10,7 +10,7 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Map, Value};
 
 use super::clock::Clock;
-use super::error::{Error, Malformed, Reason};
+use super::error::{Error, Field, Malformed, Reason};
 use super::keys::{KeyCache, KeyError};
 use super::mapping::{Mapping, check_email_verified, check_unmapped_name};
 use super::principal::{Identity, Kind, scope_values, text, user_identifier};
@@ -47,7 +47,7 @@ pub(super) struct Issuer {
 #[derive(Debug)]
 pub(super) enum Reading {
     /// `claimMappings` and its neighbors.
-    Mapped(Mapping),
+    Mapped(Box<Mapping>),
     /// As Argo CD reads them.
     Argocd {
         /// Where groups are asked for in addition.
@@ -70,14 +70,21 @@ impl Issuer {
         let keys = match self.keys.find(token.key_id(), algorithm).await {
             Ok(keys) => keys,
             Err(KeyError::Unknown) => return Err(Reason::UnknownKey.into()),
-            Err(KeyError::Unavailable) => return Err(Error::IssuerUnavailable { issuer: self.name.clone() }),
+            Err(KeyError::Unavailable) => {
+                return Err(Error::IssuerUnavailable {
+                    issuer: self.name.clone(),
+                });
+            }
         };
         let key_id = token.key_id().map(str::to_owned);
         let claims = token.verified(keys.candidates(key_id.as_deref(), algorithm), algorithm)?;
         // After the signature: only a real token learns that it is too old.
         let times = Times::check(&claims, clock.seconds())?;
         if times.expires_at.is_none() {
-            return Err(Reason::MissingClaim { claim: "exp".to_owned() }.into());
+            return Err(Reason::MissingClaim {
+                claim: "exp".to_owned(),
+            }
+            .into());
         }
         self.check_audience(&claims)?;
         match &self.reading {
@@ -122,7 +129,10 @@ impl Issuer {
             claims,
             expires_at: times.expires_at,
         };
-        Ok(Verified { identity, fresh_for: None })
+        Ok(Verified {
+            identity,
+            fresh_for: None,
+        })
     }
 
     /// SECURITY: policies see the mapped names where they look for subject and
@@ -152,7 +162,10 @@ impl Issuer {
     ) -> Result<Verified, Error> {
         let user_id = user_identifier(&claims).to_owned();
         if user_id.is_empty() {
-            return Err(Reason::MissingClaim { claim: "sub".to_owned() }.into());
+            return Err(Reason::MissingClaim {
+                claim: "sub".to_owned(),
+            }
+            .into());
         }
         let mut fresh_for = None;
         if let Some(userinfo) = userinfo {
@@ -166,12 +179,16 @@ impl Issuer {
             verified.clone()?;
         }
         let email = text(&claims, "email");
-        let username = if email.is_empty() || verified.is_err() { user_id.clone() } else { email.to_owned() };
+        let username = if email.is_empty() || verified.is_err() {
+            user_id.clone()
+        } else {
+            email.to_owned()
+        };
         let groups = scope_values(&claims, &self.scopes);
-        check_unmapped_name(&user_id, "username")?;
-        check_unmapped_name(&username, "username")?;
+        check_unmapped_name(&user_id, Field::Username)?;
+        check_unmapped_name(&username, Field::Username)?;
         for group in &groups {
-            check_unmapped_name(group, "groups")?;
+            check_unmapped_name(group, Field::Groups)?;
         }
         let identity = Identity {
             kind: Kind::Oidc,

@@ -95,7 +95,12 @@ enum Trigger {
 impl KeyCache {
     pub(super) fn new(source: Source, clock: Clock) -> Result<Self, FetchError> {
         let client = fetch::client(&source.discovery, source.authority.as_deref())?;
-        Ok(Self { source, client, clock, state: Mutex::default() })
+        Ok(Self {
+            source,
+            client,
+            clock,
+            state: Mutex::default(),
+        })
     }
 
     pub(super) fn source(&self) -> &Source {
@@ -114,13 +119,19 @@ impl KeyCache {
         if keys.candidates(kid, algorithm).next().is_some() {
             return Ok(keys);
         }
-        let Some(flight) = self.start(Trigger::UnknownKey) else { return Err(KeyError::Unknown) };
+        let Some(flight) = self.start(Trigger::UnknownKey) else {
+            return Err(KeyError::Unknown);
+        };
         ended(flight).await;
         let fetched = self.lock().keys.clone().ok_or(KeyError::Unavailable)?;
         if fetched.candidates(kid, algorithm).next().is_some() {
             return Ok(fetched);
         }
-        Err(if Arc::ptr_eq(&keys, &fetched) { KeyError::Unavailable } else { KeyError::Unknown })
+        Err(if Arc::ptr_eq(&keys, &fetched) {
+            KeyError::Unavailable
+        } else {
+            KeyError::Unknown
+        })
     }
 
     /// The keys in force: fetched when there are none or they are too old,
@@ -177,7 +188,9 @@ impl KeyCache {
     async fn refresh(&self) {
         let outcome = match tokio::time::timeout(FETCH_TIMEOUT, self.fetch()).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(FetchError::Slow { seconds: FETCH_TIMEOUT.as_secs() }),
+            Err(_) => Err(FetchError::Slow {
+                seconds: FETCH_TIMEOUT.as_secs(),
+            }),
         };
         let now = self.clock.running();
         let mut state = self.lock();
@@ -231,9 +244,7 @@ impl KeySet {
     /// Keys that fit. A token with `kid` is only ever put under keys of that
     /// name; one without under the few keys its algorithm leaves.
     pub(super) fn candidates(&self, kid: Option<&str>, algorithm: Algorithm) -> impl Iterator<Item = &DecodingKey> {
-        let fits = move |key: &&Key| {
-            key.algorithms.contains(&algorithm) && (kid.is_none() || key.id.as_deref() == kid)
-        };
+        let fits = move |key: &&Key| key.algorithms.contains(&algorithm) && (kid.is_none() || key.id.as_deref() == kid);
         self.keys.iter().filter(fits).take(MAX_TRIED).map(|key| &key.key)
     }
 }
@@ -255,8 +266,14 @@ impl Key {
     fn read(value: Value) -> Option<Self> {
         let jwk: Jwk = serde_json::from_value(value).ok()?;
         let common = &jwk.common;
-        let signs = common.public_key_use.as_ref().is_none_or(|usage| *usage == PublicKeyUse::Signature)
-            && common.key_operations.as_ref().is_none_or(|list| list.contains(&KeyOperations::Verify));
+        let signs = common
+            .public_key_use
+            .as_ref()
+            .is_none_or(|usage| *usage == PublicKeyUse::Signature)
+            && common
+                .key_operations
+                .as_ref()
+                .is_none_or(|list| list.contains(&KeyOperations::Verify));
         if !signs {
             return None;
         }
@@ -278,9 +295,17 @@ impl Key {
         };
         let algorithms: Vec<Algorithm> = match common.key_algorithm {
             None => of_kind.to_vec(),
-            Some(bound) => of_kind.iter().copied().filter(|known| Algorithm::try_from(bound).is_ok_and(|bound| bound == *known)).collect(),
+            Some(bound) => of_kind
+                .iter()
+                .copied()
+                .filter(|known| Algorithm::try_from(bound).is_ok_and(|bound| bound == *known))
+                .collect(),
         };
         let key = DecodingKey::from_jwk(&jwk).ok()?;
-        (!algorithms.is_empty()).then(|| Self { id: common.key_id.clone(), algorithms, key })
+        (!algorithms.is_empty()).then(|| Self {
+            id: common.key_id.clone(),
+            algorithms,
+            key,
+        })
     }
 }

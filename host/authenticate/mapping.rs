@@ -5,14 +5,17 @@
 
 use serde_json::{Map, Value, json};
 
-use super::error::{Error, Malformed, Reason};
+use super::error::{Error, Field, Malformed, Reason};
 use super::principal::text;
 use crate::authorize::cel::Expression;
 use crate::config::{self, ClaimMapping, ClaimRule};
 use crate::diagnostic::Diagnostic;
 
-/// The prefix Kubernetes keeps for itself.
-const RESERVED: &str = "system:";
+/// The prefix Kubernetes keeps for itself, for names and groups.
+const SYSTEM: &str = "system:";
+/// Prefixes Argo CD's policies keep for subjects that are no people. Groups
+/// may have them, for policies decide on groups by their kind.
+const ARGOCD: [&str; 2] = ["proj:", "role:"];
 
 /// Compiled `claimValidationRules`, `claimMappings` and `userValidationRules`
 /// of one issuer.
@@ -56,7 +59,10 @@ impl Mapping {
         let mut compiler = Compiler { path, findings };
         let claim_rules = compiler.claim_rules(&issuer.claim_validation);
         let username = compiler.part(&issuer.username, "claimMappings.username");
-        let groups = issuer.groups.as_ref().map(|groups| compiler.part(groups, "claimMappings.groups"));
+        let groups = issuer
+            .groups
+            .as_ref()
+            .map(|groups| compiler.part(groups, "claimMappings.groups"));
         let uid = issuer.uid.as_ref().map(|uid| compiler.part(uid, "claimMappings.uid"));
         let mut extra = Vec::new();
         for (key, source) in &issuer.extra {
@@ -72,7 +78,14 @@ impl Mapping {
         if findings.iter().skip(before).any(Diagnostic::is_error) {
             return None;
         }
-        let mapping = Self { claim_rules, username: username?, groups: groups.flatten(), uid: uid.flatten(), extra, user_rules };
+        let mapping = Self {
+            claim_rules,
+            username: username?,
+            groups: groups.flatten(),
+            uid: uid.flatten(),
+            extra,
+            user_rules,
+        };
         Some(mapping)
     }
 
@@ -82,26 +95,31 @@ impl Mapping {
         for rule in &self.claim_rules {
             rule.check(claims, &value)?;
         }
-        let username = self.username.name(claims, &value, "username")?;
+        let username = self.username.name(claims, &value, Field::Username)?;
         let groups = match &self.groups {
             Some(groups) => groups.names(claims, &value)?,
             None => Vec::new(),
         };
         let uid = match &self.uid {
-            Some(uid) => Some(uid.name(claims, &value, "uid")?),
+            Some(uid) => Some(uid.name(claims, &value, Field::Uid)?),
             None => None,
         };
         let mut extra = Vec::new();
         for (key, expression) in &self.extra {
             let values = expression
                 .eval_strings(&[("claims", &value)])
-                .map_err(|_| Reason::Mapping { part: "extra" })?;
+                .map_err(|_| Reason::Mapping { part: Field::Extra })?;
             let values: Vec<String> = values.into_iter().filter(|value| !value.is_empty()).collect();
             if !values.is_empty() {
                 extra.push((key.clone(), values));
             }
         }
-        let mapped = Mapped { username, groups, uid, extra };
+        let mapped = Mapped {
+            username,
+            groups,
+            uid,
+            extra,
+        };
         self.check_user(&mapped)?;
         Ok(mapped)
     }
@@ -110,13 +128,20 @@ impl Mapping {
         if self.user_rules.is_empty() {
             return Ok(());
         }
-        let Mapped { username, groups, uid, extra } = mapped;
+        let Mapped {
+            username,
+            groups,
+            uid,
+            extra,
+        } = mapped;
         let extra: Map<String, Value> = extra.iter().map(|(key, values)| (key.clone(), json!(values))).collect();
         let uid = uid.as_deref().unwrap_or_default();
         let user = json!({ "username": username, "uid": uid, "groups": groups, "extra": extra });
         for (expression, message) in &self.user_rules {
             if expression.eval_bool(&[("user", &user)]) != Ok(true) {
-                return Err(Reason::UserRule { message: message.clone() });
+                return Err(Reason::UserRule {
+                    message: message.clone(),
+                });
             }
         }
         Ok(())
@@ -126,34 +151,39 @@ impl Mapping {
 impl Rule {
     fn check(&self, claims: &Map<String, Value>, value: &Value) -> Result<(), Reason> {
         let (holds, message) = match self {
-            Self::Required { claim, value } => {
-                (claims.get(claim).and_then(Value::as_str) == Some(value), format!("`{claim}` must be `{value}`"))
-            }
+            Self::Required { claim, value } => (
+                claims.get(claim).and_then(Value::as_str) == Some(value),
+                format!("`{claim}` must be `{value}`"),
+            ),
             Self::Expression { expression, message } => {
                 (expression.eval_bool(&[("claims", value)]) == Ok(true), message.clone())
             }
         };
-        if holds { Ok(()) } else { Err(Reason::ClaimRule { message }) }
+        if holds {
+            Ok(())
+        } else {
+            Err(Reason::ClaimRule { message })
+        }
     }
 }
 
 impl Part {
     /// One name; empty is refused.
-    fn name(&self, claims: &Map<String, Value>, value: &Value, part: &'static str) -> Result<String, Reason> {
+    fn name(&self, claims: &Map<String, Value>, value: &Value, part: Field) -> Result<String, Reason> {
         let name = match self {
             Self::Claim { claim, prefix } => {
                 let found = text(claims, claim);
                 if found.is_empty() {
                     return Err(Reason::MissingClaim { claim: claim.clone() });
                 }
-                if part == "username" && claim == "email" {
+                if part == Field::Username && claim == "email" {
                     check_email_verified(claims)?;
                 }
                 format!("{prefix}{found}")
             }
-            Self::Expression { expression, .. } => {
-                expression.eval_string(&[("claims", value)]).map_err(|_| Reason::Mapping { part })?
-            }
+            Self::Expression { expression, .. } => expression
+                .eval_string(&[("claims", value)])
+                .map_err(|_| Reason::Mapping { part })?,
         };
         if name.is_empty() {
             return Err(Reason::Mapping { part });
@@ -169,38 +199,42 @@ impl Part {
                 .filter(|name| !name.is_empty())
                 .map(|name| format!("{prefix}{name}"))
                 .collect(),
-            Self::Expression { expression, .. } => {
-                expression.eval_strings(&[("claims", value)]).map_err(|_| Reason::Mapping { part: "groups" })?
-            }
+            Self::Expression { expression, .. } => expression
+                .eval_strings(&[("claims", value)])
+                .map_err(|_| Reason::Mapping { part: Field::Groups })?,
         };
         let mut kept = Vec::with_capacity(names.len());
         for name in names.into_iter().filter(|name| !name.is_empty()) {
-            self.check_name(&name, "groups")?;
+            self.check_name(&name, Field::Groups)?;
             kept.push(name);
         }
         Ok(kept)
     }
 
-    /// SECURITY: a `system:` name passes only where an expression has it as a
+    /// SECURITY: a reserved name passes only where an expression has it as a
     /// whole literal, so that an issuer cannot choose one.
-    fn check_name(&self, name: &str, part: &'static str) -> Result<(), Reason> {
+    fn check_name(&self, name: &str, part: Field) -> Result<(), Reason> {
         check_characters(name, part)?;
-        if part == "uid" || !name.starts_with(RESERVED) {
+        if !is_reserved(name, part) {
             return Ok(());
         }
         let spelled_out = match self {
             Self::Claim { .. } => false,
-            Self::Expression { source, .. } => {
-                ['"', '\''].iter().any(|quote| source.contains(&format!("{quote}{name}{quote}")))
-            }
+            Self::Expression { source, .. } => ['"', '\'']
+                .iter()
+                .any(|quote| source.contains(&format!("{quote}{name}{quote}"))),
         };
-        if spelled_out { Ok(()) } else { Err(Reason::ReservedName { part }) }
+        if spelled_out {
+            Ok(())
+        } else {
+            Err(Reason::ReservedName { part })
+        }
     }
 }
 
 /// Refuses names HTTP would change on the way: a blank at an edge is trimmed
 /// by header parsers, a control character ends or splits a field.
-pub(super) fn check_characters(name: &str, part: &'static str) -> Result<(), Reason> {
+pub(super) fn check_characters(name: &str, part: Field) -> Result<(), Reason> {
     if name.chars().any(char::is_control) || name.trim() != name {
         return Err(Reason::Name { part });
     }
@@ -208,9 +242,21 @@ pub(super) fn check_characters(name: &str, part: &'static str) -> Result<(), Rea
 }
 
 /// As [`Part::check_name`], for issuers without mapping.
-pub(super) fn check_unmapped_name(name: &str, part: &'static str) -> Result<(), Reason> {
+pub(super) fn check_unmapped_name(name: &str, part: Field) -> Result<(), Reason> {
     check_characters(name, part)?;
-    if name.starts_with(RESERVED) { Err(Reason::ReservedName { part }) } else { Ok(()) }
+    if is_reserved(name, part) {
+        Err(Reason::ReservedName { part })
+    } else {
+        Ok(())
+    }
+}
+
+fn is_reserved(name: &str, part: Field) -> bool {
+    match part {
+        Field::Username => name.starts_with(SYSTEM) || ARGOCD.iter().any(|prefix| name.starts_with(prefix)),
+        Field::Groups => name.starts_with(SYSTEM),
+        Field::Uid | Field::Extra => false,
+    }
 }
 
 /// Kubernetes: where the username is `email`, `email_verified` must be `true`
@@ -228,15 +274,20 @@ fn group_claim(claims: &Map<String, Value>, claim: &str) -> Result<Vec<String>, 
     match claims.get(claim) {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::String(name)) => Ok(vec![name.clone()]),
-        Some(Value::Array(names)) => {
-            names.iter().map(|name| name.as_str().map(str::to_owned).ok_or(wrong.clone())).collect()
-        }
+        Some(Value::Array(names)) => names
+            .iter()
+            .map(|name| name.as_str().map(str::to_owned).ok_or(wrong.clone()))
+            .collect(),
         Some(Value::Bool(_) | Value::Number(_) | Value::Object(_)) => Err(wrong),
     }
 }
 
 fn message_or(message: &str, source: &str) -> String {
-    if message.is_empty() { format!("`{source}` is not true") } else { message.to_owned() }
+    if message.is_empty() {
+        format!("`{source}` is not true")
+    } else {
+        message.to_owned()
+    }
 }
 
 struct Compiler<'a> {
@@ -249,12 +300,19 @@ impl Compiler<'_> {
         let mut compiled = Vec::new();
         for (index, rule) in rules.iter().enumerate() {
             compiled.extend(match rule {
-                ClaimRule::Required { claim, value } => {
-                    Some(Rule::Required { claim: claim.clone(), value: value.clone() })
-                }
-                ClaimRule::Expression { expression: source, message } => self
+                ClaimRule::Required { claim, value } => Some(Rule::Required {
+                    claim: claim.clone(),
+                    value: value.clone(),
+                }),
+                ClaimRule::Expression {
+                    expression: source,
+                    message,
+                } => self
                     .expression(source, "claims", &format!("claimValidationRules[{index}]"))
-                    .map(|expression| Rule::Expression { expression, message: message_or(message, source) }),
+                    .map(|expression| Rule::Expression {
+                        expression,
+                        message: message_or(message, source),
+                    }),
             });
         }
         compiled
@@ -262,10 +320,17 @@ impl Compiler<'_> {
 
     fn part(&mut self, mapping: &ClaimMapping, key: &str) -> Option<Part> {
         match mapping {
-            ClaimMapping::Claim { claim, prefix } => Some(Part::Claim { claim: claim.clone(), prefix: prefix.clone() }),
-            ClaimMapping::Expression(source) => self
-                .expression(source, "claims", key)
-                .map(|expression| Part::Expression { source: source.clone(), expression }),
+            ClaimMapping::Claim { claim, prefix } => Some(Part::Claim {
+                claim: claim.clone(),
+                prefix: prefix.clone(),
+            }),
+            ClaimMapping::Expression(source) => {
+                self.expression(source, "claims", key)
+                    .map(|expression| Part::Expression {
+                        source: source.clone(),
+                        expression,
+                    })
+            }
         }
     }
 
@@ -273,7 +338,8 @@ impl Compiler<'_> {
         match Expression::compile(source, &[variable], None) {
             Ok(expression) => Some(expression),
             Err(error) => {
-                self.findings.push(Diagnostic::error(None, format!("`{}.{key}`: {error}", self.path)));
+                self.findings
+                    .push(Diagnostic::error(None, format!("`{}.{key}`: {error}", self.path)));
                 None
             }
         }
@@ -282,7 +348,9 @@ impl Compiler<'_> {
     /// Kubernetes: a username from `claims.email` needs `claims.email_verified`
     /// in one of three places.
     fn check_email(&mut self, username: Option<&Part>, rules: &[Rule], extra: &[(String, Expression)]) {
-        let Some(Part::Expression { expression, .. }) = username else { return };
+        let Some(Part::Expression { expression, .. }) = username else {
+            return;
+        };
         if !expression.mentions("claims", "email") {
             return;
         }
@@ -290,12 +358,17 @@ impl Compiler<'_> {
             Rule::Required { .. } => false,
             Rule::Expression { expression, .. } => expression.mentions("claims", "email_verified"),
         });
-        let in_extra = extra.iter().any(|(_, expression)| expression.mentions("claims", "email_verified"));
+        let in_extra = extra
+            .iter()
+            .any(|(_, expression)| expression.mentions("claims", "email_verified"));
         if !in_rules && !in_extra && !expression.mentions("claims", "email_verified") {
             let key = format!("{}.claimMappings.username", self.path);
             self.findings.push(
-                Diagnostic::error(None, format!("`{key}` uses `claims.email` and nothing looks at `claims.email_verified`"))
-                    .with_hint("add a claim validation rule such as `claims.email_verified == true`"),
+                Diagnostic::error(
+                    None,
+                    format!("`{key}` uses `claims.email` and nothing looks at `claims.email_verified`"),
+                )
+                .with_hint("add a claim validation rule such as `claims.email_verified == true`"),
             );
         }
     }

@@ -38,12 +38,18 @@ pub(super) fn check(head: &Parts, trusted: &[String]) -> Result<(), Error> {
         (0, _, None) if !head.headers.contains_key(ORIGIN) => {
             (false, "neither `Origin` nor `Sec-Fetch-Site`".to_owned())
         }
-        (_, _, _) => (false, "an unreadable or repeated `Origin` or `Sec-Fetch-Site`".to_owned()),
+        (_, _, _) => (
+            false,
+            "an unreadable or repeated `Origin` or `Sec-Fetch-Site`".to_owned(),
+        ),
     };
     if passes {
         return Ok(());
     }
-    Err(Error::CrossSite { seen, allowed: allowed(trusted) })
+    Err(Error::CrossSite {
+        seen,
+        allowed: allowed(trusted),
+    })
 }
 
 /// Whether the request was sent to this machine by name: anonymous callers
@@ -53,7 +59,10 @@ pub(super) fn check_loopback_host(head: &Parts) -> Result<(), Error> {
     let host = host(head).unwrap_or_default();
     let name = split_port(host).0;
     let loopback = name.eq_ignore_ascii_case("localhost")
-        || name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+        || name
+            .trim_matches(['[', ']'])
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback());
     if loopback {
         return Ok(());
     }
@@ -70,7 +79,9 @@ fn is_safe(head: &Parts) -> bool {
 
 /// Whether `origin` has the host and port the request was sent to.
 fn own_origin(head: &Parts, origin: &str) -> bool {
-    let Some((scheme, authority)) = origin.split_once("://") else { return false };
+    let Some((scheme, authority)) = origin.split_once("://") else {
+        return false;
+    };
     let default_port = match scheme {
         "https" => "443",
         "http" => "80",

@@ -33,16 +33,27 @@ pub(super) fn read(headers: &HeaderMap) -> Result<Option<Credential<'_>>, Error>
     let cookie = cookie(headers)?;
     let credential = match (bearer, cookie) {
         (None, None) => return Ok(None),
-        (Some(bearer), None) => Credential { token: Cow::Borrowed(bearer), presented: Presented::Bearer },
-        (None, Some(token)) => Credential { token, presented: Presented::Cookie },
-        (Some(bearer), Some(cookie)) if bearer == cookie => {
-            Credential { token: Cow::Borrowed(bearer), presented: Presented::Bearer }
-        }
+        (Some(bearer), None) => Credential {
+            token: Cow::Borrowed(bearer),
+            presented: Presented::Bearer,
+        },
+        (None, Some(token)) => Credential {
+            token,
+            presented: Presented::Cookie,
+        },
+        (Some(bearer), Some(cookie)) if bearer == cookie => Credential {
+            token: Cow::Borrowed(bearer),
+            presented: Presented::Bearer,
+        },
         (Some(_), Some(_)) => return Err(Malformed::Conflict.into()),
     };
     let observed = credential.token.len();
     if observed > MAX_TOKEN_BYTES {
-        return Err(Malformed::TooLong { observed, allowed: MAX_TOKEN_BYTES }.into());
+        return Err(Malformed::TooLong {
+            observed,
+            allowed: MAX_TOKEN_BYTES,
+        }
+        .into());
     }
     Ok(Some(credential))
 }
@@ -53,11 +64,14 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Malformed> {
     let Some(field) = fields.next() else { return Ok(None) };
     let more = fields.count();
     if more > 0 {
-        return Err(Malformed::SeveralAuthorizations { observed: more.saturating_add(1) });
+        return Err(Malformed::SeveralAuthorizations {
+            observed: more.saturating_add(1),
+        });
     }
-    let (scheme, token) = field.to_str().ok().and_then(|text| text.split_once(' ')).ok_or(Malformed::NotBearer)?;
+    let text = std::str::from_utf8(field.as_bytes()).map_err(|_| Malformed::NotBearer)?;
+    let (scheme, token) = text.split_once(' ').ok_or(Malformed::NotBearer)?;
     let token = token.trim_matches(' ');
-    if !scheme.eq_ignore_ascii_case("bearer") || token.is_empty() || token.contains([' ', ',']) {
+    if !scheme.eq_ignore_ascii_case("bearer") || token.is_empty() {
         return Err(Malformed::NotBearer);
     }
     Ok(Some(token))
@@ -67,8 +81,12 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Malformed> {
 /// `JoinCookies`). Chunks beyond the announced count are leftovers of a longer
 /// token and ignored.
 fn cookie(headers: &HeaderMap) -> Result<Option<Cow<'_, str>>, Malformed> {
-    let Some(first) = sole(headers, COOKIE_NAME)? else { return Ok(None) };
-    let Some((count, part)) = first.split_once(':') else { return Ok(Some(Cow::Borrowed(first))) };
+    let Some(first) = sole(headers, COOKIE_NAME)? else {
+        return Ok(None);
+    };
+    let Some((count, part)) = first.split_once(':') else {
+        return Ok(Some(Cow::Borrowed(first)));
+    };
     let count = chunk_count(count)?;
     if count == 1 {
         return Ok(Some(Cow::Borrowed(part)));
@@ -78,7 +96,10 @@ fn cookie(headers: &HeaderMap) -> Result<Option<Cow<'_, str>>, Malformed> {
         let part = sole(headers, &format!("{COOKIE_NAME}-{index}"))?.ok_or(Malformed::MissingChunk { index })?;
         let observed = token.len().saturating_add(part.len());
         if observed > MAX_TOKEN_BYTES {
-            return Err(Malformed::TooLong { observed, allowed: MAX_TOKEN_BYTES });
+            return Err(Malformed::TooLong {
+                observed,
+                allowed: MAX_TOKEN_BYTES,
+            });
         }
         token.push_str(part);
     }
@@ -99,7 +120,10 @@ fn sole<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Malfo
     let mut found = None;
     for field in headers.get_all(COOKIE) {
         for pair in field.as_bytes().split(|byte| *byte == b';') {
-            let Some(value) = pair.trim_ascii().strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"="))
+            let Some(value) = pair
+                .trim_ascii()
+                .strip_prefix(name.as_bytes())
+                .and_then(|rest| rest.strip_prefix(b"="))
             else {
                 continue;
             };

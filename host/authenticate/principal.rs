@@ -71,7 +71,11 @@ pub(super) struct Identity {
 impl Principal {
     pub(super) fn new(identity: Identity, presented: Presented) -> Self {
         let key = stable_key(&identity);
-        Self { identity, presented, key }
+        Self {
+            identity,
+            presented,
+            key,
+        }
     }
 
     /// The subject policies judge: `federated_claims.user_id` if set, else
@@ -122,7 +126,9 @@ impl Principal {
 
     /// When the token ends; `None` for tokens without end.
     pub fn expires_at(&self) -> Option<Timestamp> {
-        self.identity.expires_at.and_then(|seconds| Timestamp::from_second(seconds).ok())
+        self.identity
+            .expires_at
+            .and_then(|seconds| Timestamp::from_second(seconds).ok())
     }
 
     /// What vouches for the caller.
@@ -215,5 +221,8 @@ fn stable_key(identity: &Identity) -> u64 {
         hash.update(part.len().to_be_bytes());
         hash.update(part);
     }
-    hash.finalize().iter().take(8).fold(0, |key, byte| key << 8 | u64::from(*byte))
+    hash.finalize()
+        .iter()
+        .take(8)
+        .fold(0, |key, byte| key << 8 | u64::from(*byte))
 }

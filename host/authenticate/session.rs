@@ -39,7 +39,9 @@ pub(super) struct Sessions {
 
 impl fmt::Debug for Sessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sessions").field("accounts", &self.accounts).finish_non_exhaustive()
+        f.debug_struct("Sessions")
+            .field("accounts", &self.accounts)
+            .finish_non_exhaustive()
     }
 }
 
@@ -48,7 +50,9 @@ impl Sessions {
     /// the findings, without a signing key.
     pub(super) fn read(resources: &Resources, scopes: &[String], findings: &mut Vec<Diagnostic>) -> Option<Self> {
         let secret = resources.secrets.get(SECRET);
-        let key = secret.and_then(|secret| secret.values.get(SIGNING_KEY)).map(ExposeSecret::expose_secret);
+        let key = secret
+            .and_then(|secret| secret.values.get(SIGNING_KEY))
+            .map(ExposeSecret::expose_secret);
         let location = secret.map(|secret| secret.location.clone());
         let Some(key) = key.filter(|key| !key.is_empty()) else {
             findings.push(
@@ -60,7 +64,10 @@ impl Sessions {
         if key.len() < SHORT_KEY_BYTES {
             findings.push(Diagnostic::warning(
                 location,
-                format!("`{SIGNING_KEY}` has {} bytes, at least {SHORT_KEY_BYTES} are needed to resist guessing", key.len()),
+                format!(
+                    "`{SIGNING_KEY}` has {} bytes, at least {SHORT_KEY_BYTES} are needed to resist guessing",
+                    key.len()
+                ),
             ));
         }
         Some(Self {
@@ -128,7 +135,9 @@ impl Sessions {
 }
 
 fn missing(claim: &str) -> Reason {
-    Reason::MissingClaim { claim: claim.to_owned() }
+    Reason::MissingClaim {
+        claim: claim.to_owned(),
+    }
 }
 
 /// Whom `sub` names.
@@ -146,8 +155,14 @@ impl<'a> Subject<'a> {
             (Some("proj"), Some(project), Some(role), None) if !project.is_empty() && !role.is_empty() => {
                 Self::ProjectRole { project, role }
             }
-            (Some(name), None | Some("apiKey"), None, None) => Self::Account { name, capability: Capability::ApiKey },
-            (Some(name), Some("login"), None, None) => Self::Account { name, capability: Capability::Login },
+            (Some(name), None | Some("apiKey"), None, None) => Self::Account {
+                name,
+                capability: Capability::ApiKey,
+            },
+            (Some(name), Some("login"), None, None) => Self::Account {
+                name,
+                capability: Capability::Login,
+            },
             (_, _, _, _) => return Err(Reason::Subject),
         };
         match parsed {

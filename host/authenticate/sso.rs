@@ -8,7 +8,7 @@ use std::time::Duration;
 use secrecy::ExposeSecret;
 use serde::Deserialize;
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Location};
 use crate::state::{Resources, Text};
 
 /// Longest time groups from the userinfo endpoint are remembered.
@@ -23,13 +23,12 @@ pub(super) struct Sso {
     pub(super) authority: Option<String>,
     /// Path under the issuer and how long an answer may be remembered.
     pub(super) userinfo: Option<(String, Duration)>,
-    pub(super) text: Text,
+    pub(super) location: Location,
 }
 
 /// `oidc.config` as Argo CD reads it; keys for signing in are left out.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[derive(Default)]
 struct RawSso {
     issuer: String,
     #[serde(rename = "clientID")]
@@ -50,8 +49,11 @@ impl Sso {
         let config = &resources.argocd_cm.data;
         if let Some(dex) = config.get("dex.config").filter(|text| !text.value.trim().is_empty()) {
             findings.push(
-                Diagnostic::warning(dex.location.clone(), "`dex.config` is not supported, sign-ins through Dex are refused")
-                    .with_hint("list Dex under `authentication.jwt`: its issuer is Argo CD's URL and `/api/dex`"),
+                Diagnostic::warning(
+                    dex.location.clone(),
+                    "`dex.config` is not supported, sign-ins through Dex are refused",
+                )
+                .with_hint("list Dex under `authentication.jwt`: its issuer is Argo CD's URL and `/api/dex`"),
             );
         }
         let text = config.get("oidc.config").filter(|text| !text.value.trim().is_empty())?;
@@ -80,7 +82,9 @@ impl RawSso {
         let mut resolve = |key: &str, value: &str| match resolved(resources, value) {
             Ok(value) => value,
             Err(reference) => {
-                mistakes.push(format!("`oidc.config`: `{key}` refers to `{reference}`, which does not exist"));
+                mistakes.push(format!(
+                    "`oidc.config`: `{key}` refers to `{reference}`, which does not exist"
+                ));
                 String::new()
             }
         };
@@ -88,8 +92,11 @@ impl RawSso {
         let client = resolve("clientID", &self.client_id);
         let cli_client = resolve("cliClientID", &self.cli_client_id);
         let authority = resolve("rootCA", &self.root_ca);
-        let mut audiences: Vec<String> =
-            self.allowed_audiences.iter().map(|audience| resolve("allowedAudiences", audience)).collect();
+        let mut audiences: Vec<String> = self
+            .allowed_audiences
+            .iter()
+            .map(|audience| resolve("allowedAudiences", audience))
+            .collect();
         if audiences.is_empty() {
             audiences = vec![client, cli_client];
         }
@@ -120,7 +127,7 @@ impl RawSso {
             audiences,
             authority: Some(authority).filter(|authority| !authority.trim().is_empty()),
             userinfo: userinfo.map(|path| (path, max_age)),
-            text: text.clone(),
+            location: text.location.clone(),
         })
     }
 }
@@ -131,17 +138,23 @@ fn userinfo_age(text: &str) -> Option<Duration> {
         return Some(MAX_USERINFO_AGE);
     }
     let duration: jiff::SignedDuration = text.parse().ok()?;
-    Duration::try_from(duration).ok().map(|duration| duration.min(MAX_USERINFO_AGE))
+    Duration::try_from(duration)
+        .ok()
+        .map(|duration| duration.min(MAX_USERINFO_AGE))
 }
 
 /// A value, or what `$key` in `argocd-secret` or `$secret:key` in a labelled
 /// Secret stands for (Argo CD, `ReplaceStringSecret`). Unlike there, a
 /// reference to nothing is a mistake, given back.
 fn resolved(resources: &Resources, value: &str) -> Result<String, String> {
-    let Some(reference) = value.strip_prefix('$') else { return Ok(value.to_owned()) };
+    let Some(reference) = value.strip_prefix('$') else {
+        return Ok(value.to_owned());
+    };
     let (name, key) = reference.split_once(':').unwrap_or((super::session::SECRET, reference));
     let part_of_argocd = |labels: &std::collections::BTreeMap<String, String>| {
-        labels.get("app.kubernetes.io/part-of").is_some_and(|part| part == "argocd")
+        labels
+            .get("app.kubernetes.io/part-of")
+            .is_some_and(|part| part == "argocd")
     };
     resources
         .secrets

@@ -45,7 +45,13 @@ impl<'a> Token<'a> {
         let (signed, signature) = text.rsplit_once('.').ok_or(Malformed::NotJwt)?;
         let (header, claims) = signed.split_once('.').ok_or(Malformed::NotJwt)?;
         let header: Header = decode(header)?;
-        Ok(Self { algorithm: header.alg.parse().ok(), header, signed, signature, claims: decode(claims)? })
+        Ok(Self {
+            algorithm: header.alg.parse().ok(),
+            header,
+            signed,
+            signature,
+            claims: decode(claims)?,
+        })
     }
 
     /// `iss`, unverified: it only selects who verifies.
@@ -62,14 +68,23 @@ impl<'a> Token<'a> {
     /// nothing that is not understood here.
     pub(super) fn checked_algorithm(&self, allowed: &[Algorithm]) -> Result<Algorithm, Reason> {
         let Some(algorithm) = self.algorithm.filter(|algorithm| allowed.contains(algorithm)) else {
-            return Err(Reason::Algorithm { allowed: Algorithms(allowed).to_string() });
+            return Err(Reason::Algorithm {
+                allowed: Algorithms(allowed).to_string(),
+            });
         };
-        let unsupported = [("crit", &self.header.crit), ("enc", &self.header.enc), ("zip", &self.header.zip)];
+        let unsupported = [
+            ("crit", &self.header.crit),
+            ("enc", &self.header.enc),
+            ("zip", &self.header.zip),
+        ];
         if let Some((field, _)) = unsupported.into_iter().find(|(_, value)| value.is_some()) {
             return Err(Reason::HeaderField { field });
         }
         let kind = self.header.typ.as_deref().unwrap_or("JWT");
-        if !["JWT", "at+jwt", "application/at+jwt"].iter().any(|known| known.eq_ignore_ascii_case(kind)) {
+        if !["JWT", "at+jwt", "application/at+jwt"]
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(kind))
+        {
             return Err(Reason::Type);
         }
         Ok(algorithm)
@@ -126,11 +141,16 @@ impl Times {
 
 /// A NumericDate in whole seconds, fractions cut off.
 fn numeric_date(claims: &Map<String, Value>, claim: &'static str) -> Result<Option<i64>, Malformed> {
-    let Some(value) = claims.get(claim) else { return Ok(None) };
+    let Some(value) = claims.get(claim) else {
+        return Ok(None);
+    };
     let wrong = Malformed::Claim { claim };
     match (value.as_i64(), value.as_f64()) {
         (Some(seconds), _) => Ok(Some(seconds)),
-        #[expect(clippy::cast_possible_truncation, reason = "cutting the fraction is meant, the range is checked")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "cutting the fraction is meant, the range is checked"
+        )]
         (None, Some(seconds)) if seconds.abs() < 1e15 => Ok(Some(seconds.floor() as i64)),
         (None, Some(_) | None) => Err(wrong),
     }

@@ -34,7 +34,12 @@ pub(super) struct Userinfo {
 
 impl Userinfo {
     pub(super) fn new(client: Client, url: Url, max_age: Duration) -> Self {
-        Self { client, url, max_age, permits: Semaphore::new(MAX_LOOKUPS) }
+        Self {
+            client,
+            url,
+            max_age,
+            permits: Semaphore::new(MAX_LOOKUPS),
+        }
     }
 
     /// How long an answer may be remembered.
@@ -46,7 +51,9 @@ impl Userinfo {
     /// none, then those of the token stay (Argo CD, `SetGroupsFromUserInfo`).
     pub(super) async fn groups(&self, token: &str, subject: &str) -> Result<Option<Value>, Unusable> {
         let permit = tokio::time::timeout(WAIT, self.permits.acquire()).await;
-        let Ok(Ok(_permit)) = permit else { return Err(Unusable::Busy) };
+        let Ok(Ok(_permit)) = permit else {
+            return Err(Unusable::Busy);
+        };
         let mut answer: Map<String, Value> = match fetch::json(&self.client, &self.url, Some(token)).await {
             Ok(answer) => answer,
             Err(error) => {
@@ -57,6 +64,8 @@ impl Userinfo {
         if subject.is_empty() || text(&answer, "sub") != subject {
             return Err(Unusable::OtherSubject);
         }
-        Ok(answer.remove("groups").filter(|groups| groups.is_array() || groups.is_string()))
+        Ok(answer
+            .remove("groups")
+            .filter(|groups| groups.is_array() || groups.is_string()))
     }
 }

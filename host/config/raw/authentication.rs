@@ -165,17 +165,26 @@ impl RawAuthentication {
     pub fn check(self, listen: SocketAddr) -> Loaded<Authentication> {
         let mut findings = Findings(Vec::new());
         if self.anonymous && !listen.ip().is_loopback() {
-            findings.error("anonymous", format!("needs a loopback address in `listen`, which is `{listen}`"));
+            findings.error(
+                "anonymous",
+                format!("needs a loopback address in `listen`, which is `{listen}`"),
+            );
         }
         if self.jwt.len() > MAX_ISSUERS {
-            findings.error("jwt", format!("has {} issuers, {MAX_ISSUERS} are allowed", self.jwt.len()));
+            findings.error(
+                "jwt",
+                format!("has {} issuers, {MAX_ISSUERS} are allowed", self.jwt.len()),
+            );
         }
         let mut urls = BTreeSet::new();
         let mut issuers = Vec::new();
         for (index, entry) in self.jwt.into_iter().enumerate() {
             let key = format!("jwt[{index}]");
             if !urls.insert(entry.issuer.url.clone()) {
-                findings.error(&format!("{key}.issuer.url"), format!("`{}` is listed twice", entry.issuer.url));
+                findings.error(
+                    &format!("{key}.issuer.url"),
+                    format!("`{}` is listed twice", entry.issuer.url),
+                );
             }
             issuers.extend(entry.check(&key, &mut findings));
         }
@@ -200,7 +209,10 @@ struct Findings(Vec<Diagnostic>);
 
 impl Findings {
     fn error(&mut self, key: &str, what: impl AsRef<str>) {
-        self.0.push(Diagnostic::error(None, format!("`authentication.{key}`: {}", what.as_ref())));
+        self.0.push(Diagnostic::error(
+            None,
+            format!("`authentication.{key}`: {}", what.as_ref()),
+        ));
     }
 }
 
@@ -218,12 +230,23 @@ impl RawIssuerEntry {
             .filter_map(|(index, rule)| rule.check(&format!("{key}.claimValidationRules[{index}]"), findings))
             .collect();
         let mappings = format!("{key}.claimMappings");
-        let username = self.claim_mappings.username.check(&format!("{mappings}.username"), findings);
-        let groups = self.claim_mappings.groups.map(|raw| raw.check(&format!("{mappings}.groups"), findings));
-        let uid = self.claim_mappings.uid.map(|raw| raw.check(&format!("{mappings}.uid"), findings));
+        let username = self
+            .claim_mappings
+            .username
+            .check(&format!("{mappings}.username"), findings);
+        let groups = self
+            .claim_mappings
+            .groups
+            .map(|raw| raw.check(&format!("{mappings}.groups"), findings));
+        let uid = self
+            .claim_mappings
+            .uid
+            .map(|raw| raw.check(&format!("{mappings}.uid"), findings));
         let extra = check_extra(self.claim_mappings.extra, &format!("{mappings}.extra"), findings);
         let rules = self.user_validation_rules.into_iter();
-        let user_validation = rules.map(|rule| (rule.expression, rule.message.unwrap_or_default())).collect();
+        let user_validation = rules
+            .map(|rule| (rule.expression, rule.message.unwrap_or_default()))
+            .collect();
         if findings.0.len() > before {
             return None;
         }
@@ -269,7 +292,10 @@ impl RawIssuer {
         match (self.audience_match_policy.as_deref(), self.audiences.len()) {
             (Some("MatchAny"), _) | (None | Some(""), 0 | 1) => {}
             (None | Some(""), _) => {
-                findings.error(&format!("{key}.audienceMatchPolicy"), "must be `MatchAny` with several audiences");
+                findings.error(
+                    &format!("{key}.audienceMatchPolicy"),
+                    "must be `MatchAny` with several audiences",
+                );
             }
             (Some(other), _) => {
                 let message = format!("is `{other}`, only `MatchAny` is known");
@@ -282,14 +308,19 @@ impl RawIssuer {
 impl RawClaimRule {
     fn check(self, key: &str, findings: &mut Findings) -> Option<ClaimRule> {
         match (self.claim, self.required_value, self.expression, self.message) {
-            (Some(claim), value, None, None) if !claim.is_empty() => {
-                Some(ClaimRule::Required { claim, value: value.unwrap_or_default() })
-            }
-            (None, None, Some(expression), message) => {
-                Some(ClaimRule::Expression { expression, message: message.unwrap_or_default() })
-            }
+            (Some(claim), value, None, None) if !claim.is_empty() => Some(ClaimRule::Required {
+                claim,
+                value: value.unwrap_or_default(),
+            }),
+            (None, None, Some(expression), message) => Some(ClaimRule::Expression {
+                expression,
+                message: message.unwrap_or_default(),
+            }),
             (_, _, _, _) => {
-                findings.error(key, "needs either `claim` and `requiredValue`, or `expression` and `message`");
+                findings.error(
+                    key,
+                    "needs either `claim` and `requiredValue`, or `expression` and `message`",
+                );
                 None
             }
         }
@@ -316,7 +347,10 @@ impl RawPrefixedClaim {
 impl RawClaim {
     fn check(self, key: &str, findings: &mut Findings) -> Option<ClaimMapping> {
         match (self.claim, self.expression) {
-            (Some(claim), None) if !claim.is_empty() => Some(ClaimMapping::Claim { claim, prefix: String::new() }),
+            (Some(claim), None) if !claim.is_empty() => Some(ClaimMapping::Claim {
+                claim,
+                prefix: String::new(),
+            }),
             (None, Some(expression)) => Some(ClaimMapping::Expression(expression)),
             (_, _) => {
                 findings.error(key, "needs either `claim` or `expression`");
@@ -329,7 +363,11 @@ impl RawClaim {
 fn check_extra(raw: Vec<RawExtra>, key: &str, findings: &mut Findings) -> Vec<(String, String)> {
     let mut seen = BTreeSet::new();
     let mut extra = Vec::new();
-    for RawExtra { key: name, value_expression } in raw {
+    for RawExtra {
+        key: name,
+        value_expression,
+    } in raw
+    {
         if !is_extra_key(&name) {
             let expected = "is no lower-case path with a domain outside `kubernetes.io` and `k8s.io`";
             findings.error(key, format!("key `{name}` {expected}"));
@@ -345,22 +383,31 @@ fn check_extra(raw: Vec<RawExtra>, key: &str, findings: &mut Findings) -> Vec<(S
 /// Kubernetes' rule for keys of `extra`: `domain/path`, lower case, not in a
 /// domain Kubernetes keeps for itself.
 fn is_extra_key(key: &str) -> bool {
-    let Some((domain, path)) = key.split_once('/') else { return false };
+    let Some((domain, path)) = key.split_once('/') else {
+        return false;
+    };
     let label = |label: &str| {
         let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')
     };
-    let taken = ["kubernetes.io", "k8s.io"]
-        .iter()
-        .any(|taken| domain.strip_suffix(taken).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')));
+    let taken = ["kubernetes.io", "k8s.io"].iter().any(|taken| {
+        domain
+            .strip_suffix(taken)
+            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    });
     let in_path = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-._~/!$&'()*+,;=:".contains(&byte);
     !taken && domain.split('.').all(label) && !path.is_empty() && path.bytes().all(in_path)
 }
 
 fn max_age(text: Option<&str>, key: &str, findings: &mut Findings) -> Duration {
-    let Some(text) = text else { return config::DEFAULT_JWKS_MAX_AGE };
+    let Some(text) = text else {
+        return config::DEFAULT_JWKS_MAX_AGE;
+    };
     let (least, most) = JWKS_MAX_AGE;
-    let parsed = text.parse::<jiff::SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
+    let parsed = text
+        .parse::<jiff::SignedDuration>()
+        .ok()
+        .and_then(|duration| Duration::try_from(duration).ok());
     match parsed.filter(|duration| (least..=most).contains(duration)) {
         Some(duration) => duration,
         None => {

@@ -1,0 +1,164 @@
+//! Where the token may stand in a request.
+
+use super::{alice, argocd_sessions, build, head, resources, session};
+use crate::authenticate::presented::{MAX_TOKEN_BYTES, read};
+use crate::authenticate::{Error, Malformed, Presented};
+
+type Found = Result<Option<(String, Presented)>, Error>;
+
+fn found(fields: &[(&str, &str)]) -> Found {
+    let head = head(fields);
+    Ok(read(&head.headers)?.map(|credential| (credential.token.into_owned(), credential.presented)))
+}
+
+fn cookie(token: &str) -> Found {
+    Ok(Some((token.to_owned(), Presented::Cookie)))
+}
+
+fn malformed(malformed: Malformed) -> Found {
+    Err(Error::Malformed(malformed))
+}
+
+fn duplicate(name: &str) -> Found {
+    malformed(Malformed::DuplicateCookie { name: name.to_owned() })
+}
+
+#[test]
+fn cookies() {
+    let count = || malformed(Malformed::ChunkCount { allowed: 20 });
+    let cases: &[(&[&str], Found)] = &[
+        (&["other=1"], Ok(None)),
+        (&["argocd.tokenx=1; xargocd.token=2; argocd.token-1=3"], Ok(None)),
+        (&["argocd.token=abc"], cookie("abc")),
+        (&["a=1;argocd.token=abc ; b=2"], cookie("abc")),
+        (&["a=1", "argocd.token=abc"], cookie("abc")),
+        (&["argocd.token=1:abc"], cookie("abc")),
+        (
+            &["argocd.token=3:ab; argocd.token-1=cd; argocd.token-2=ef"],
+            cookie("abcdef"),
+        ),
+        (
+            &["argocd.token-2=ef; argocd.token-1=cd; argocd.token=3:ab"],
+            cookie("abcdef"),
+        ),
+        (&["argocd.token=2:ab", "argocd.token-1=cd"], cookie("abcd")),
+        // A leftover chunk of a longer token.
+        (
+            &["argocd.token=2:ab; argocd.token-1=cd; argocd.token-2=ef"],
+            cookie("abcd"),
+        ),
+        (&["argocd.token=abc; argocd.token-1=x"], cookie("abc")),
+        (&["argocd.token=abc; argocd.token=def"], duplicate("argocd.token")),
+        (&["argocd.token=abc", "argocd.token=abc"], duplicate("argocd.token")),
+        (
+            &["argocd.token=2:ab; argocd.token-1=c; argocd.token-1=d"],
+            duplicate("argocd.token-1"),
+        ),
+        (
+            &["argocd.token=3:ab; argocd.token-2=ef"],
+            malformed(Malformed::MissingChunk { index: 1 }),
+        ),
+        (&["argocd.token=21:ab"], count()),
+        (&["argocd.token=99999999999999999999:ab"], count()),
+        (&["argocd.token=0:ab"], count()),
+        (&["argocd.token=-1:ab"], count()),
+        (&["argocd.token=+2:ab; argocd.token-1=cd"], count()),
+        (&["argocd.token=02:ab; argocd.token-1=cd"], count()),
+        (&["argocd.token=:ab"], count()),
+        (&["argocd.token=x:ab"], count()),
+    ];
+    for (cookies, expected) in cases {
+        let fields: Vec<_> = cookies.iter().map(|cookie| ("cookie", *cookie)).collect();
+        assert_eq!(found(&fields), *expected, "{cookies:?}");
+    }
+}
+
+#[test]
+fn a_second_colon_does_not_make_a_chunk() {
+    assert_eq!(found(&[("cookie", "argocd.token=1:a:b")]), cookie("a:b"));
+}
+
+#[test]
+fn bearer_tokens() {
+    let found_bearer = Ok(Some(("abc".to_owned(), Presented::Bearer)));
+    let cases: &[(&[&str], Found)] = &[
+        (&["Bearer abc"], found_bearer.clone()),
+        (&["bearer abc"], found_bearer.clone()),
+        (&["BEARER   abc"], found_bearer),
+        (&["abc"], malformed(Malformed::NotBearer)),
+        (&["Bearer"], malformed(Malformed::NotBearer)),
+        (&["Bearer "], malformed(Malformed::NotBearer)),
+        (&["Basic YTpi"], malformed(Malformed::NotBearer)),
+        // One token to look at, and no JWT.
+        (
+            &["Bearer abc, Bearer def"],
+            Ok(Some(("abc, Bearer def".to_owned(), Presented::Bearer))),
+        ),
+        (
+            &["Bearer abc", "Bearer abc"],
+            malformed(Malformed::SeveralAuthorizations { observed: 2 }),
+        ),
+    ];
+    for (values, expected) in cases {
+        let fields: Vec<_> = values.iter().map(|value| ("authorization", *value)).collect();
+        assert_eq!(found(&fields), *expected, "{values:?}");
+    }
+}
+
+#[test]
+fn both_must_agree() {
+    let both = |bearer, cookie| found(&[("authorization", bearer), ("cookie", cookie)]);
+    assert_eq!(
+        both("Bearer abc", "argocd.token=abc"),
+        Ok(Some(("abc".to_owned(), Presented::Bearer)))
+    );
+    assert_eq!(both("Bearer abc", "argocd.token=abd"), malformed(Malformed::Conflict));
+    assert_eq!(both("Basic abc", "argocd.token=abc"), malformed(Malformed::NotBearer));
+}
+
+#[test]
+fn a_token_has_a_bound() {
+    let long = "a".repeat(MAX_TOKEN_BYTES + 1);
+    let too_long = malformed(Malformed::TooLong {
+        observed: long.len(),
+        allowed: MAX_TOKEN_BYTES,
+    });
+    assert_eq!(found(&[("authorization", &format!("Bearer {long}"))]), too_long);
+    assert_eq!(found(&[("cookie", &format!("argocd.token={long}"))]), too_long);
+    let chunks = format!("argocd.token=2:{}; argocd.token-1=ab", "a".repeat(MAX_TOKEN_BYTES - 1));
+    let observed = long.len();
+    assert_eq!(
+        found(&[("cookie", &chunks)]),
+        malformed(Malformed::TooLong {
+            observed,
+            allowed: MAX_TOKEN_BYTES
+        })
+    );
+    assert!(found(&[("authorization", &format!("Bearer {}", "a".repeat(MAX_TOKEN_BYTES)))]).is_ok());
+}
+
+/// Cases `ext-auth-001` to `ext-auth-004` of Argo CD's middleware: what Argo CD
+/// answers 400 and what 401 can be told apart.
+#[tokio::test]
+async fn absent_and_bad_credentials_differ() {
+    let authenticator = build(&argocd_sessions(), &resources());
+    let good = session(&alice());
+    assert!(
+        authenticator
+            .authenticate(&head(&[("cookie", &format!("argocd.token={good}"))]))
+            .await
+            .is_ok()
+    );
+    let absent = authenticator.authenticate(&head(&[])).await.unwrap_err();
+    assert_eq!((absent.code(), &absent), ("no_credential", &Error::NoCredential));
+    let bad = authenticator
+        .authenticate(&head(&[("cookie", "argocd.token=123456")]))
+        .await
+        .unwrap_err();
+    assert_eq!(bad, Error::Malformed(Malformed::NotJwt));
+    let forged = authenticator
+        .authenticate(&head(&[("cookie", &format!("argocd.token={good}A"))]))
+        .await
+        .unwrap_err();
+    assert_eq!(forged.code(), "bad_signature");
+}

@@ -1,0 +1,151 @@
+//! An issuer on loopback that counts what is asked of it.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use super::{FAR, ISSUED_AT, RSA, with};
+
+/// What the double answers and what it was asked.
+#[derive(Default)]
+pub(super) struct Answers {
+    pub(super) keys: Vec<Value>,
+    /// Issuer the discovery document names, when not the right one.
+    pub(super) claimed_issuer: Option<String>,
+    pub(super) userinfo: Option<Value>,
+    /// Connections are closed without an answer.
+    pub(super) down: bool,
+    pub(super) asked: Vec<String>,
+    /// `Authorization` of the last userinfo request.
+    pub(super) userinfo_bearer: String,
+}
+
+pub(super) struct IssuerDouble {
+    pub(super) url: String,
+    pub(super) answers: Arc<Mutex<Answers>>,
+}
+
+impl IssuerDouble {
+    /// Starts with one RSA key named `k1`.
+    pub(super) async fn start() -> Self {
+        Self::serve("http", None).await
+    }
+
+    /// Starts with TLS; also gives the PEM of its certificate.
+    pub(super) async fn start_tls() -> (Self, String) {
+        let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let key = rustls::pki_types::PrivateKeyDer::Pkcs8(certified.signing_key.serialize_der().into());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certified.cert.der().clone()], key)
+            .unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        (Self::serve("https", Some(acceptor)).await, certified.cert.pem())
+    }
+
+    async fn serve(scheme: &str, tls: Option<TlsAcceptor>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("{scheme}://{}", listener.local_addr().unwrap());
+        let answers = Arc::new(Mutex::new(Answers {
+            keys: vec![RSA.jwk("k1")],
+            ..Answers::default()
+        }));
+        let (served, name) = (answers.clone(), url.clone());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (served, name, tls) = (served.clone(), name.clone(), tls.clone());
+                tokio::spawn(async move {
+                    match tls {
+                        None => answer(stream, served, name).await,
+                        // A client that does not trust us ends the handshake.
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                answer(stream, served, name).await;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        Self { url, answers }
+    }
+
+    pub(super) fn change(&self, change: impl FnOnce(&mut Answers)) {
+        change(&mut self.answers.lock().unwrap());
+    }
+
+    /// How often the key set was fetched.
+    pub(super) fn key_fetches(&self) -> usize {
+        self.answers
+            .lock()
+            .unwrap()
+            .asked
+            .iter()
+            .filter(|path| *path == "/keys")
+            .count()
+    }
+
+    /// Good claims for audience `gate`.
+    pub(super) fn claims(&self) -> Value {
+        json!({
+            "iss": self.url, "sub": "u-1", "aud": "gate", "iat": ISSUED_AT, "exp": FAR,
+            "email": "ann@corp.example", "groups": ["dev", "ops"],
+        })
+    }
+
+    /// A good token with some claims changed.
+    pub(super) fn token(&self, changes: &[(&str, Value)]) -> String {
+        RSA.sign(Some("k1"), &with(self.claims(), changes))
+    }
+}
+
+async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, answers: Arc<Mutex<Answers>>, url: String) {
+    let mut request = Vec::new();
+    let mut buffer = [0; 4096];
+    while !request.windows(4).any(|window| window == b"\r\n\r\n") {
+        match stream.read(&mut buffer).await {
+            Ok(read) if read > 0 => request.extend_from_slice(&buffer[..read]),
+            Ok(_) | Err(_) => return,
+        }
+    }
+    let request = String::from_utf8(request).unwrap();
+    let path = request.split(' ').nth(1).unwrap().to_owned();
+    let (status, body) = {
+        let mut answers = answers.lock().unwrap();
+        answers.asked.push(path.clone());
+        if answers.down {
+            return;
+        }
+        let issuer = answers.claimed_issuer.clone().unwrap_or_else(|| url.clone());
+        match path.as_str() {
+            "/.well-known/openid-configuration" => (
+                200,
+                Some(json!({ "issuer": issuer, "jwks_uri": format!("{url}/keys") })),
+            ),
+            "/keys" => (200, Some(json!({ "keys": answers.keys }))),
+            "/userinfo" => {
+                let field = request.lines().find_map(|line| line.strip_prefix("authorization: "));
+                answers.userinfo_bearer = field.unwrap_or_default().to_owned();
+                (
+                    if answers.userinfo.is_some() { 200 } else { 401 },
+                    answers.userinfo.clone(),
+                )
+            }
+            _ => (404, None),
+        }
+    };
+    let body = body.map(|body| body.to_string()).unwrap_or_default();
+    let head = format!(
+        "HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    // A client that has gone away is the test's business.
+    let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;
+    let _ = stream.shutdown().await;
+}

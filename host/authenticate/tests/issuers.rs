@@ -1,0 +1,378 @@
+//! Tokens of OpenID Connect issuers: signature, audience, times.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::issuer_double::IssuerDouble;
+use super::{
+    EC, FAR, OTHER_RSA, RSA, alice, bearer, build, findings, groups_scope, hs256, part, refusal, resources, with,
+    without,
+};
+use crate::authenticate::{Authenticator, Error, Kind, Malformed, Reason};
+use crate::config::{self, ClaimMapping};
+
+/// Settings with one issuer: audience `gate`, `sub` with prefix `oidc:`.
+pub(super) fn settings(url: &str) -> config::Authentication {
+    let claim = |claim: &str, prefix: &str| ClaimMapping::Claim {
+        claim: claim.to_owned(),
+        prefix: prefix.to_owned(),
+    };
+    let issuer = config::Issuer {
+        url: url.to_owned(),
+        discovery_url: None,
+        audiences: vec!["gate".to_owned()],
+        certificate_authority: None,
+        algorithms: vec!["RS256".to_owned()],
+        jwks_max_age: Duration::from_secs(3600),
+        claim_validation: Vec::new(),
+        username: claim("sub", "oidc:"),
+        groups: Some(claim("groups", "corp:")),
+        uid: None,
+        extra: Vec::new(),
+        user_validation: Vec::new(),
+    };
+    config::Authentication {
+        issuers: vec![issuer],
+        ..config::Authentication::default()
+    }
+}
+
+async fn started() -> (IssuerDouble, Authenticator) {
+    let issuer = IssuerDouble::start().await;
+    let authenticator = build(&settings(&issuer.url), &resources());
+    (issuer, authenticator)
+}
+
+#[tokio::test]
+async fn a_good_token_is_mapped() {
+    let (issuer, authenticator) = started().await;
+    let principal = bearer(&authenticator, &issuer.token(&[])).await.unwrap();
+    assert_eq!((principal.user_id(), principal.username()), ("oidc:u-1", "oidc:u-1"));
+    assert_eq!(principal.groups(), ["corp:dev", "corp:ops"]);
+    assert_eq!(
+        (principal.kind(), principal.issuer()),
+        (Kind::Oidc, issuer.url.as_str())
+    );
+    assert_eq!(principal.expires_at().unwrap().as_second(), FAR);
+    // Policies see the mapped names only; the rest is out of their way.
+    let expected = json!({
+        "iss": issuer.url, "aud": "gate", "iat": super::ISSUED_AT, "exp": FAR,
+        "sub": "oidc:u-1", "groups": ["corp:dev", "corp:ops"], "token": issuer.claims(),
+    });
+    assert_eq!(Value::Object(principal.claims().clone()), expected);
+}
+
+#[tokio::test]
+async fn the_first_scope_holds_the_groups_where_groups_is_none() {
+    let issuer = IssuerDouble::start().await;
+    let scopes = ["cognito:groups".to_owned(), "email".to_owned()];
+    let loaded = Authenticator::build(&settings(&issuer.url), &resources(), &scopes, None);
+    let principal = bearer(&loaded.value.unwrap(), &issuer.token(&[])).await.unwrap();
+    assert_eq!(principal.claims()["cognito:groups"], json!(["corp:dev", "corp:ops"]));
+    assert!(!principal.claims().contains_key("email") && !principal.claims().contains_key("groups"));
+}
+
+#[tokio::test]
+async fn forgeries_are_refused() {
+    let (issuer, authenticator) = started().await;
+    let claims = issuer.claims();
+    let algorithm = || {
+        Error::Invalid(Reason::Algorithm {
+            allowed: "`RS256`".to_owned(),
+        })
+    };
+    let header = |alg: &str| json!({ "alg": alg, "kid": "k1" });
+    let jwk = RSA.jwk("k1");
+    let modulus = jwk["n"].as_str().unwrap().as_bytes();
+    let public = serde_json::to_vec(&jwk).unwrap();
+    let cases = [
+        (
+            "alg none",
+            format!("{}.{}.", part(&header("none")), part(&claims)),
+            algorithm(),
+        ),
+        (
+            "HS256 with the modulus",
+            hs256(&header("HS256"), &claims, modulus),
+            algorithm(),
+        ),
+        (
+            "HS256 with the JWK",
+            hs256(&header("HS256"), &claims, &public),
+            algorithm(),
+        ),
+        (
+            "HMAC said to be RS256",
+            hs256(&header("RS256"), &claims, modulus),
+            Error::Invalid(Reason::Signature),
+        ),
+        (
+            "no signature",
+            format!("{}.{}.", part(&header("RS256")), part(&claims)),
+            Error::Invalid(Reason::Signature),
+        ),
+        (
+            "another key, same kid",
+            OTHER_RSA.sign(Some("k1"), &claims),
+            Error::Invalid(Reason::Signature),
+        ),
+        (
+            "another key, no kid",
+            OTHER_RSA.sign(None, &claims),
+            Error::Invalid(Reason::Signature),
+        ),
+        (
+            "an unknown kid",
+            RSA.sign(Some("k9"), &claims),
+            Error::Invalid(Reason::UnknownKey),
+        ),
+        ("ES256", EC.sign(Some("k1"), &claims), algorithm()),
+        (
+            "an empty kid",
+            RSA.sign(Some(""), &claims),
+            Error::Invalid(Reason::UnknownKey),
+        ),
+    ];
+    for (name, token, expected) in cases {
+        assert_eq!(refusal(&authenticator, &token).await, expected, "{name}");
+    }
+    assert!(
+        bearer(&authenticator, &RSA.sign(None, &claims)).await.is_ok(),
+        "one key, no kid"
+    );
+}
+
+#[tokio::test]
+async fn a_key_in_the_header_is_not_used() {
+    let (issuer, authenticator) = started().await;
+    let mut header = jsonwebtoken::Header::new(OTHER_RSA.algorithm);
+    header.jwk = serde_json::from_value(OTHER_RSA.jwk("k1")).unwrap();
+    header.jku = Some(format!("{}/evil", issuer.url));
+    let token = jsonwebtoken::encode(&header, &issuer.claims(), &OTHER_RSA.private).unwrap();
+    assert_eq!(refusal(&authenticator, &token).await, Error::Invalid(Reason::Signature));
+    assert!(!issuer.answers.lock().unwrap().asked.iter().any(|path| path == "/evil"));
+}
+
+#[tokio::test]
+async fn keys_serve_only_what_they_are_for() {
+    let (issuer, authenticator) = started().await;
+    let key = |changes: &[(&str, Value)]| with(RSA.jwk("k1"), changes);
+    let refused = [
+        ("for encryption", key(&[("use", json!("enc"))])),
+        ("bound to PS256", key(&[("alg", json!("PS256"))])),
+        (
+            "only signs",
+            with(without(RSA.jwk("k1"), "use"), &[("key_ops", json!(["sign"]))]),
+        ),
+        ("symmetric", json!({ "kty": "oct", "kid": "k1", "k": "c2VjcmV0" })),
+        ("of an unknown kind", json!({ "kty": "X", "kid": "k1" })),
+        ("elliptic", EC.jwk("k1")),
+    ];
+    for (name, key) in refused {
+        let authenticator = build(&settings(&issuer.url), &resources());
+        issuer.change(|answers| answers.keys = vec![key, RSA.jwk("k2")]);
+        let token = issuer.token(&[]);
+        assert_eq!(
+            refusal(&authenticator, &token).await,
+            Error::Invalid(Reason::UnknownKey),
+            "{name}"
+        );
+    }
+    // A key of another kind under the same name does not hide the right one.
+    issuer.change(|answers| answers.keys = vec![EC.jwk("k1"), json!({ "kty": "X" }), RSA.jwk("k1")]);
+    assert!(bearer(&authenticator, &issuer.token(&[])).await.is_ok());
+}
+
+#[tokio::test]
+async fn other_algorithms_pass_where_they_are_listed() {
+    let issuer = IssuerDouble::start().await;
+    issuer.change(|answers| answers.keys = vec![EC.jwk("e1")]);
+    let mut settings = settings(&issuer.url);
+    settings.issuers[0].algorithms = vec!["RS256".to_owned(), "ES256".to_owned()];
+    let authenticator = build(&settings, &resources());
+    assert!(
+        bearer(&authenticator, &EC.sign(Some("e1"), &issuer.claims()))
+            .await
+            .is_ok()
+    );
+    settings.issuers[0].algorithms = vec!["HS256".to_owned(), "none".to_owned()];
+    let all = "[RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA]";
+    let expected = ["HS256", "none"]
+        .map(|name| format!("error: `authentication.jwt[0].algorithms`: `{name}` is not one of {all}"));
+    assert_eq!(findings(&settings, &resources())[..2], expected);
+}
+
+#[tokio::test]
+async fn claims_are_checked() {
+    let (issuer, authenticator) = started().await;
+    let now = jiff::Timestamp::now().as_second();
+    let invalid = |reason| Some(Error::Invalid(reason));
+    let later = |claim| invalid(Reason::NotYetValid { claim });
+    let elsewhere = format!("{}/", issuer.url);
+    let cases = [
+        (vec![("exp", json!(now - 1))], Some(Error::Expired)),
+        (vec![("exp", json!(now + 60))], None),
+        (vec![("nbf", json!(now + 300))], later("nbf")),
+        (vec![("nbf", json!(now - 300))], None),
+        (vec![("iat", json!(now + 300))], later("iat")),
+        (vec![("iss", json!(elsewhere))], invalid(Reason::UnknownIssuer)),
+        (vec![("iss", json!("argocd"))], invalid(Reason::UnknownIssuer)),
+        (vec![("aud", json!("other"))], invalid(Reason::Audience)),
+        (vec![("aud", json!("Gate"))], invalid(Reason::Audience)),
+        (vec![("aud", json!([]))], invalid(Reason::Audience)),
+        (vec![("aud", json!([1, null]))], invalid(Reason::Audience)),
+        (
+            vec![("aud", json!({ "gate": true }))],
+            Some(Error::Malformed(Malformed::Claim { claim: "aud" })),
+        ),
+        (vec![("aud", json!(["other", "gate"]))], None),
+        (vec![("aud", json!(["other", "gate"])), ("azp", json!("gate"))], None),
+        (
+            vec![("aud", json!(["other", "gate"])), ("azp", json!("other"))],
+            invalid(Reason::AuthorizedParty),
+        ),
+        (
+            vec![("aud", json!(["other", "gate"])), ("azp", json!(7))],
+            invalid(Reason::AuthorizedParty),
+        ),
+        (vec![("aud", json!("gate")), ("azp", json!("other"))], None),
+        (
+            vec![("sub", json!(""))],
+            invalid(Reason::MissingClaim {
+                claim: "sub".to_owned(),
+            }),
+        ),
+    ];
+    for (changes, expected) in cases {
+        assert_eq!(
+            bearer(&authenticator, &issuer.token(&changes)).await.err(),
+            expected,
+            "{changes:?}"
+        );
+    }
+    for (claim, expected) in [
+        (
+            "exp",
+            Reason::MissingClaim {
+                claim: "exp".to_owned(),
+            },
+        ),
+        ("aud", Reason::Audience),
+        (
+            "sub",
+            Reason::MissingClaim {
+                claim: "sub".to_owned(),
+            },
+        ),
+    ] {
+        let token = RSA.sign(Some("k1"), &without(issuer.claims(), claim));
+        assert_eq!(
+            refusal(&authenticator, &token).await,
+            Error::Invalid(expected),
+            "{claim}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_forged_token_does_not_learn_that_it_is_old() {
+    let (issuer, authenticator) = started().await;
+    let token = OTHER_RSA.sign(Some("k1"), &with(issuer.claims(), &[("exp", json!(1))]));
+    assert_eq!(refusal(&authenticator, &token).await, Error::Invalid(Reason::Signature));
+}
+
+#[tokio::test]
+async fn an_issuer_cannot_speak_for_another() {
+    let (issuer, other) = (IssuerDouble::start().await, IssuerDouble::start().await);
+    other.change(|answers| answers.keys = vec![OTHER_RSA.jwk("k1")]);
+    let mut both = settings(&issuer.url);
+    both.issuers.extend(settings(&other.url).issuers);
+    let authenticator = build(&both, &resources());
+    assert!(
+        bearer(&authenticator, &OTHER_RSA.sign(Some("k1"), &other.claims()))
+            .await
+            .is_ok()
+    );
+    let crossed = OTHER_RSA.sign(Some("k1"), &issuer.claims());
+    assert_eq!(
+        refusal(&authenticator, &crossed).await,
+        Error::Invalid(Reason::Signature)
+    );
+    // Nor for Argo CD itself.
+    let mut settings = settings(&issuer.url);
+    settings.argocd_sessions = true;
+    let token = RSA.sign(Some("k1"), &alice());
+    let refused = refusal(&build(&settings, &resources()), &token).await;
+    assert_eq!(
+        refused,
+        Error::Invalid(Reason::Algorithm {
+            allowed: "`HS256`".to_owned()
+        })
+    );
+}
+
+#[tokio::test]
+async fn bad_settings_are_reported_with_their_key() {
+    let mut settings = settings("https://login.example");
+    settings.issuers.push(settings.issuers[0].clone());
+    settings.issuers.push(config::Issuer {
+        url: "http://login.example".to_owned(),
+        ..settings.issuers[0].clone()
+    });
+    settings.issuers.push(config::Issuer {
+        url: "https://b.example".to_owned(),
+        certificate_authority: Some("no PEM".to_owned()),
+        ..settings.issuers[0].clone()
+    });
+    let expected = [
+        "error: `authentication.jwt[1].issuer.url`: `https://login.example` is listed twice",
+        "error: `authentication.jwt[2].issuer`: `http://login.example` must be https, or http to a loopback address, \
+            without user and fragment",
+        "error: `authentication.jwt[3].issuer`: the certificate authority is not PEM: no certificate in it",
+    ];
+    assert_eq!(findings(&settings, &resources()), expected);
+    let loaded = Authenticator::build(&settings, &resources(), &groups_scope(), None);
+    assert!(loaded.value.is_none());
+}
+
+#[tokio::test]
+async fn only_the_given_authority_is_trusted() {
+    let (issuer, authority) = IssuerDouble::start_tls().await;
+    let (_, other) = IssuerDouble::start_tls().await;
+    let with_authority = |authority: Option<&str>| {
+        let mut settings = settings(&issuer.url);
+        settings.issuers[0].certificate_authority = authority.map(str::to_owned);
+        build(&settings, &resources())
+    };
+    let unavailable = Error::IssuerUnavailable {
+        issuer: issuer.url.clone(),
+    };
+    for authority in [None, Some(other.as_str())] {
+        assert_eq!(
+            refusal(&with_authority(authority), &issuer.token(&[])).await,
+            unavailable
+        );
+    }
+    assert_eq!(issuer.key_fetches(), 0);
+    assert!(
+        bearer(&with_authority(Some(&authority)), &issuer.token(&[]))
+            .await
+            .is_ok()
+    );
+}
+
+#[tokio::test]
+async fn a_discovery_document_can_be_elsewhere() {
+    let (issuer, elsewhere) = (IssuerDouble::start().await, IssuerDouble::start().await);
+    elsewhere.change(|answers| answers.claimed_issuer = Some(issuer.url.clone()));
+    let mut settings = settings(&issuer.url);
+    settings.issuers[0].discovery_url = Some(format!("{}/.well-known/openid-configuration", elsewhere.url));
+    assert!(
+        bearer(&build(&settings, &resources()), &issuer.token(&[]))
+            .await
+            .is_ok()
+    );
+    assert!(issuer.answers.lock().unwrap().asked.is_empty());
+    assert_eq!(elsewhere.key_fetches(), 1);
+}

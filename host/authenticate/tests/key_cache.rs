@@ -1,0 +1,214 @@
+//! Keys over time: floods, rotation, outage, reload.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::issuer_double::IssuerDouble;
+use super::issuers::settings;
+use super::{OTHER_RSA, RSA, bearer, build, groups_scope, refusal, resources, with};
+use crate::authenticate::{Authenticator, Error, Reason};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+
+async fn started() -> (IssuerDouble, Authenticator) {
+    let issuer = IssuerDouble::start().await;
+    let authenticator = build(&settings(&issuer.url), &resources());
+    (issuer, authenticator)
+}
+
+/// Makes each token new, so that no verdict is remembered.
+fn numbered(issuer: &IssuerDouble, number: u32) -> String {
+    issuer.token(&[("jti", json!(number))])
+}
+
+fn unavailable(issuer: &IssuerDouble) -> Error {
+    Error::IssuerUnavailable {
+        issuer: issuer.url.clone(),
+    }
+}
+
+#[tokio::test]
+async fn keys_are_fetched_once() {
+    let (issuer, authenticator) = started().await;
+    assert_eq!(issuer.key_fetches(), 0, "nothing is fetched before it is needed");
+    for number in 0..20 {
+        assert!(bearer(&authenticator, &numbered(&issuer, number)).await.is_ok());
+    }
+    assert_eq!(issuer.key_fetches(), 1);
+}
+
+#[tokio::test]
+async fn callers_at_once_share_a_fetch() {
+    let (issuer, authenticator) = started().await;
+    let tokens: Vec<String> = (0..50).map(|number| numbered(&issuer, number)).collect();
+    let outcomes = futures_util::future::join_all(tokens.iter().map(|token| bearer(&authenticator, token))).await;
+    assert!(outcomes.iter().all(Result::is_ok));
+    assert_eq!(issuer.key_fetches(), 1);
+}
+
+#[tokio::test]
+async fn unknown_keys_cause_one_fetch_an_interval() {
+    let (issuer, authenticator) = started().await;
+    assert!(bearer(&authenticator, &numbered(&issuer, 0)).await.is_ok());
+    let flood = async |from: u32| {
+        for number in from..from + 100 {
+            let token = OTHER_RSA.sign(Some(&format!("x{number}")), &issuer.claims());
+            assert_eq!(
+                refusal(&authenticator, &token).await,
+                Error::Invalid(Reason::UnknownKey)
+            );
+        }
+    };
+    flood(0).await;
+    assert_eq!(issuer.key_fetches(), 2);
+    authenticator.clock.advance(Duration::from_secs(9));
+    flood(100).await;
+    assert_eq!(issuer.key_fetches(), 2);
+    authenticator.clock.advance(Duration::from_secs(1));
+    flood(200).await;
+    assert_eq!(issuer.key_fetches(), 3);
+    assert!(bearer(&authenticator, &numbered(&issuer, 1)).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_new_key_counts_at_once_and_an_old_one_at_most_its_age() {
+    let (issuer, authenticator) = started().await;
+    assert!(bearer(&authenticator, &numbered(&issuer, 0)).await.is_ok());
+    let rotated = OTHER_RSA.sign(Some("k2"), &issuer.claims());
+    issuer.change(|answers| answers.keys = vec![OTHER_RSA.jwk("k2")]);
+    assert!(bearer(&authenticator, &rotated).await.is_ok());
+    assert_eq!(
+        refusal(&authenticator, &numbered(&issuer, 1)).await,
+        Error::Invalid(Reason::UnknownKey)
+    );
+
+    // Withdrawn without anybody asking for a new one.
+    let (issuer, authenticator) = started().await;
+    assert!(bearer(&authenticator, &numbered(&issuer, 0)).await.is_ok());
+    issuer.change(|answers| answers.keys = vec![OTHER_RSA.jwk("k2")]);
+    authenticator.clock.advance(HOUR);
+    assert_eq!(
+        refusal(&authenticator, &numbered(&issuer, 1)).await,
+        Error::Invalid(Reason::UnknownKey)
+    );
+}
+
+#[tokio::test]
+async fn ageing_keys_are_renewed_beside_the_request() {
+    let (issuer, authenticator) = started().await;
+    assert!(bearer(&authenticator, &numbered(&issuer, 0)).await.is_ok());
+    authenticator.clock.advance(44 * MINUTE);
+    assert!(bearer(&authenticator, &numbered(&issuer, 1)).await.is_ok());
+    assert_eq!(issuer.key_fetches(), 1);
+    authenticator.clock.advance(2 * MINUTE);
+    assert!(bearer(&authenticator, &numbered(&issuer, 2)).await.is_ok());
+    while issuer.key_fetches() < 2 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn an_outage_is_bridged_for_a_while() {
+    let (issuer, authenticator) = started().await;
+    assert!(bearer(&authenticator, &numbered(&issuer, 0)).await.is_ok());
+    issuer.change(|answers| answers.down = true);
+    authenticator.clock.advance(HOUR + MINUTE);
+    for number in 1..10 {
+        assert!(bearer(&authenticator, &numbered(&issuer, number)).await.is_ok());
+    }
+    assert_eq!(
+        issuer.answers.lock().unwrap().asked.len(),
+        3,
+        "one try an interval, however many callers"
+    );
+    // A key that is not there cannot be judged now.
+    let unknown = OTHER_RSA.sign(Some("k2"), &issuer.claims());
+    assert_eq!(refusal(&authenticator, &unknown).await, unavailable(&issuer));
+    authenticator.clock.advance(HOUR);
+    assert_eq!(
+        refusal(&authenticator, &numbered(&issuer, 20)).await,
+        unavailable(&issuer)
+    );
+    issuer.change(|answers| answers.down = false);
+    assert_eq!(
+        refusal(&authenticator, &numbered(&issuer, 21)).await,
+        unavailable(&issuer),
+        "not tried again yet"
+    );
+    authenticator.clock.advance(MINUTE);
+    assert!(bearer(&authenticator, &numbered(&issuer, 22)).await.is_ok());
+}
+
+#[tokio::test]
+async fn an_issuer_that_was_never_reached_is_unavailable() {
+    let (issuer, authenticator) = started().await;
+    issuer.change(|answers| answers.down = true);
+    assert_eq!(
+        refusal(&authenticator, &numbered(&issuer, 0)).await,
+        unavailable(&issuer)
+    );
+    assert_eq!(
+        refusal(&authenticator, &numbered(&issuer, 1)).await,
+        unavailable(&issuer)
+    );
+    assert_eq!(issuer.answers.lock().unwrap().asked.len(), 1);
+}
+
+#[tokio::test]
+async fn a_discovery_document_of_another_issuer_is_not_believed() {
+    let (issuer, authenticator) = started().await;
+    issuer.change(|answers| answers.claimed_issuer = Some(format!("{}/", issuer.url)));
+    assert_eq!(
+        refusal(&authenticator, &numbered(&issuer, 0)).await,
+        unavailable(&issuer)
+    );
+    assert_eq!(issuer.key_fetches(), 0);
+}
+
+#[tokio::test]
+async fn an_empty_key_set_keeps_the_old_one() {
+    let (issuer, authenticator) = started().await;
+    assert!(bearer(&authenticator, &numbered(&issuer, 0)).await.is_ok());
+    issuer.change(|answers| answers.keys = Vec::new());
+    let unknown = OTHER_RSA.sign(Some("k2"), &issuer.claims());
+    assert_eq!(refusal(&authenticator, &unknown).await, unavailable(&issuer));
+    assert!(bearer(&authenticator, &numbered(&issuer, 1)).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_reload_keeps_keys_and_forgets_verdicts() {
+    let (issuer, first) = started().await;
+    let token = numbered(&issuer, 0);
+    assert!(bearer(&first, &token).await.is_ok());
+    let reload = |settings| {
+        Authenticator::build(&settings, &resources(), &groups_scope(), Some(&first))
+            .value
+            .unwrap()
+    };
+    let second = reload(settings(&issuer.url));
+    assert!(bearer(&second, &token).await.is_ok());
+    assert_eq!(issuer.key_fetches(), 1);
+    assert_eq!(second.remembered.iter().count(), 1);
+    let mut changed = settings(&issuer.url);
+    changed.issuers[0].jwks_max_age = MINUTE;
+    assert!(bearer(&reload(changed), &token).await.is_ok());
+    assert_eq!(issuer.key_fetches(), 2);
+    let mut strict = settings(&issuer.url);
+    strict.issuers[0].audiences = vec!["elsewhere".to_owned()];
+    assert_eq!(refusal(&reload(strict), &token).await, Error::Invalid(Reason::Audience));
+}
+
+#[tokio::test]
+async fn a_token_without_kid_is_put_under_few_keys() {
+    let (issuer, authenticator) = started().await;
+    let noise = (0..10).map(|number| OTHER_RSA.jwk(&format!("n{number}")));
+    issuer.change(|answers| answers.keys = noise.chain([RSA.jwk("k1")]).collect());
+    let claims = with(issuer.claims(), &[("jti", json!("x"))]);
+    assert_eq!(
+        refusal(&authenticator, &RSA.sign(None, &claims)).await,
+        Error::Invalid(Reason::Signature)
+    );
+    assert!(bearer(&authenticator, &RSA.sign(Some("k1"), &claims)).await.is_ok());
+}

@@ -1,0 +1,356 @@
+//! Tokens Argo CD signed: who passes and each way not to.
+
+use serde_json::{Value, json};
+
+use super::{
+    FAR, ISSUED_AT, Signer, alice, argocd_sessions, bearer, build, findings, head, hs256, part, refusal, resources,
+    resources_with, session, with, without,
+};
+use crate::authenticate::{Error, Kind, Malformed, Presented, Reason, Revocation};
+
+#[tokio::test]
+async fn a_session_names_its_account() {
+    let principal = bearer(&build(&argocd_sessions(), &resources()), &session(&alice()))
+        .await
+        .unwrap();
+    assert_eq!((principal.user_id(), principal.username()), ("alice", "alice"));
+    assert_eq!((principal.kind(), principal.issuer()), (Kind::Local, "argocd"));
+    assert_eq!(principal.presented(), Presented::Bearer);
+    assert_eq!(principal.claims()["sub"], "alice");
+    assert_eq!(principal.expires_at().unwrap().as_second(), FAR);
+    assert_eq!(principal.groups(), &[] as &[String]);
+}
+
+#[tokio::test]
+async fn every_form_of_subject() {
+    let authenticator = build(&argocd_sessions(), &resources());
+    let robot = |sub: &str, id: &str| with(without(alice(), "exp"), &[("sub", json!(sub)), ("jti", json!(id))]);
+    let refused = |revocation| Some(Error::Revoked(revocation));
+    let cases = [
+        ("alice:login", "a-1", None),
+        ("robot:apiKey", "r-1", None),
+        ("robot", "r-1", None),
+        ("robot:login", "any", None),
+        ("admin:login", "any", None),
+        ("robot:apiKey", "r-2", refused(Revocation::NotListed)),
+        ("robot", "a-1", refused(Revocation::NotListed)),
+        ("alice:apiKey", "a-1", refused(Revocation::NoCapability)),
+        ("admin:apiKey", "a-1", refused(Revocation::NoCapability)),
+        ("mallory:login", "a-1", refused(Revocation::NoAccount)),
+        ("alice:root", "a-1", Some(Error::Invalid(Reason::Subject))),
+        ("alice:login:x", "a-1", Some(Error::Invalid(Reason::Subject))),
+        (":login", "a-1", Some(Error::Invalid(Reason::Subject))),
+        ("", "a-1", Some(Error::Invalid(Reason::Subject))),
+    ];
+    for (sub, id, expected) in cases {
+        let outcome = bearer(&authenticator, &session(&robot(sub, id))).await.err();
+        assert_eq!(outcome, expected, "sub `{sub}`, jti `{id}`");
+    }
+}
+
+#[tokio::test]
+async fn forgeries_are_refused() {
+    let authenticator = build(&argocd_sessions(), &resources());
+    let algorithm = || {
+        Error::Invalid(Reason::Algorithm {
+            allowed: "`HS256`".to_owned(),
+        })
+    };
+    let signed = |header: Value| hs256(&header, &alice(), super::SIGNING_KEY.as_bytes());
+    let unsigned = |alg: &str| format!("{}.{}.", part(&json!({ "alg": alg })), part(&alice()));
+    let good = session(&alice());
+    let cut = good.rsplit_once('.').unwrap().0;
+    let other_claims = format!(
+        "{}.{}.{}",
+        good.split('.').next().unwrap(),
+        part(&with(alice(), &[("sub", json!("admin:login"))])),
+        good.split('.').nth(2).unwrap(),
+    );
+    let cases = [
+        ("none", unsigned("none"), algorithm()),
+        ("None", unsigned("None"), algorithm()),
+        ("no signature", unsigned("HS256"), Error::Invalid(Reason::Signature)),
+        ("HS512 header", signed(json!({ "alg": "HS512" })), algorithm()),
+        ("RS256 header", signed(json!({ "alg": "RS256" })), algorithm()),
+        (
+            "another key",
+            hs256(&json!({ "alg": "HS256" }), &alice(), b"wrong"),
+            Error::Invalid(Reason::Signature),
+        ),
+        (
+            "an empty key",
+            hs256(&json!({ "alg": "HS256" }), &alice(), b""),
+            Error::Invalid(Reason::Signature),
+        ),
+        ("other claims", other_claims, Error::Invalid(Reason::Signature)),
+        ("two parts", cut.to_owned(), Error::Malformed(Malformed::NotJwt)),
+        ("five parts", format!("{good}.x.y"), Error::Malformed(Malformed::NotJwt)),
+        ("padding", format!("{good}="), Error::Invalid(Reason::Signature)),
+        (
+            "crit",
+            signed(json!({ "alg": "HS256", "crit": ["exp"] })),
+            Error::Invalid(Reason::HeaderField { field: "crit" }),
+        ),
+        (
+            "zip",
+            signed(json!({ "alg": "HS256", "zip": "DEF" })),
+            Error::Invalid(Reason::HeaderField { field: "zip" }),
+        ),
+        (
+            "typ",
+            signed(json!({ "alg": "HS256", "typ": "logout+jwt" })),
+            Error::Invalid(Reason::Type),
+        ),
+    ];
+    for (name, token, expected) in cases {
+        assert_eq!(refusal(&authenticator, &token).await, expected, "{name}");
+    }
+    assert!(bearer(&authenticator, &signed(json!({ "alg": "HS256" }))).await.is_ok());
+}
+
+#[tokio::test]
+async fn an_asymmetric_signature_is_no_session() {
+    let signer: &Signer = &super::RSA;
+    let refused = refusal(&build(&argocd_sessions(), &resources()), &signer.sign(None, &alice())).await;
+    assert_eq!(
+        refused,
+        Error::Invalid(Reason::Algorithm {
+            allowed: "`HS256`".to_owned()
+        })
+    );
+}
+
+#[tokio::test]
+async fn times_are_checked() {
+    let authenticator = build(&argocd_sessions(), &resources());
+    let now = jiff::Timestamp::now().as_second();
+    let later = |claim| Error::Invalid(Reason::NotYetValid { claim });
+    let wrong = |claim| Error::Malformed(Malformed::Claim { claim });
+    let cases = [
+        ("exp", json!(now - 1), Some(Error::Expired)),
+        ("exp", json!(now), Some(Error::Expired)),
+        ("exp", json!(now + 60), None),
+        ("exp", json!("2100"), Some(wrong("exp"))),
+        ("exp", json!(1e300), Some(wrong("exp"))),
+        ("nbf", json!(now + 300), Some(later("nbf"))),
+        ("nbf", json!(now + 10), None),
+        ("iat", json!(now + 300), Some(later("iat"))),
+        ("iat", json!(now as f64 - 0.5), None),
+        ("iat", json!(true), Some(wrong("iat"))),
+    ];
+    for (claim, value, expected) in cases {
+        let token = session(&with(alice(), &[(claim, value.clone())]));
+        assert_eq!(
+            bearer(&authenticator, &token).await.err(),
+            expected,
+            "{claim} = {value}"
+        );
+    }
+    for claim in ["iat", "jti"] {
+        let refused = refusal(&authenticator, &session(&without(alice(), claim))).await;
+        assert_eq!(
+            refused,
+            Error::Invalid(Reason::MissingClaim {
+                claim: claim.to_owned()
+            })
+        );
+    }
+}
+
+/// Keys of `argocd-cm`, keys of `argocd-secret`, and what they lead to.
+type Settings<'a> = (&'a [(&'a str, &'a str)], &'a [(&'a str, &'a str)], Option<Error>);
+
+#[tokio::test]
+async fn accounts_can_be_locked() {
+    let changed = |seconds: i64| jiff::Timestamp::from_second(ISSUED_AT + seconds).unwrap().to_string();
+    let (before, same, after) = (changed(-1), changed(0), changed(1));
+    let mtime = "accounts.alice.passwordMtime";
+    let refused = |revocation| Some(Error::Revoked(revocation));
+    let cases: [Settings<'_>; 12] = [
+        (&[("accounts.alice.enabled", "true")], &[], None),
+        (
+            &[("accounts.alice.enabled", "false")],
+            &[],
+            refused(Revocation::AccountDisabled),
+        ),
+        (
+            &[("accounts.alice.enabled", "F")],
+            &[],
+            refused(Revocation::AccountDisabled),
+        ),
+        (
+            &[("accounts.alice.enabled", "flase")],
+            &[],
+            refused(Revocation::NoAccount),
+        ),
+        (&[("accounts.alice", "apiKey")], &[], refused(Revocation::NoCapability)),
+        (&[("accounts.alice", "")], &[], refused(Revocation::NoCapability)),
+        (&[], &[(mtime, &before)], None),
+        (&[], &[(mtime, &same)], None),
+        (&[], &[(mtime, &after)], refused(Revocation::PasswordChanged)),
+        (&[], &[(mtime, "yesterday")], refused(Revocation::NoAccount)),
+        (&[], &[("accounts.alice.tokens", "{")], refused(Revocation::NoAccount)),
+        (&[], &[("accounts.alice.tokens", "null")], None),
+    ];
+    for (config, secrets, expected) in cases {
+        let authenticator = build(&argocd_sessions(), &resources_with(config, secrets));
+        let outcome = bearer(&authenticator, &session(&alice())).await.err();
+        assert_eq!(outcome, expected, "{config:?} {secrets:?}");
+    }
+}
+
+#[tokio::test]
+async fn admin_can_be_locked() {
+    let admin = session(&with(alice(), &[("sub", json!("admin:login"))]));
+    let refused = |revocation| Some(Error::Revoked(revocation));
+    let after = jiff::Timestamp::from_second(ISSUED_AT + 1).unwrap().to_string();
+    let cases: [Settings<'_>; 6] = [
+        (&[], &[], None),
+        (&[("admin.enabled", "true")], &[], None),
+        (&[("admin.enabled", "false")], &[], refused(Revocation::AccountDisabled)),
+        (
+            &[("accounts.admin.enabled", "false"), ("admin.enabled", "true")],
+            &[],
+            refused(Revocation::AccountDisabled),
+        ),
+        (&[("admin.enabled", "no")], &[], refused(Revocation::NoAccount)),
+        (
+            &[],
+            &[("admin.passwordMtime", &after)],
+            refused(Revocation::PasswordChanged),
+        ),
+    ];
+    for (config, secrets, expected) in cases {
+        let authenticator = build(&argocd_sessions(), &resources_with(config, secrets));
+        assert_eq!(
+            bearer(&authenticator, &admin).await.err(),
+            expected,
+            "{config:?} {secrets:?}"
+        );
+    }
+}
+
+#[test]
+fn unreadable_settings_are_reported_without_values() {
+    let resources = resources_with(
+        &[
+            ("accounts.alice.enabled", "flase"),
+            ("accounts.bob", "login, sudo"),
+            ("accounts.a.b.c", "x"),
+        ],
+        &[("accounts.robot.tokens", "hunter2"), ("admin.passwordMtime", "hunter2")],
+    );
+    let findings = findings(&argocd_sessions(), &resources);
+    let expected = [
+        "argocd-cm.yaml:1: warning: `accounts.a.b.c` is no account setting, the account is locked",
+        "argocd-cm.yaml:1: warning: `accounts.alice.enabled` is neither `true` nor `false`, the account is locked",
+        "argocd-cm.yaml:1: warning: `accounts.bob`: capability `sudo` is unknown, known are `login` and `apiKey`",
+        "argocd-secret.yaml:1: warning: `admin.passwordMtime` is not a time in RFC 3339, the account is locked",
+        "argocd-secret.yaml:1: warning: `accounts.robot.tokens` is not a JSON list of tokens, the account is locked",
+    ];
+    assert_eq!(findings, expected);
+}
+
+#[tokio::test]
+async fn project_tokens_must_be_listed() {
+    let authenticator = build(&argocd_sessions(), &resources());
+    let token = |sub: &str, id: &str, issued_at: i64| {
+        session(&json!({ "iss": "argocd", "sub": sub, "jti": id, "iat": issued_at }))
+    };
+    let refused = |revocation| Some(Error::Revoked(revocation));
+    let cases = [
+        ("proj:web:ci", "p-1", ISSUED_AT, None),
+        ("proj:web:ci", "p-1", ISSUED_AT + 9, None),
+        ("proj:web:ci", "", ISSUED_AT - 5, None),
+        // The list has `jti` p-1 for this second: another one is revoked.
+        ("proj:web:ci", "p-2", ISSUED_AT, refused(Revocation::NotListed)),
+        ("proj:web:ci", "", ISSUED_AT, refused(Revocation::NotListed)),
+        ("proj:web:ops", "p-1", ISSUED_AT, refused(Revocation::NoRole)),
+        ("proj:api:ci", "p-1", ISSUED_AT, refused(Revocation::NoRole)),
+        ("proj::ci", "p-1", ISSUED_AT, Some(Error::Invalid(Reason::Subject))),
+        ("proj:web:ci:x", "p-1", ISSUED_AT, Some(Error::Invalid(Reason::Subject))),
+    ];
+    for (sub, id, issued_at, expected) in cases {
+        let outcome = bearer(&authenticator, &token(sub, id, issued_at)).await;
+        assert_eq!(outcome.as_ref().err(), expected.as_ref(), "{sub} {id} {issued_at}");
+        if let Ok(principal) = outcome {
+            assert_eq!(
+                (principal.user_id(), principal.kind()),
+                ("proj:web:ci", Kind::ProjectToken)
+            );
+        }
+    }
+    let expired = session(&json!({ "iss": "argocd", "sub": "proj:web:ci", "jti": "p-1", "iat": 1, "exp": 2 }));
+    assert_eq!(refusal(&authenticator, &expired).await, Error::Expired);
+}
+
+#[tokio::test]
+async fn a_claimed_other_user_does_not_count() {
+    let token = session(&with(alice(), &[("federated_claims", json!({ "user_id": "admin" }))]));
+    let principal = bearer(&build(&argocd_sessions(), &resources()), &token).await.unwrap();
+    assert_eq!(principal.user_id(), "alice");
+    assert!(!principal.claims().contains_key("federated_claims"));
+}
+
+#[tokio::test]
+async fn sessions_count_only_where_they_are_wanted() {
+    let nobody = build(&crate::config::Authentication::default(), &resources());
+    assert_eq!(
+        refusal(&nobody, &session(&alice())).await,
+        Error::Invalid(Reason::UnknownIssuer)
+    );
+    let elsewhere = session(&with(alice(), &[("iss", json!("https://login.example"))]));
+    let authenticator = build(&argocd_sessions(), &resources());
+    assert_eq!(
+        refusal(&authenticator, &elsewhere).await,
+        Error::Invalid(Reason::UnknownIssuer)
+    );
+    assert_eq!(
+        refusal(&authenticator, &session(&without(alice(), "iss"))).await,
+        Error::Invalid(Reason::UnknownIssuer)
+    );
+}
+
+#[test]
+fn a_signing_key_is_needed() {
+    let mut resources = resources();
+    resources
+        .secrets
+        .insert("argocd-secret".to_owned(), super::secret(&[("server.secretkey", "")]));
+    let expected = "argocd-secret.yaml:1: error: Secret `argocd-secret` has no `server.secretkey` \
+        (set `authentication.argocdSessions: false` if Argo CD's sessions are not wanted)";
+    assert_eq!(findings(&argocd_sessions(), &resources), [expected]);
+    resources.secrets.insert(
+        "argocd-secret".to_owned(),
+        super::secret(&[("server.secretkey", "short")]),
+    );
+    let expected = "argocd-secret.yaml:1: warning: `server.secretkey` has 5 bytes, \
+        at least 16 are needed to resist guessing";
+    assert_eq!(findings(&argocd_sessions(), &resources), [expected]);
+    assert_eq!(
+        findings(&crate::config::Authentication::default(), &resources),
+        ["warning: `authentication` lets nobody in \
+            (set `authentication.argocdSessions: true` or list issuers under `authentication.jwt`)"]
+    );
+}
+
+#[tokio::test]
+async fn no_secret_is_ever_shown() {
+    let token = session(&alice());
+    let authenticator = build(&argocd_sessions(), &resources());
+    let principal = bearer(&authenticator, &token).await.unwrap();
+    let refused = refusal(&authenticator, &format!("{token}x")).await;
+    let shown = format!("{authenticator:?} {principal:?} {refused:?} {refused}");
+    let signature = token.rsplit_once('.').unwrap().1;
+    assert!(
+        !shown.contains(signature) && !shown.contains(SIGNING_KEY_SHOWN),
+        "{shown}"
+    );
+    let broken = authenticator
+        .authenticate(&head(&[("authorization", "hunter2")]))
+        .await
+        .unwrap_err();
+    assert!(!format!("{broken:?} {broken}").contains("hunter2"));
+}
+
+const SIGNING_KEY_SHOWN: &str = super::SIGNING_KEY;

@@ -1,0 +1,282 @@
+//! Argo CD's `oidc.config`, `dex.config` and the userinfo endpoint.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::issuer_double::IssuerDouble;
+use super::issuers::settings;
+use super::{
+    EC, alice, argocd_sessions, bearer, build, findings, groups_scope, refusal, resources_with, session, with,
+};
+use crate::authenticate::{Authenticator, Error, Field, Kind, Reason, Unusable};
+
+fn config(issuer: &IssuerDouble, more: &str) -> String {
+    format!(
+        "name: Corp\nissuer: {}\nclientID: gate\nclientSecret: $oidc.secret\n{more}",
+        issuer.url
+    )
+}
+
+fn started(issuer: &IssuerDouble, more: &str) -> Authenticator {
+    build(
+        &argocd_sessions(),
+        &resources_with(&[("oidc.config", &config(issuer, more))], &[]),
+    )
+}
+
+#[tokio::test]
+async fn claims_are_read_as_argo_cd_reads_them() {
+    let issuer = IssuerDouble::start().await;
+    let authenticator = started(&issuer, "");
+    let principal = bearer(&authenticator, &issuer.token(&[])).await.unwrap();
+    assert_eq!((principal.user_id(), principal.username()), ("u-1", "ann@corp.example"));
+    assert_eq!(principal.groups(), ["dev", "ops"]);
+    assert_eq!(principal.kind(), Kind::Oidc);
+    assert_eq!(Value::Object(principal.claims().clone()), issuer.claims());
+    let federated = issuer.token(&[("federated_claims", json!({ "user_id": "f-1" })), ("email", json!(""))]);
+    let principal = bearer(&authenticator, &federated).await.unwrap();
+    assert_eq!((principal.user_id(), principal.username()), ("f-1", "f-1"));
+    assert!(
+        bearer(&authenticator, &session(&alice())).await.is_ok(),
+        "local sessions still count"
+    );
+}
+
+#[tokio::test]
+async fn refusals() {
+    let issuer = IssuerDouble::start().await;
+    let authenticator = started(&issuer, "");
+    let reserved = |part| Reason::ReservedName { part };
+    let cases = [
+        (vec![("aud", json!("other"))], Reason::Audience),
+        (
+            vec![("sub", json!(""))],
+            Reason::MissingClaim {
+                claim: "sub".to_owned(),
+            },
+        ),
+        (vec![("sub", json!("system:admin"))], reserved(Field::Username)),
+        (vec![("sub", json!("proj:web:ci"))], reserved(Field::Username)),
+        (
+            vec![("federated_claims", json!({ "user_id": "role:admin" }))],
+            reserved(Field::Username),
+        ),
+        (vec![("email", json!("system:admin"))], reserved(Field::Username)),
+        (
+            vec![("groups", json!(["dev", "system:masters"]))],
+            reserved(Field::Groups),
+        ),
+        (vec![("groups", json!(["dev\n"]))], Reason::Name { part: Field::Groups }),
+    ];
+    for (changes, expected) in cases {
+        assert_eq!(
+            refusal(&authenticator, &issuer.token(&changes)).await,
+            Error::Invalid(expected),
+            "{changes:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_unverified_e_mail_is_no_name() {
+    let issuer = IssuerDouble::start().await;
+    let token = issuer.token(&[("email_verified", json!(false))]);
+    let principal = bearer(&started(&issuer, ""), &token).await.unwrap();
+    assert_eq!(principal.username(), "u-1");
+    let resources = resources_with(&[("oidc.config", &config(&issuer, ""))], &[]);
+    let scopes = ["groups".to_owned(), "email".to_owned()];
+    let authenticator = Authenticator::build(&argocd_sessions(), &resources, &scopes, None)
+        .value
+        .unwrap();
+    assert_eq!(
+        refusal(&authenticator, &token).await,
+        Error::Invalid(Reason::EmailNotVerified)
+    );
+    let principal = bearer(&authenticator, &issuer.token(&[])).await.unwrap();
+    assert_eq!(principal.groups(), ["dev", "ops", "ann@corp.example"]);
+}
+
+#[tokio::test]
+async fn audiences_come_from_three_keys() {
+    let issuer = IssuerDouble::start().await;
+    let token = |audience: &str| issuer.token(&[("aud", json!(audience))]);
+    let with_cli = started(&issuer, "cliClientID: cli\n");
+    for audience in ["gate", "cli"] {
+        assert!(bearer(&with_cli, &token(audience)).await.is_ok(), "{audience}");
+    }
+    let listed = started(&issuer, "cliClientID: cli\nallowedAudiences: [third]\n");
+    assert!(bearer(&listed, &token("third")).await.is_ok());
+    for audience in ["gate", "cli"] {
+        assert_eq!(
+            refusal(&listed, &token(audience)).await,
+            Error::Invalid(Reason::Audience),
+            "{audience}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn every_asymmetric_algorithm_passes() {
+    let issuer = IssuerDouble::start().await;
+    issuer.change(|answers| answers.keys.push(EC.jwk("e1")));
+    let authenticator = started(&issuer, "");
+    assert!(
+        bearer(&authenticator, &EC.sign(Some("e1"), &issuer.claims()))
+            .await
+            .is_ok()
+    );
+    assert!(bearer(&authenticator, &issuer.token(&[])).await.is_ok());
+}
+
+#[tokio::test]
+async fn references_are_looked_up() {
+    let issuer = IssuerDouble::start().await;
+    let text = "issuer: $sso.issuer\nclientID: $corp:client\n";
+    let mut resources = resources_with(
+        &[("oidc.config", text)],
+        &[("sso.issuer", &format!("{}\n", issuer.url))],
+    );
+    let mut corp = super::secret(&[("client", "gate")]);
+    resources.secrets.insert("corp".to_owned(), corp.clone());
+    let expected = "argocd-cm.yaml:1: error: `oidc.config`: `clientID` refers to `$corp:client`, which does not exist";
+    assert_eq!(findings(&argocd_sessions(), &resources), [expected]);
+    corp.labels
+        .insert("app.kubernetes.io/part-of".to_owned(), "argocd".to_owned());
+    resources.secrets.insert("corp".to_owned(), corp);
+    assert!(
+        bearer(&build(&argocd_sessions(), &resources), &issuer.token(&[]))
+            .await
+            .is_ok()
+    );
+}
+
+#[test]
+fn mistakes_are_reported() {
+    let at = "argocd-cm.yaml:1: error: `oidc.config`";
+    let cases = [
+        ("issuer: [a", format!("{at} is not the YAML expected")),
+        ("clientID: gate", format!("{at} has no `issuer`")),
+        (
+            "issuer: https://a.example",
+            format!("{at} has neither `clientID` nor `allowedAudiences`"),
+        ),
+        (
+            "{issuer: http://a.example, clientID: gate}",
+            format!("{at}: `http://a.example` must be https, or http to a loopback address, without user and fragment"),
+        ),
+        (
+            "{issuer: https://a.example, clientID: gate, enableUserInfoGroups: true, userInfoPath: .evil.example}",
+            format!("{at}: `userInfoPath` must start with `/` to look groups up"),
+        ),
+        (
+            "{issuer: https://a.example, clientID: gate, userInfoCacheExpiration: soon}",
+            format!("{at}: `userInfoCacheExpiration` is not a duration such as `5m`"),
+        ),
+    ];
+    for (text, expected) in cases {
+        let findings = findings(&argocd_sessions(), &resources_with(&[("oidc.config", text)], &[]));
+        assert_eq!(findings, [expected], "{text}");
+    }
+}
+
+#[test]
+fn dex_is_named_as_unsupported() {
+    let resources = resources_with(&[("dex.config", "connectors: []")], &[]);
+    let expected = "argocd-cm.yaml:1: warning: `dex.config` is not supported, sign-ins through Dex are refused \
+        (list Dex under `authentication.jwt`: its issuer is Argo CD's URL and `/api/dex`)";
+    assert_eq!(findings(&argocd_sessions(), &resources), [expected]);
+}
+
+#[tokio::test]
+async fn a_configured_issuer_outranks_oidc_config() {
+    let issuer = IssuerDouble::start().await;
+    let mut settings = settings(&issuer.url);
+    settings.argocd_sessions = true;
+    let resources = resources_with(&[("oidc.config", &config(&issuer, ""))], &[]);
+    let expected = format!(
+        "argocd-cm.yaml:1: warning: `oidc.config` is not used: `{}` is listed under `authentication.jwt`",
+        issuer.url
+    );
+    assert_eq!(findings(&settings, &resources), [expected]);
+    let principal = bearer(&build(&settings, &resources), &issuer.token(&[])).await.unwrap();
+    assert_eq!(principal.user_id(), "oidc:u-1");
+}
+
+const LOOKUP: &str = "enableUserInfoGroups: true\nuserInfoPath: /userinfo\nuserInfoCacheExpiration: 1m\n";
+
+#[tokio::test]
+async fn groups_come_from_userinfo() {
+    let issuer = IssuerDouble::start().await;
+    issuer.change(|answers| answers.userinfo = Some(json!({ "sub": "u-1", "groups": ["looked-up"] })));
+    let authenticator = started(&issuer, LOOKUP);
+    let token = issuer.token(&[]);
+    let principal = bearer(&authenticator, &token).await.unwrap();
+    assert_eq!(principal.groups(), ["looked-up"]);
+    assert_eq!(principal.claims()["groups"], json!(["looked-up"]));
+    assert_eq!(
+        issuer.answers.lock().unwrap().userinfo_bearer,
+        format!("Bearer {token}")
+    );
+
+    issuer.change(|answers| answers.userinfo = Some(json!({ "sub": "u-1" })));
+    assert_eq!(
+        bearer(&authenticator, &token).await.unwrap().groups(),
+        ["looked-up"],
+        "remembered"
+    );
+    authenticator.clock.advance(Duration::from_secs(61));
+    assert_eq!(
+        bearer(&authenticator, &token).await.unwrap().groups(),
+        ["dev", "ops"],
+        "those of the token"
+    );
+    assert!(
+        bearer(&authenticator, &session(&alice())).await.is_ok(),
+        "not asked for local accounts"
+    );
+}
+
+/// Case `ext-auth-006` of Argo CD's middleware ("Invalid session").
+#[tokio::test]
+async fn a_session_without_userinfo_is_unusable() {
+    let issuer = IssuerDouble::start().await;
+    let authenticator = started(&issuer, LOOKUP);
+    let refused = refusal(&authenticator, &issuer.token(&[])).await;
+    assert_eq!(
+        (refused.code(), &refused),
+        ("session_unusable", &Error::SessionUnusable(Unusable::Unreachable))
+    );
+    issuer.change(|answers| answers.userinfo = Some(json!({ "sub": "u-2", "groups": ["admins"] })));
+    assert_eq!(
+        refusal(&authenticator, &issuer.token(&[])).await,
+        Error::SessionUnusable(Unusable::OtherSubject)
+    );
+    issuer.change(|answers| answers.userinfo = Some(json!({ "groups": ["admins"] })));
+    assert_eq!(
+        refusal(&authenticator, &with_no_subject(&issuer)).await,
+        Error::SessionUnusable(Unusable::OtherSubject)
+    );
+}
+
+/// A token whose user id does not come from `sub`.
+fn with_no_subject(issuer: &IssuerDouble) -> String {
+    let claims = with(
+        issuer.claims(),
+        &[("sub", json!("")), ("federated_claims", json!({ "user_id": "f" }))],
+    );
+    super::RSA.sign(Some("k1"), &claims)
+}
+
+#[tokio::test]
+async fn a_reload_keeps_the_keys() {
+    let issuer = IssuerDouble::start().await;
+    let resources = resources_with(&[("oidc.config", &config(&issuer, ""))], &[]);
+    let first = build(&argocd_sessions(), &resources);
+    assert!(bearer(&first, &issuer.token(&[])).await.is_ok());
+    let second = Authenticator::build(&argocd_sessions(), &resources, &groups_scope(), Some(&first))
+        .value
+        .unwrap();
+    assert!(bearer(&second, &issuer.token(&[])).await.is_ok());
+    assert_eq!(issuer.key_fetches(), 1);
+}

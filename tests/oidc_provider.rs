@@ -1,0 +1,248 @@
+//! Tokens of a real OpenID provider: sign-in, key rotation, outage, reload.
+//!
+//! Runs `tests/oidc/provider.mjs` with Node.js; what it needs is installed by
+//! `npm ci` in `tests/oidc`.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "the helpers of a test may end it"
+)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+
+use serde_json::Value;
+use tollgate::authenticate::{Authenticator, Error, Kind, Principal, Reason};
+use tollgate::config::Authentication;
+use tollgate::config::raw::authentication::RawAuthentication;
+use tollgate::diagnostic::Location;
+use tollgate::state::{Resources, Secret, Text};
+
+/// A provider process; it ends with the value.
+struct Provider {
+    process: Child,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    issuer: String,
+}
+
+impl Provider {
+    fn start() -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oidc");
+        assert!(
+            folder.join("node_modules/oidc-provider").is_dir(),
+            "the OpenID provider is not installed: run `npm ci` in tests/oidc"
+        );
+        let mut process = Command::new("node")
+            .arg("provider.mjs")
+            .current_dir(folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("`node` cannot be run: install Node.js 20 or newer");
+        let commands = process.stdin.take().unwrap();
+        let answers = BufReader::new(process.stdout.take().unwrap());
+        let mut provider = Self {
+            process,
+            commands,
+            answers,
+            issuer: String::new(),
+        };
+        provider.issuer = provider.answer().as_str().unwrap().to_owned();
+        provider
+    }
+
+    fn answer(&mut self) -> Value {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|_| panic!("the provider said {line:?}"))
+    }
+
+    fn ask(&mut self, command: &str) -> Value {
+        writeln!(self.commands, "{command}").unwrap();
+        let answer = self.answer();
+        assert!(answer.get("error").is_none(), "{command}: {answer}");
+        answer
+    }
+
+    fn token(&mut self, command: &str) -> String {
+        self.ask(command).as_str().unwrap().to_owned()
+    }
+
+    fn stop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    fn settings(&self, audiences: &str) -> Authentication {
+        let yaml = format!(
+            r#"
+jwt:
+- issuer:
+    url: {}
+    audiences: {audiences}
+    audienceMatchPolicy: MatchAny
+  claimValidationRules:
+  - expression: "!has(claims.email) || claims.email_verified == true"
+    message: verify your e-mail
+  claimMappings:
+    username:
+      expression: "has(claims.email) ? claims.email : 'client:' + claims.sub"
+    groups:
+      expression: "has(claims.groups) ? claims.groups.map(g, 'corp:' + g) : []"
+  userValidationRules:
+  - expression: "!user.username.startsWith('mallory')"
+    message: not her
+"#,
+            self.issuer
+        );
+        let raw: RawAuthentication = serde_saphyr::from_str(&yaml).unwrap();
+        let loaded = raw.check("127.0.0.1:0".parse().unwrap());
+        loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        // It may have been stopped already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn build(settings: &Authentication, resources: &Resources, previous: Option<&Authenticator>) -> Authenticator {
+    let loaded = Authenticator::build(settings, resources, &["groups".to_owned()], previous);
+    loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
+}
+
+async fn bearer(authenticator: &Authenticator, token: &str) -> Result<Arc<Principal>, Error> {
+    let request = http::Request::get("/")
+        .header("authorization", format!("Bearer {token}"))
+        .body(())
+        .unwrap();
+    authenticator.authenticate(&request.into_parts().0).await
+}
+
+#[tokio::test]
+async fn people_and_programs_sign_in() {
+    let mut provider = Provider::start();
+    let (ann, program) = (provider.token("id-token ann"), provider.token("access-token"));
+    let both = build(
+        &provider.settings("[gate, 'urn:tollgate']"),
+        &Resources::default(),
+        None,
+    );
+
+    let principal = bearer(&both, &ann).await.unwrap();
+    assert_eq!(
+        (principal.user_id(), principal.kind()),
+        ("ann@corp.example", Kind::Oidc)
+    );
+    assert_eq!(principal.groups(), ["corp:dev", "corp:ops"]);
+    assert_eq!(principal.issuer(), provider.issuer);
+    assert!(principal.expires_at().unwrap() > jiff::Timestamp::now());
+    let principal = bearer(&both, &program).await.unwrap();
+    assert_eq!(
+        (principal.user_id(), principal.groups()),
+        ("client:gate", &[] as &[String])
+    );
+
+    let people = build(&provider.settings("[gate]"), &Resources::default(), None);
+    assert!(bearer(&people, &ann).await.is_ok());
+    assert_eq!(
+        bearer(&people, &program).await.unwrap_err(),
+        Error::Invalid(Reason::Audience)
+    );
+    let mallory = provider.token("id-token mallory");
+    assert_eq!(bearer(&people, &mallory).await.unwrap_err().code(), "user_rule_refused");
+
+    let (signed, signature) = ann.rsplit_once('.').unwrap();
+    let (_, other) = mallory.rsplit_once('.').unwrap();
+    assert_ne!(signature, other);
+    let forged = bearer(&people, &format!("{signed}.{other}")).await.unwrap_err();
+    assert_eq!(forged, Error::Invalid(Reason::Signature));
+}
+
+#[tokio::test]
+async fn keys_are_rotated() {
+    let mut provider = Provider::start();
+    let settings = provider.settings("[gate]");
+    let authenticator = build(&settings, &Resources::default(), None);
+    let (first, late) = (provider.token("id-token ann"), provider.token("id-token late"));
+    assert!(bearer(&authenticator, &first).await.is_ok());
+    assert_eq!(provider.ask("rotate"), 2);
+    let second = provider.token("id-token bob");
+    assert_eq!(
+        bearer(&authenticator, &second).await.unwrap().user_id(),
+        "bob@corp.example"
+    );
+    assert!(
+        bearer(&authenticator, &late).await.is_ok(),
+        "the old key is still published"
+    );
+
+    assert_eq!(provider.ask("retire"), 1);
+    let fresh = build(&settings, &Resources::default(), None);
+    assert!(bearer(&fresh, &second).await.is_ok());
+    assert_eq!(
+        bearer(&fresh, &late).await.unwrap_err(),
+        Error::Invalid(Reason::UnknownKey)
+    );
+}
+
+#[tokio::test]
+async fn an_outage_does_not_lock_people_out() {
+    let mut provider = Provider::start();
+    let settings = provider.settings("[gate]");
+    let authenticator = build(&settings, &Resources::default(), None);
+    assert!(bearer(&authenticator, &provider.token("id-token ann")).await.is_ok());
+    let (bob, carol) = (provider.token("id-token bob"), provider.token("id-token carol"));
+    provider.stop();
+    assert!(bearer(&authenticator, &bob).await.is_ok(), "the keys are known");
+    let reloaded = build(&settings, &Resources::default(), Some(&authenticator));
+    assert!(bearer(&reloaded, &carol).await.is_ok(), "a reload keeps them");
+    let fresh = build(&settings, &Resources::default(), None);
+    let expected = Error::IssuerUnavailable {
+        issuer: provider.issuer.clone(),
+    };
+    assert_eq!(bearer(&fresh, &carol).await.unwrap_err(), expected);
+}
+
+#[tokio::test]
+async fn argo_cd_settings_are_taken_over() {
+    let mut provider = Provider::start();
+    let mut resources = Resources::default();
+    let text = format!(
+        "name: Corp\nissuer: {}\nclientID: gate\nclientSecret: $oidc.secret\n",
+        provider.issuer
+    );
+    let text = Text {
+        value: text.into(),
+        location: Location::new("argocd-cm.yaml", 1),
+    };
+    resources.argocd_cm.data.insert("oidc.config".to_owned(), text);
+    let secret = Secret {
+        labels: std::collections::BTreeMap::new(),
+        values: [("server.secretkey".to_owned(), "0123456789abcdef".into())].into(),
+        location: Location::new("argocd-secret.yaml", 1),
+    };
+    resources.secrets.insert("argocd-secret".to_owned(), secret);
+    let settings = Authentication {
+        argocd_sessions: true,
+        ..Authentication::default()
+    };
+    let authenticator = build(&settings, &resources, None);
+    let principal = bearer(&authenticator, &provider.token("id-token ann")).await.unwrap();
+    assert_eq!((principal.user_id(), principal.username()), ("ann", "ann@corp.example"));
+    assert_eq!(principal.groups(), ["dev", "ops"]);
+    let program = provider.token("access-token");
+    assert_eq!(
+        bearer(&authenticator, &program).await.unwrap_err(),
+        Error::Invalid(Reason::Audience)
+    );
+}
