@@ -46,7 +46,10 @@ impl Findings {
 
     fn all(&self) -> Vec<Diagnostic> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.iter().flat_map(|(_, findings)| findings.iter().cloned()).collect()
+        known
+            .iter()
+            .flat_map(|(_, findings)| findings.iter().cloned())
+            .collect()
     }
 }
 
@@ -90,13 +93,24 @@ async fn ready(State(admin): State<Admin>) -> Response {
     if missing.is_empty() {
         "ok\n".into_response()
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, format!("required plugins are missing: {}\n", missing.join(", "))).into_response()
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("required plugins are missing: {}\n", missing.join(", ")),
+        )
+            .into_response()
     }
 }
 
 async fn metrics(State(admin): State<Admin>) -> Response {
     match admin.metrics.text() {
-        Ok(text) => ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response(),
+        Ok(text) => (
+            [(
+                CONTENT_TYPE,
+                "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            )],
+            text,
+        )
+            .into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
@@ -117,8 +131,15 @@ async fn decisions(State(admin): State<Admin>, Query(wanted): Query<Wanted>) -> 
     let most = wanted.most.unwrap_or(20).min(MOST_RECORDS);
     let records = admin.recorder.latest(most, |record| {
         let user = wanted.user.as_deref();
-        user.is_none_or(|user| record.principal.as_ref().is_some_and(|who| who.user_id() == user || who.username() == user))
-            && wanted.outcome.as_deref().is_none_or(|outcome| outcome == word(record.outcome))
+        user.is_none_or(|user| {
+            record
+                .principal
+                .as_ref()
+                .is_some_and(|who| who.user_id() == user || who.username() == user)
+        }) && wanted
+            .outcome
+            .as_deref()
+            .is_none_or(|outcome| outcome == word(record.outcome))
     });
     Json(records.iter().map(|record| View::of(record)).collect::<Vec<_>>()).into_response()
 }

@@ -83,21 +83,37 @@ pub fn authorize(snapshot: &Snapshot, caller: Arc<Caller>, call: Call, record: &
         return Err(if facts.allowed_natively() {
             Error::UnknownExtension { name: call.asked.name }
         } else {
-            Error::Denied { reason: "permission denied".to_owned() }
+            Error::Denied {
+                reason: "permission denied".to_owned(),
+            }
         });
     };
-    let decision = snapshot.policy.decide(facts.input(snapshot, &caller, &call)).map_err(Error::Policy)?;
+    let decision = snapshot
+        .policy
+        .decide(facts.input(snapshot, &caller, &call))
+        .map_err(Error::Policy)?;
     record.note(|record| record.notes.clone_from(&decision.log));
     if !decision.allow {
-        return Err(Error::Denied { reason: decision.reason });
+        return Err(Error::Denied {
+            reason: decision.reason,
+        });
     }
     let target = facts.target;
     let compatibility = snapshot.config.extensions.compatibility;
     let backend = extension
         .backend(target.literal.as_ref(), target.destination.as_deref(), compatibility)
         .cloned()
-        .ok_or_else(|| Error::NoBackend { name: Arc::clone(extension.name()) })?;
-    Ok(Permit { caller, extension, backend, call, target, decision })
+        .ok_or_else(|| Error::NoBackend {
+            name: Arc::clone(extension.name()),
+        })?;
+    Ok(Permit {
+        caller,
+        extension,
+        backend,
+        call,
+        target,
+        decision,
+    })
 }
 
 impl Permit {

@@ -42,7 +42,11 @@ impl Callers {
         // can have the same address while the entry exists.
         let address = Arc::as_ptr(principal) as usize;
         let caller = self.0.get_with(address, || Arc::new(Caller::new(principal, rbac)));
-        if Arc::ptr_eq(&caller.principal, principal) { caller } else { Arc::new(Caller::new(principal, rbac)) }
+        if Arc::ptr_eq(&caller.principal, principal) {
+            caller
+        } else {
+            Arc::new(Caller::new(principal, rbac))
+        }
     }
 }
 

@@ -40,7 +40,7 @@ enum Command {
     /// Ask and compare Argo CD's RBAC policy.
     Rbac(rbac::RbacCommand),
     /// List, inspect, create and test plugins.
-    Plugin(plugin::PluginArgs),
+    Plugin(PluginCommand),
     /// Show the latest decisions of a running gateway.
     Decisions(decisions::Decisions),
     /// Print completions for a shell.
@@ -70,7 +70,11 @@ pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            let code = if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+            let code = if error.use_stderr() {
+                ExitCode::from(USAGE)
+            } else {
+                ExitCode::SUCCESS
+            };
             return if error.print().is_ok() { code } else { ExitCode::FAILURE };
         }
     };
@@ -117,8 +121,14 @@ fn run_plugin(command: PluginCommand, out: &mut dyn Write) -> ExitCode {
 
 fn manual(out: &mut dyn Write) -> ExitCode {
     let mut page = Vec::new();
-    let rendered = clap_mangen::Man::new(Cli::command()).render(&mut page).and_then(|()| out.write_all(&page));
-    if rendered.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let rendered = clap_mangen::Man::new(Cli::command())
+        .render(&mut page)
+        .and_then(|()| out.write_all(&page));
+    if rendered.is_ok() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// Prints one line on standard error, as every command's last word on failure.

@@ -107,16 +107,41 @@ impl Metrics {
             "Time until the backend's response head",
             duration.clone(),
         );
-        registry.register("tollgate_decisions", "Decisions by outcome and reason", decisions.clone());
+        registry.register(
+            "tollgate_decisions",
+            "Decisions by outcome and reason",
+            decisions.clone(),
+        );
         registry.register(
             "tollgate_decision_lines_lost",
             "Decision-file lines dropped because the disk was too slow",
             decision_lines_lost.clone(),
         );
-        registry.register("tollgate_reload_failures", "Reloads refused; the last good one stayed", reloads_failed.clone());
-        registry.register("tollgate_configuration_broken", "1 while the files on disk are not in force", broken.clone());
-        registry.register("tollgate_snapshot_generation", "Generation of the configuration in force", generation.clone());
-        Self { registry, forwarded, duration, decisions, decision_lines_lost, reloads_failed, broken, generation }
+        registry.register(
+            "tollgate_reload_failures",
+            "Reloads refused; the last good one stayed",
+            reloads_failed.clone(),
+        );
+        registry.register(
+            "tollgate_configuration_broken",
+            "1 while the files on disk are not in force",
+            broken.clone(),
+        );
+        registry.register(
+            "tollgate_snapshot_generation",
+            "Generation of the configuration in force",
+            generation.clone(),
+        );
+        Self {
+            registry,
+            forwarded,
+            duration,
+            decisions,
+            decision_lines_lost,
+            reloads_failed,
+            broken,
+            generation,
+        }
     }
 
     /// The text of `/metrics`.
@@ -137,15 +162,26 @@ impl Metrics {
             Outcome::Failed => "failed",
             Outcome::Cancelled => "cancelled",
         };
-        let labels = DecisionLabels { front: record.front, outcome, reason: record.reason.clone().into_owned() };
+        let labels = DecisionLabels {
+            front: record.front,
+            outcome,
+            reason: record.reason.clone().into_owned(),
+        };
         self.decisions.get_or_create(&labels).inc();
     }
 
     /// Counts a request that was handed to a backend.
     pub fn forwarded(&self, extension: &str, status: u16, seconds: f64) {
-        let labels = ForwardedLabels { extension: extension.to_owned(), status };
+        let labels = ForwardedLabels {
+            extension: extension.to_owned(),
+            status,
+        };
         self.forwarded.get_or_create(&labels).inc();
-        self.duration.get_or_create(&ExtensionLabel { extension: extension.to_owned() }).observe(seconds);
+        self.duration
+            .get_or_create(&ExtensionLabel {
+                extension: extension.to_owned(),
+            })
+            .observe(seconds);
     }
 
     /// A part was loaded: whether all its files are in force now.

@@ -45,13 +45,33 @@ impl Gateway {
     ///
     /// # Errors
     /// The key that signs assertions cannot be read or made.
-    pub fn new(current: Current, recorder: Arc<Recorder>, metrics: Arc<Metrics>, config: &Config) -> anyhow::Result<Self> {
+    pub fn new(
+        current: Current,
+        recorder: Arc<Recorder>,
+        metrics: Arc<Metrics>,
+        config: &Config,
+    ) -> anyhow::Result<Self> {
         let signer = signer(&config.extensions)?;
         let public_keys = serde_json::to_vec(signer.jwks())?.into();
-        let concurrency = u32::try_from(config.limits.requests_per_person).ok().and_then(NonZeroU32::new);
-        let per_person = PersonLimitSpec { concurrency, ..PersonLimitSpec::default() };
-        let persons = Limiter::new(&LimitSpec { per_person, ..LimitSpec::default() });
-        Ok(Self { current, recorder, metrics, signer, public_keys, persons })
+        let concurrency = u32::try_from(config.limits.requests_per_person)
+            .ok()
+            .and_then(NonZeroU32::new);
+        let per_person = PersonLimitSpec {
+            concurrency,
+            ..PersonLimitSpec::default()
+        };
+        let persons = Limiter::new(&LimitSpec {
+            per_person,
+            ..LimitSpec::default()
+        });
+        Ok(Self {
+            current,
+            recorder,
+            metrics,
+            signer,
+            public_keys,
+            persons,
+        })
     }
 
     async fn answer(&self, request: Request<Body>, peer: &Arc<Peer>) -> Response<Body> {
@@ -59,7 +79,9 @@ impl Gateway {
         let mut record = self.recorder.open(request.method().clone(), request.uri().path());
         record.note(|record| record.generation = snapshot.generation);
         let decision = record.id();
-        let walked = AssertUnwindSafe(self.walk(request, peer, &snapshot, &mut record)).catch_unwind().await;
+        let walked = AssertUnwindSafe(self.walk(request, peer, &snapshot, &mut record))
+            .catch_unwind()
+            .await;
         let mut response = match walked {
             Ok(Ok(response)) => {
                 record.close(Outcome::Allowed, response.status(), "allowed".into());
@@ -108,8 +130,13 @@ impl Gateway {
         let permit = authorize::authorize(snapshot, caller, call, record)?;
         record.step(Step::Authorize);
 
-        let permits = (self.persons.acquire(principal.key())?, permit.extension().limiter().acquire(principal.key())?);
-        let mut outbound = self.prepare(headers::clean(head)?, &permit, snapshot, (peer, record)).await?;
+        let permits = (
+            self.persons.acquire(principal.key())?,
+            permit.extension().limiter().acquire(principal.key())?,
+        );
+        let mut outbound = self
+            .prepare(headers::clean(head)?, &permit, snapshot, (peer, record))
+            .await?;
         outbound.hold(permits);
         record.step(Step::Headers);
 
@@ -156,9 +183,15 @@ impl Gateway {
         let own = Own {
             identity: caller.identity.as_ref().map_err(Clone::clone)?,
             namespace: &snapshot.config.control_plane_namespace,
-            application: call.asked.subject.application().map(|app| (app.namespace.as_str(), app.name.as_str())),
+            application: call
+                .asked
+                .subject
+                .application()
+                .map(|app| (app.namespace.as_str(), app.name.as_str())),
             project: call.asked.subject.project(),
-            cluster: permit.destination().map(|cluster| (cluster.name.as_str(), cluster.server.as_str())),
+            cluster: permit
+                .destination()
+                .map(|cluster| (cluster.name.as_str(), cluster.server.as_str())),
             assertion: assertion.as_ref(),
         };
         let upstream = permit.backend().upstream();
@@ -190,15 +223,22 @@ impl Gateway {
             Err(error) => error.status(),
         };
         let seconds = record.taken(Step::Forward).as_secs_f64();
-        self.metrics.forwarded(permit.extension().name(), status.as_u16(), seconds);
+        self.metrics
+            .forwarded(permit.extension().name(), status.as_u16(), seconds);
     }
 
     /// The record of a decision about the caller himself; anyone else's is as
     /// good as missing.
-    fn own_decision(&self, id: uuid::Uuid, principal: &crate::authenticate::Principal) -> Result<Response<Body>, Rejection> {
+    fn own_decision(
+        &self,
+        id: uuid::Uuid,
+        principal: &crate::authenticate::Principal,
+    ) -> Result<Response<Body>, Rejection> {
         let record = self.recorder.find(id).filter(|record| {
             record.principal.as_ref().is_some_and(|owner| {
-                owner.kind() == principal.kind() && owner.issuer() == principal.issuer() && owner.user_id() == principal.user_id()
+                owner.kind() == principal.kind()
+                    && owner.issuer() == principal.issuer()
+                    && owner.user_id() == principal.user_id()
             })
         });
         let record = record.ok_or(Rejection::NotFound)?;
@@ -215,7 +255,11 @@ impl Handler for Gateway {
     fn refuse(&self, refusal: Refusal) -> Response<Body> {
         let snapshot = self.current.load();
         let record = self.recorder.open(http::Method::default(), "");
-        refuse(&Rejection::Server(refusal), record, snapshot.config.extensions.compatibility)
+        refuse(
+            &Rejection::Server(refusal),
+            record,
+            snapshot.config.extensions.compatibility,
+        )
     }
 }
 
@@ -248,7 +292,9 @@ fn statement(permit: &Permit) -> Statement<'_> {
         subject: principal.user_id(),
         username: principal.username(),
         groups: principal.groups(),
-        application: subject.application().map(|app| (app.namespace.as_str(), app.name.as_str())),
+        application: subject
+            .application()
+            .map(|app| (app.namespace.as_str(), app.name.as_str())),
         project: subject.project(),
         caller_expires_at: principal.expires_at().map(jiff::Timestamp::as_second),
     }
@@ -260,7 +306,8 @@ fn signer(settings: &config::Extensions) -> anyhow::Result<Signer> {
     let Some(path) = &settings.assertion_key else {
         return Ok(Signer::generate(issuer)?);
     };
-    let named = |error: &dyn std::fmt::Display| anyhow::anyhow!("`extensions.assertion.key` {}: {error}", path.display());
+    let named =
+        |error: &dyn std::fmt::Display| anyhow::anyhow!("`extensions.assertion.key` {}: {error}", path.display());
     let pem = std::fs::read_to_string(path).map_err(|error| named(&error))?;
     Signer::from_pem(issuer, &secrecy::SecretString::from(pem)).map_err(|error| named(&error))
 }

@@ -142,7 +142,11 @@ impl Recorder {
     ///
     /// # Errors
     /// [`FileError`] when the file cannot be opened.
-    pub fn start(keep: usize, file: Option<&Path>, metrics: Arc<crate::metrics::Metrics>) -> Result<Arc<Self>, FileError> {
+    pub fn start(
+        keep: usize,
+        file: Option<&Path>,
+        metrics: Arc<crate::metrics::Metrics>,
+    ) -> Result<Arc<Self>, FileError> {
         let lines = match file {
             None => None,
             Some(path) => {
@@ -151,7 +155,12 @@ impl Recorder {
                 Some(sender)
             }
         };
-        Ok(Arc::new(Self { kept: Mutex::new(VecDeque::with_capacity(keep.min(1_024))), keep, lines, metrics }))
+        Ok(Arc::new(Self {
+            kept: Mutex::new(VecDeque::with_capacity(keep.min(1_024))),
+            keep,
+            lines,
+            metrics,
+        }))
     }
 
     /// Opens the record of a request.
@@ -181,7 +190,11 @@ impl Recorder {
             steps: [Duration::ZERO; 4],
             started: now,
         };
-        Open { record: Some(record), step_started: now, recorder: Arc::clone(self) }
+        Open {
+            record: Some(record),
+            step_started: now,
+            recorder: Arc::clone(self),
+        }
     }
 
     /// The record with this id, while it is among the latest.
@@ -192,7 +205,14 @@ impl Recorder {
 
     /// The latest records, newest first, at most `most`, of those `wanted`.
     pub fn latest(&self, most: usize, wanted: impl Fn(&Record) -> bool) -> Vec<Arc<Record>> {
-        let kept: Vec<_> = self.kept.lock().unwrap_or_else(PoisonError::into_inner).iter().rev().cloned().collect();
+        let kept: Vec<_> = self
+            .kept
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .rev()
+            .cloned()
+            .collect();
         kept.into_iter().filter(|record| wanted(record)).take(most).collect()
     }
 
@@ -219,7 +239,11 @@ impl Recorder {
             self.metrics.decision_lines_lost.inc();
         }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone = if kept.len() >= self.keep { kept.pop_front() } else { None };
+        let gone = if kept.len() >= self.keep {
+            kept.pop_front()
+        } else {
+            None
+        };
         kept.push_back(record);
         drop(kept);
         drop(gone);
@@ -253,7 +277,11 @@ impl Open {
 
     /// Time a step took; zero while it has not ended.
     pub fn taken(&self, step: Step) -> Duration {
-        self.record.as_ref().and_then(|record| record.steps.get(step as usize)).copied().unwrap_or_default()
+        self.record
+            .as_ref()
+            .and_then(|record| record.steps.get(step as usize))
+            .copied()
+            .unwrap_or_default()
     }
 
     /// Writes the record with its outcome.

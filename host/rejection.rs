@@ -104,17 +104,21 @@ impl Rejection {
             Self::Authenticate(error) => unauthenticated(error),
             Self::Call(error) => Answer::denied(StatusCode::BAD_REQUEST, error.code(), error.to_string()),
             Self::Authorize(error) => unauthorized(error),
-            Self::PluginsMissing(_) => {
-                Answer::failed(StatusCode::SERVICE_UNAVAILABLE, "plugin_missing", "the gateway is not completely set up")
-            }
+            Self::PluginsMissing(_) => Answer::failed(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "plugin_missing",
+                "the gateway is not completely set up",
+            ),
             Self::Plugin(error) => plugin_failed(error),
             Self::Limit(error) => Answer {
                 retry_after: Some(error.retry_after_seconds),
                 ..Answer::denied(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", error.to_string())
             },
-            Self::Assertion(_) => {
-                Answer::failed(StatusCode::INTERNAL_SERVER_ERROR, "assertion_failed", "the request could not be prepared")
-            }
+            Self::Assertion(_) => Answer::failed(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "assertion_failed",
+                "the request could not be prepared",
+            ),
             Self::Headers(error) => bad_headers(error),
             Self::Forward(error) => not_forwarded(error),
         }
@@ -143,7 +147,9 @@ impl Rejection {
             Self::Authorize(authorize::Error::UnknownExtension { .. }) => {
                 (StatusCode::NOT_FOUND, "Extension not found".into())
             }
-            Self::Authorize(authorize::Error::NoBackend { .. }) => (StatusCode::BAD_REQUEST, "invalid extension".into()),
+            Self::Authorize(authorize::Error::NoBackend { .. }) => {
+                (StatusCode::BAD_REQUEST, "invalid extension".into())
+            }
             Self::Route(_)
             | Self::NotFound
             | Self::Authenticate(authenticate::Error::CrossSite { .. })
@@ -155,7 +161,11 @@ impl Rejection {
             | Self::Headers(_)
             | Self::Forward(_) => return honest,
         };
-        Answer { status, message, ..honest }
+        Answer {
+            status,
+            message,
+            ..honest
+        }
     }
 }
 
@@ -171,9 +181,10 @@ fn unauthenticated(error: &authenticate::Error) -> Answer {
     };
     match error {
         Error::CrossSite { .. } => Answer::denied(StatusCode::FORBIDDEN, error.code(), text),
-        Error::IssuerUnavailable { .. } => {
-            Answer { retry_after: Some(5), ..Answer::failed(StatusCode::SERVICE_UNAVAILABLE, error.code(), text) }
-        }
+        Error::IssuerUnavailable { .. } => Answer {
+            retry_after: Some(5),
+            ..Answer::failed(StatusCode::SERVICE_UNAVAILABLE, error.code(), text)
+        },
         // Which check a forger failed is not told: one reason for all of them.
         Error::Invalid(_) => Answer::denied(StatusCode::UNAUTHORIZED, "invalid_token", text),
         Error::NoCredential | Error::Malformed(_) | Error::Expired | Error::Revoked(_) | Error::SessionUnusable(_) => {
@@ -190,7 +201,11 @@ fn unauthorized(error: &authorize::Error) -> Answer {
             Answer::denied(StatusCode::NOT_FOUND, "extension_not_found", error.to_string())
         }
         Error::NoBackend { .. } => Answer::failed(StatusCode::NOT_FOUND, "no_backend_for_cluster", error.to_string()),
-        Error::Policy(_) => Answer::failed(StatusCode::FORBIDDEN, "policy_failed", "the policy could not be evaluated"),
+        Error::Policy(_) => Answer::failed(
+            StatusCode::FORBIDDEN,
+            "policy_failed",
+            "the policy could not be evaluated",
+        ),
     }
 }
 
@@ -200,10 +215,18 @@ fn plugin_failed(error: &plugin::CallError) -> Answer {
         CallError::Refused { status, reason, .. } => Answer::denied(*status, "refused_by_plugin", reason.clone()),
         CallError::Busy { .. } => Answer {
             retry_after: Some(1),
-            ..Answer::failed(StatusCode::SERVICE_UNAVAILABLE, "plugin_busy", "the gateway is busy, try again")
+            ..Answer::failed(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "plugin_busy",
+                "the gateway is busy, try again",
+            )
         },
         CallError::Trap { .. } | CallError::Timeout { .. } | CallError::Memory { .. } | CallError::Lie { .. } => {
-            Answer::failed(StatusCode::INTERNAL_SERVER_ERROR, "plugin_failed", "a plugin could not do its work")
+            Answer::failed(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "plugin_failed",
+                "a plugin could not do its work",
+            )
         }
     }
 }
@@ -217,9 +240,11 @@ fn bad_headers(error: &headers::Error) -> Answer {
         Error::Identity { .. } | Error::Nameless => {
             Answer::denied(StatusCode::FORBIDDEN, "unusable_identity", error.to_string())
         }
-        Error::Forbidden { .. } | Error::Duplicate { .. } | Error::Value { .. } => {
-            Answer::failed(StatusCode::INTERNAL_SERVER_ERROR, "headers_refused", "the request could not be prepared")
-        }
+        Error::Forbidden { .. } | Error::Duplicate { .. } | Error::Value { .. } => Answer::failed(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "headers_refused",
+            "the request could not be prepared",
+        ),
     }
 }
 
@@ -241,11 +266,20 @@ fn not_forwarded(error: &forward::Error) -> Answer {
 
 impl Answer {
     fn denied(status: StatusCode, reason: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { status, reason: reason.into(), message: message.into(), retry_after: None, outcome: Outcome::Denied }
+        Self {
+            status,
+            reason: reason.into(),
+            message: message.into(),
+            retry_after: None,
+            outcome: Outcome::Denied,
+        }
     }
 
     fn failed(status: StatusCode, reason: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { outcome: Outcome::Failed, ..Self::denied(status, reason, message) }
+        Self {
+            outcome: Outcome::Failed,
+            ..Self::denied(status, reason, message)
+        }
     }
 
     /// The HTTP answer: JSON with reason and decision id, or plain text as

@@ -267,7 +267,10 @@ pub fn route<'a>(method: &Method, uri: &'a Uri, headers: &HeaderMap) -> Result<R
         return Ok(Route::Extension(path));
     }
     let reads = method == Method::GET || method == Method::HEAD;
-    let decision = uri.path().strip_prefix(DECISIONS).and_then(|id| uuid::Uuid::try_parse(id).ok());
+    let decision = uri
+        .path()
+        .strip_prefix(DECISIONS)
+        .and_then(|id| uuid::Uuid::try_parse(id).ok());
     Ok(match (reads, uri.path(), decision) {
         (true, ASSERTION_KEYS, _) => Route::AssertionKeys,
         (true, _, Some(id)) => Route::Decision(id),

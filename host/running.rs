@@ -41,7 +41,11 @@ impl Running {
     /// bound.
     pub async fn start(config: Arc<Config>, checker: Checker) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::new());
-        let recorder = Recorder::start(config.decisions.keep, config.decisions.file.as_deref(), Arc::clone(&metrics))?;
+        let recorder = Recorder::start(
+            config.decisions.keep,
+            config.decisions.file.as_deref(),
+            Arc::clone(&metrics),
+        )?;
         let loader = Arc::new(Loader::new(Arc::clone(&config), checker, Arc::clone(&metrics))?);
         // The watch starts before the load: a change in between is read again.
         let mut changes = watch_parts(&loader).await;
@@ -72,7 +76,13 @@ impl Running {
         let stop = CancellationToken::new();
         let server = Server::new(public, tls, Limits::new(&config.limits, config.drain));
         let server = tokio::spawn(server.serve(gateway, stop.clone()));
-        Ok(Self { address, admin_address, stop, server, helpers: [admin, reloads] })
+        Ok(Self {
+            address,
+            admin_address,
+            stop,
+            server,
+            helpers: [admin, reloads],
+        })
     }
 
     /// Address people reach.
@@ -123,7 +133,9 @@ async fn bind(key: &str, address: SocketAddr) -> anyhow::Result<(TcpListener, So
         let address = listener.local_addr()?;
         Ok::<_, std::io::Error>((listener, address))
     };
-    bound.await.map_err(|error| anyhow::anyhow!("`{key}` {address} cannot be listened on: {error}"))
+    bound
+        .await
+        .map_err(|error| anyhow::anyhow!("`{key}` {address} cannot be listened on: {error}"))
 }
 
 async fn first_load(loader: &Arc<Loader>, metrics: &Metrics) -> anyhow::Result<Current> {
@@ -149,6 +161,8 @@ async fn reload(loader: &Arc<Loader>, current: &Current, part: Part, findings: &
     let (loader, current) = (Arc::clone(loader), Arc::clone(current));
     match tokio::task::spawn_blocking(move || loader.reload(&current, part)).await {
         Ok(found) => findings.set(part, found),
-        Err(error) => tracing::error!(part = part.as_str(), %error, "a reload failed; the last good configuration stays"),
+        Err(error) => {
+            tracing::error!(part = part.as_str(), %error, "a reload failed; the last good configuration stays")
+        }
     }
 }

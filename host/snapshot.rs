@@ -77,7 +77,12 @@ impl Loader {
     /// [`plugin::Error`] when the WASM engine cannot start on this machine.
     pub fn new(config: Arc<Config>, checker: Checker, metrics: Arc<Metrics>) -> Result<Self, plugin::Error> {
         let runtime = plugin::Runtime::new(&config.plugins)?;
-        Ok(Self { config, runtime, checker, metrics })
+        Ok(Self {
+            config,
+            runtime,
+            checker,
+            metrics,
+        })
     }
 
     /// The folders a change in which asks for a reload of the part.
@@ -86,7 +91,13 @@ impl Loader {
             (Part::State, self.config.state_directory.clone()),
             (Part::Policies, self.config.policies_directory.clone()),
         ];
-        watched.extend(self.config.plugins.directory.clone().map(|folder| (Part::Plugins, folder)));
+        watched.extend(
+            self.config
+                .plugins
+                .directory
+                .clone()
+                .map(|folder| (Part::Plugins, folder)),
+        );
         watched
     }
 
@@ -117,10 +128,12 @@ impl Loader {
         let (policy, plugins) = (Arc::clone(&old.policy), Arc::clone(&old.plugins));
         let generation = old.generation.saturating_add(1);
         let next = match part {
-            Part::State => {
-                self.state(Some(&old), &mut findings).map(|state| self.snapshot(generation, state, policy, plugins))
-            }
-            Part::Policies => self.policy(&mut findings).map(|policy| self.snapshot(generation, kept, policy, plugins)),
+            Part::State => self
+                .state(Some(&old), &mut findings)
+                .map(|state| self.snapshot(generation, state, policy, plugins)),
+            Part::Policies => self
+                .policy(&mut findings)
+                .map(|policy| self.snapshot(generation, kept, policy, plugins)),
             Part::Plugins => {
                 let (set, mut found) = self.runtime.load(Some(&old.plugins));
                 findings.append(&mut found);
@@ -130,7 +143,11 @@ impl Loader {
         self.report(part, &findings);
         if let Some(next) = next {
             self.metrics.generation(next.generation);
-            tracing::info!(part = part.as_str(), generation = next.generation, "configuration took effect");
+            tracing::info!(
+                part = part.as_str(),
+                generation = next.generation,
+                "configuration took effect"
+            );
             current.store(Arc::new(next));
         }
         findings
@@ -150,7 +167,12 @@ impl Loader {
     }
 
     fn snapshot(&self, generation: u64, state: FromState, policy: Arc<Bundle>, plugins: Arc<plugin::Set>) -> Snapshot {
-        let FromState { resources, rbac, authenticator, extensions } = state;
+        let FromState {
+            resources,
+            rbac,
+            authenticator,
+            extensions,
+        } = state;
         Snapshot {
             generation,
             config: Arc::clone(&self.config),
@@ -168,17 +190,25 @@ impl Loader {
 
     fn state(&self, previous: Option<&Snapshot>, findings: &mut Vec<Diagnostic>) -> Option<FromState> {
         let config = &self.config;
-        let resources = take(directory::load(&config.state_directory, &config.control_plane_namespace), findings)?;
+        let resources = take(
+            directory::load(&config.state_directory, &config.control_plane_namespace),
+            findings,
+        )?;
         // Every part is tried, so that one load reports all mistakes.
-        let rbac = take(PolicySource::from_resources(&resources, config.rbac_semantics), findings)
-            .and_then(|source| take(Rbac::compile(&source), findings));
+        let rbac = take(
+            PolicySource::from_resources(&resources, config.rbac_semantics),
+            findings,
+        )
+        .and_then(|source| take(Rbac::compile(&source), findings));
         let specs = take(config::parse_with(&resources, options(config)).specs, findings);
         let extensions =
             specs.and_then(|specs| take(Registry::build(specs, previous.map(|old| &*old.extensions)), findings));
         let rbac = rbac?;
         let earlier = previous.map(|old| &*old.authenticator);
-        let authenticator =
-            take(Authenticator::build(&config.authentication, &resources, rbac.scopes(), earlier), findings)?;
+        let authenticator = take(
+            Authenticator::build(&config.authentication, &resources, rbac.scopes(), earlier),
+            findings,
+        )?;
         Some(FromState {
             resources: Arc::new(resources),
             rbac: Arc::new(rbac),

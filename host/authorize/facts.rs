@@ -52,14 +52,18 @@ impl Facts {
     pub(super) fn gather(snapshot: &Snapshot, caller: &Caller, call: &Call) -> Self {
         let look = |resource, action, object| Lookup::of(snapshot, caller, [resource, action], object);
         let read = match &call.asked.subject {
-            Subject::Application { application, project } => {
-                Some(look("applications", "get", application_object(snapshot, project, application)))
-            }
+            Subject::Application { application, project } => Some(look(
+                "applications",
+                "get",
+                application_object(snapshot, project, application),
+            )),
             Subject::Project { project } => Some(look("projects", "get", project.clone())),
             Subject::Global => None,
         };
         let invoke = look("extensions", "invoke", call.asked.name.to_string());
-        let target = snapshot.targets.get_with_by_ref(&call.asked, || Arc::new(Target::of(snapshot, &call.asked)));
+        let target = snapshot
+            .targets
+            .get_with_by_ref(&call.asked, || Arc::new(Target::of(snapshot, &call.asked)));
         Self { read, invoke, target }
     }
 
@@ -75,7 +79,12 @@ impl Facts {
 
     /// What the policy decides on.
     pub(super) fn input(&self, snapshot: &Snapshot, caller: &Caller, call: &Call) -> regorus::Value {
-        let verdict = |resource| self.read.as_ref().filter(|read| read.resource == resource).map(Lookup::verdict);
+        let verdict = |resource| {
+            self.read
+                .as_ref()
+                .filter(|read| read.resource == resource)
+                .map(Lookup::verdict)
+        };
         let rows: Vec<RbacRow<'_>> = self
             .candidates(snapshot, caller)
             .into_iter()
@@ -121,14 +130,31 @@ impl Facts {
 
 impl Lookup {
     fn of(snapshot: &Snapshot, caller: &Caller, [resource, action]: [&'static str; 2], object: String) -> Self {
-        let verdict = snapshot.rbac.decide(&caller.roles, Tuple { resource, action, object: &object });
+        let verdict = snapshot.rbac.decide(
+            &caller.roles,
+            Tuple {
+                resource,
+                action,
+                object: &object,
+            },
+        );
         let rule = verdict.rule.and_then(|id| snapshot.rbac.rule(id));
         let rule = rule.map(|rule| format!("{}: {}", rule.location, rule.text));
-        Self { resource, action, object, verdict, rule }
+        Self {
+            resource,
+            action,
+            object,
+            verdict,
+            rule,
+        }
     }
 
     fn tuple(&self) -> Tuple<'_> {
-        Tuple { resource: self.resource, action: self.action, object: &self.object }
+        Tuple {
+            resource: self.resource,
+            action: self.action,
+            object: &self.object,
+        }
     }
 
     fn is_allowed(&self) -> bool {
@@ -145,7 +171,11 @@ impl Lookup {
             Why::NoRule => "no-rule",
             Why::EvaluationError => "evaluation-error",
         };
-        RbacVerdict { allow: self.is_allowed(), rule: self.rule.as_deref(), why }
+        RbacVerdict {
+            allow: self.is_allowed(),
+            rule: self.rule.as_deref(),
+            why,
+        }
     }
 
     fn check(&self) -> Check {
@@ -161,16 +191,28 @@ impl Lookup {
 
 impl Target {
     fn of(snapshot: &Snapshot, asked: &Asked) -> Self {
-        let scope = snapshot.extensions.find(&asked.name).map_or(Scope::Application, |found| found.spec().scope);
+        let scope = snapshot
+            .extensions
+            .find(&asked.name)
+            .map_or(Scope::Application, |found| found.spec().scope);
         let prepared = Prepared::new(&asked.name, scope.as_str());
-        let project = asked.subject.project().and_then(|name| snapshot.resources.projects.get(name));
-        let application = project.zip(asked.subject.application()).and_then(|(project, name)| application(snapshot, project, name));
+        let project = asked
+            .subject
+            .project()
+            .and_then(|name| snapshot.resources.projects.get(name));
+        let application = project
+            .zip(asked.subject.application())
+            .and_then(|(project, name)| application(snapshot, project, name));
         let prepared = match project {
             Some(project) => prepared.with_project(project),
             None => prepared,
         };
         let (Some(project), Some(application)) = (project, application) else {
-            return Self { literal: None, destination: None, prepared };
+            return Self {
+                literal: None,
+                destination: None,
+                prepared,
+            };
         };
         let clusters = &snapshot.resources.clusters;
         let prepared = prepared.with_application(application);
@@ -183,7 +225,11 @@ impl Target {
             }
             None => prepared,
         };
-        Self { literal: Some(application.destination.clone()), destination: destination.map(Arc::new), prepared }
+        Self {
+            literal: Some(application.destination.clone()),
+            destination: destination.map(Arc::new),
+            prepared,
+        }
     }
 }
 
@@ -211,7 +257,12 @@ fn takes_from(snapshot: &Snapshot, project: &Project, namespace: &str) -> bool {
 /// grant on `proj/app` covers that name in every namespace.
 fn application_object(snapshot: &Snapshot, project: &str, name: &ObjectName) -> String {
     match snapshot.config.extensions.compatibility {
-        Compatibility::None => object_name(&snapshot.config.control_plane_namespace, project, &name.namespace, &name.name),
+        Compatibility::None => object_name(
+            &snapshot.config.control_plane_namespace,
+            project,
+            &name.namespace,
+            &name.name,
+        ),
         Compatibility::Argocd => format!("{project}/{}", name.name),
     }
 }

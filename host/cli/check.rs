@@ -17,9 +17,9 @@ use tabled::settings::{Padding, Style};
 
 use crate::authorize::rego::Checker;
 use crate::config::raw;
+use crate::diagnostic::{Diagnostic, Severity};
 use crate::metrics::Metrics;
 use crate::snapshot::Loader;
-use crate::diagnostic::{Diagnostic, Severity};
 
 /// Arguments of `tollgate check`.
 #[derive(Args, Clone, Debug)]
@@ -58,7 +58,8 @@ impl CheckArgs {
         let mut found = loaded.diagnostics;
         let Some(config) = loaded.value else { return Ok(found) };
         let checker = Checker::current().map_err(|error| format!("this program cannot be found: {error}"))?;
-        let loader = Loader::new(Arc::new(config), checker, Arc::new(Metrics::new())).map_err(|error| error.to_string())?;
+        let loader =
+            Loader::new(Arc::new(config), checker, Arc::new(Metrics::new())).map_err(|error| error.to_string())?;
         found.extend(loader.first().diagnostics);
         Ok(found)
     }
@@ -216,14 +217,14 @@ fn github(finding: &Diagnostic) -> String {
 #[cfg(test)]
 mod tests {
     use std::process::ExitCode;
-use std::sync::Arc;
+    use std::sync::Arc;
 
     use super::{Format, exit_code, render};
     use crate::authorize::rego::Checker;
-use crate::config::raw;
-use crate::metrics::Metrics;
-use crate::snapshot::Loader;
-use crate::diagnostic::{Diagnostic, Location};
+    use crate::config::raw;
+    use crate::diagnostic::{Diagnostic, Location};
+    use crate::metrics::Metrics;
+    use crate::snapshot::Loader;
 
     fn findings() -> Vec<Diagnostic> {
         let place = Location {

@@ -69,7 +69,8 @@ impl Decisions {
         let request = match self.id {
             Some(id) => client.get(format!("{base}/decisions/{id}")),
             None => {
-                let mut url = url::Url::parse(&format!("{base}/decisions")).map_err(|error| format!("`{base}`: {error}"))?;
+                let mut url =
+                    url::Url::parse(&format!("{base}/decisions")).map_err(|error| format!("`{base}`: {error}"))?;
                 url.query_pairs_mut().append_pair("most", &self.most.to_string());
                 if let Some(user) = &self.user {
                     url.query_pairs_mut().append_pair("user", user);
@@ -77,7 +78,10 @@ impl Decisions {
                 client.get(url)
             }
         };
-        let answer = request.send().await.map_err(|error| format!("the admin listener at `{base}` does not answer: {error}"))?;
+        let answer = request
+            .send()
+            .await
+            .map_err(|error| format!("the admin listener at `{base}` does not answer: {error}"))?;
         let status = answer.status();
         let text = answer.text().await.map_err(|error| error.to_string())?;
         if !status.is_success() {
@@ -91,7 +95,9 @@ impl Decisions {
 
     fn print(&self, records: &[Value], out: &mut dyn Write) -> Result<(), String> {
         let text = match self.output {
-            Format::Table => tabled::Table::new(records.iter().map(Row::of)).with(tabled::settings::Style::blank()).to_string(),
+            Format::Table => tabled::Table::new(records.iter().map(Row::of))
+                .with(tabled::settings::Style::blank())
+                .to_string(),
             Format::Json => serde_json::to_string_pretty(records).map_err(|error| error.to_string())?,
             Format::Yaml => serde_saphyr::to_string(&records).map_err(|error| error.to_string())?,
         };

@@ -62,9 +62,16 @@ impl Serve {
     }
 
     fn start_logging(&self) -> Result<(), String> {
-        let filter = tracing_subscriber::EnvFilter::try_new(&self.log).map_err(|error| format!("`--log {}`: {error}", self.log))?;
-        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-        let started = if self.log_json { builder.json().try_init() } else { builder.try_init() };
+        let filter = tracing_subscriber::EnvFilter::try_new(&self.log)
+            .map_err(|error| format!("`--log {}`: {error}", self.log))?;
+        let builder = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr);
+        let started = if self.log_json {
+            builder.json().try_init()
+        } else {
+            builder.try_init()
+        };
         started.map_err(|error| error.to_string())
     }
 }

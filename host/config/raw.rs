@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{Config, Decisions, Extensions, Compatibility, Limits, Semantics, Tls};
+use super::{Compatibility, Config, Decisions, Extensions, Limits, Semantics, Tls};
 use crate::diagnostic::{Diagnostic, Loaded, Location};
 
 pub mod authentication;
@@ -140,8 +140,11 @@ pub fn load(path: &Path) -> Loaded<Config> {
     match std::fs::read_to_string(path) {
         Ok(text) => parse(&text, &file, path.parent().unwrap_or(Path::new(""))),
         Err(error) => Loaded::refused(vec![
-            Diagnostic::error(Location::new(file, 0), format!("the settings file cannot be read: {error}"))
-                .with_hint("name it with `--config FILE`"),
+            Diagnostic::error(
+                Location::new(file, 0),
+                format!("the settings file cannot be read: {error}"),
+            )
+            .with_hint("name it with `--config FILE`"),
         ]),
     }
 }
@@ -152,15 +155,26 @@ pub fn parse(text: &str, file: &str, base: &Path) -> Loaded<Config> {
         Ok(raw) => raw,
         Err(error) => return Loaded::refused(vec![syntax(file, &error)]),
     };
-    let mut check = Check { file, base, findings: Vec::new() };
+    let mut check = Check {
+        file,
+        base,
+        findings: Vec::new(),
+    };
     let config = check.config(raw);
     Loaded::new(config, check.findings)
 }
 
 fn syntax(file: &str, error: &serde_saphyr::Error) -> Diagnostic {
-    let line = error.location().and_then(|at| u32::try_from(at.line()).ok()).unwrap_or(0);
+    let line = error
+        .location()
+        .and_then(|at| u32::try_from(at.line()).ok())
+        .unwrap_or(0);
     let text = error.to_string();
-    let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("not valid YAML").trim();
+    let first = text
+        .lines()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or("not valid YAML")
+        .trim();
     Diagnostic::error(Location::new(file, line), first.to_owned()).with_hint("docs/configuration.md lists every key")
 }
 
@@ -191,7 +205,10 @@ impl Check<'_> {
         Config {
             listen,
             admin_listen,
-            tls: raw.tls.map(|tls| Tls { certificate: self.base.join(tls.certificate), key: self.base.join(tls.key) }),
+            tls: raw.tls.map(|tls| Tls {
+                certificate: self.base.join(tls.certificate),
+                key: self.base.join(tls.key),
+            }),
             state_directory: self.base.join(raw.state.directory),
             control_plane_namespace: raw.state.namespace,
             policies_directory: self.base.join(raw.policies.directory),
@@ -236,7 +253,11 @@ impl Check<'_> {
             header_bytes: self.bounded("limits.headerBytes", raw.header_bytes, 32 << 10, 8 << 10, 1 << 20),
             header_count: self.bounded("limits.headerCount", raw.header_count, 100, 10, 1_000),
             body_bytes: self.bounded("limits.bodyBytes", raw.body_bytes, 1 << 30, 0, 1 << 40),
-            header_timeout: self.duration("limits.headerTimeout", raw.header_timeout.as_deref(), Duration::from_secs(10)),
+            header_timeout: self.duration(
+                "limits.headerTimeout",
+                raw.header_timeout.as_deref(),
+                Duration::from_secs(10),
+            ),
             connections: self.bounded("limits.connections", raw.connections, 10_000, 1, 1_000_000),
             requests_per_person: self.bounded("limits.requestsPerPerson", raw.requests_per_person, 100, 1, 100_000),
         }
@@ -260,12 +281,22 @@ impl Check<'_> {
         }
     }
 
-    fn bounded<N: PartialOrd + std::fmt::Display + Copy>(&mut self, key: &str, value: Option<N>, default: N, least: N, most: N) -> N {
+    fn bounded<N: PartialOrd + std::fmt::Display + Copy>(
+        &mut self,
+        key: &str,
+        value: Option<N>,
+        default: N,
+        least: N,
+        most: N,
+    ) -> N {
         match value {
             None => default,
             Some(value) if value >= least && value <= most => value,
             Some(value) => {
-                self.mistake(key, format!("`{value}` is out of bounds, allowed are {least} to {most}"));
+                self.mistake(
+                    key,
+                    format!("`{value}` is out of bounds, allowed are {least} to {most}"),
+                );
                 default
             }
         }
@@ -280,6 +311,9 @@ impl Check<'_> {
     }
 
     fn mistake(&mut self, key: &str, message: String) {
-        self.findings.push(Diagnostic::error(Location::new(self.file, 0), format!("`{key}` {message}")));
+        self.findings.push(Diagnostic::error(
+            Location::new(self.file, 0),
+            format!("`{key}` {message}"),
+        ));
     }
 }

@@ -126,16 +126,25 @@ pub fn read(name: &str, registry: &Registry, headers: &HeaderMap) -> Result<(Ask
         return Err(Error::MissingName);
     }
     let extension = registry.find(name);
-    let scope = extension.as_ref().map_or(Scope::Application, |extension| extension.spec().scope);
+    let scope = extension
+        .as_ref()
+        .map_or(Scope::Application, |extension| extension.spec().scope);
     let subject = match scope {
         Scope::Application => {
             let application = application(headers)?;
-            Subject::Application { application, project: project(headers)? }
+            Subject::Application {
+                application,
+                project: project(headers)?,
+            }
         }
-        Scope::Project => Subject::Project { project: project(headers)? },
+        Scope::Project => Subject::Project {
+            project: project(headers)?,
+        },
         Scope::Global => Subject::Global,
     };
-    let name = extension.as_ref().map_or_else(|| Arc::from(name), |extension| Arc::clone(extension.name()));
+    let name = extension
+        .as_ref()
+        .map_or_else(|| Arc::from(name), |extension| Arc::clone(extension.name()));
     Ok((Asked { name, subject }, extension))
 }
 
@@ -153,12 +162,19 @@ fn application(headers: &HeaderMap) -> Result<ObjectName, Error> {
     if !is_subdomain(name) {
         return Err(Error::InvalidApplication);
     }
-    Ok(ObjectName { namespace: namespace.to_owned(), name: name.to_owned() })
+    Ok(ObjectName {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    })
 }
 
 fn project(headers: &HeaderMap) -> Result<String, Error> {
     let value = single(headers, PROJECT_HEADER, "Argocd-Project-Name")?.ok_or(Error::MissingProject)?;
-    if is_subdomain(value) { Ok(value.to_owned()) } else { Err(Error::InvalidProject) }
+    if is_subdomain(value) {
+        Ok(value.to_owned())
+    } else {
+        Err(Error::InvalidProject)
+    }
 }
 
 /// The header's one value; an empty one counts as none.
@@ -167,17 +183,24 @@ fn single<'a>(headers: &'a HeaderMap, name: &str, shown: &'static str) -> Result
     let first = values.next();
     let more = values.count();
     if more > 0 {
-        return Err(Error::Repeated { name: shown, count: more.saturating_add(1) });
+        return Err(Error::Repeated {
+            name: shown,
+            count: more.saturating_add(1),
+        });
     }
     // Not UTF-8 cannot be a name: `?` fails every check that follows.
-    Ok(first.map(|value| value.to_str().unwrap_or("?")).filter(|value| !value.is_empty()))
+    Ok(first
+        .map(|value| value.to_str().unwrap_or("?"))
+        .filter(|value| !value.is_empty()))
 }
 
 /// An RFC 1123 label as Kubernetes takes it: 1 to 63 of `a-z0-9-`, no dash at an end.
 fn is_label(text: &str) -> bool {
     let bytes = text.as_bytes();
     (1..=63).contains(&bytes.len())
-        && bytes.iter().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+        && bytes
+            .iter()
+            .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
         && bytes.first() != Some(&b'-')
         && bytes.last() != Some(&b'-')
 }
@@ -189,7 +212,9 @@ fn is_subdomain(text: &str) -> bool {
         && text.split('.').all(|label| {
             let bytes = label.as_bytes();
             !bytes.is_empty()
-                && bytes.iter().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+                && bytes
+                    .iter()
+                    .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
                 && bytes.first() != Some(&b'-')
                 && bytes.last() != Some(&b'-')
         })
@@ -202,7 +227,10 @@ impl Call {
     /// As [`read`].
     pub fn read(path: &ExtensionPath<'_>, head: &request::Parts, registry: &Registry) -> Result<Self, Error> {
         let (asked, extension) = read(path.name, registry, &head.headers)?;
-        let application = asked.subject.application().map(|app| format!("{}:{}", app.namespace, app.name));
+        let application = asked
+            .subject
+            .application()
+            .map(|app| format!("{}:{}", app.namespace, app.name));
         Ok(Self {
             asked,
             extension,

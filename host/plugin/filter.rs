@@ -72,7 +72,16 @@ impl HeaderFilter {
         let request_plan = edits::check_plan(plans.request).map_err(lie)?;
         let response_plan = edits::check_plan(plans.response).map_err(lie)?;
         let label = Arc::from(format!("{}@sha256:{}", manifest.name, manifest.sha256));
-        Ok(Self { manifest, label, extensions, config, request_plan, response_plan, origin, sandbox })
+        Ok(Self {
+            manifest,
+            label,
+            extensions,
+            config,
+            request_plan,
+            response_plan,
+            origin,
+            sandbox,
+        })
     }
 
     /// Plugin name.

@@ -21,7 +21,10 @@ pub struct FileError {
 /// gone. Lines that arrive together are written together.
 pub(super) fn write_lines(path: &Path, mut records: mpsc::Receiver<Arc<Record>>) -> Result<(), FileError> {
     let open = || std::fs::OpenOptions::new().create(true).append(true).open(path);
-    let file = open().map_err(|source| FileError { path: path.to_owned(), source })?;
+    let file = open().map_err(|source| FileError {
+        path: path.to_owned(),
+        source,
+    })?;
     let path = path.to_owned();
     std::thread::Builder::new()
         .name("decisions".to_owned())

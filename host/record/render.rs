@@ -98,9 +98,15 @@ impl<'a> View<'a> {
                 issuer: principal.issuer(),
             }),
             extension: record.extension.as_deref(),
-            application: record.application.as_ref().map(|app| format!("{}:{}", app.namespace, app.name)),
+            application: record
+                .application
+                .as_ref()
+                .map(|app| format!("{}:{}", app.namespace, app.name)),
             project: record.project.as_deref(),
-            destination: record.destination.as_ref().map(|to| Target { name: &to.name, server: &to.server }),
+            destination: record.destination.as_ref().map(|to| Target {
+                name: &to.name,
+                server: &to.server,
+            }),
             checks: record.checks.iter().map(CheckView::of).collect(),
             policy_sha256: record.policy.as_deref(),
             plugins: record.plugins.iter().map(|plugin| &**plugin).collect(),

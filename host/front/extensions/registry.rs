@@ -39,7 +39,9 @@ impl Registry {
         let mut findings = Vec::new();
         let mut extensions = HashMap::with_capacity(specs.len());
         for spec in specs {
-            let kept = previous.and_then(|previous| previous.find(&spec.name)).filter(|kept| kept.spec == spec);
+            let kept = previous
+                .and_then(|previous| previous.find(&spec.name))
+                .filter(|kept| kept.spec == spec);
             let extension = match kept {
                 Some(kept) => kept,
                 None => match Extension::build(spec) {
@@ -89,7 +91,12 @@ impl Extension {
         if !findings.is_empty() {
             return Err(findings);
         }
-        Ok(Self { name: Arc::from(spec.name.as_str()), limiter: Limiter::new(&spec.limits), backends, spec })
+        Ok(Self {
+            name: Arc::from(spec.name.as_str()),
+            limiter: Limiter::new(&spec.limits),
+            backends,
+            spec,
+        })
     }
 
     /// Name in path and policy.
@@ -137,15 +144,18 @@ impl Extension {
         let same = |wanted: &str, known: &str| wanted.is_empty() || wanted == known;
         self.spec.services.iter().position(|service| {
             let named = !to.name.is_empty() || !to.server.is_empty();
-            service.cluster.as_ref().is_some_and(|cluster| {
-                named && same(&to.name, &cluster.name) && same(&to.server, &cluster.server)
-            })
+            service
+                .cluster
+                .as_ref()
+                .is_some_and(|cluster| named && same(&to.name, &cluster.name) && same(&to.server, &cluster.server))
         })
     }
 }
 
 impl fmt::Debug for Extension {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Extension").field("spec", &self.spec).finish_non_exhaustive()
+        f.debug_struct("Extension")
+            .field("spec", &self.spec)
+            .finish_non_exhaustive()
     }
 }

@@ -16,7 +16,10 @@ fn headers(fields: &[(&str, &[u8])]) -> HeaderMap {
 fn check(fields: &[(&str, &[u8])], expected: Result<(&str, &str, &str), Error>) {
     let found = read("e", &Registry::default(), &headers(fields)).map(|(asked, _)| asked.subject);
     let expected = expected.map(|(namespace, name, project)| Subject::Application {
-        application: crate::state::ObjectName { namespace: namespace.to_owned(), name: name.to_owned() },
+        application: crate::state::ObjectName {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        },
         project: project.to_owned(),
     });
     assert_eq!(found, expected, "{fields:?}");
@@ -36,7 +39,10 @@ fn refuses_in_the_order_argo_cd_does() {
     check(&[], Err(Error::MissingApplication));
     check(&[(PROJECT, b"p")], Err(Error::MissingApplication));
     check(&[(APP, b""), (PROJECT, b"p")], Err(Error::MissingApplication));
-    check(&[(APP, b"no-namespace"), (PROJECT, b"p")], Err(Error::MalformedApplication));
+    check(
+        &[(APP, b"no-namespace"), (PROJECT, b"p")],
+        Err(Error::MalformedApplication),
+    );
     check(&[(APP, b"a:b:c"), (PROJECT, b"p")], Err(Error::MalformedApplication));
     check(&[(APP, b"a/b:c"), (PROJECT, b"p")], Err(Error::MalformedApplication));
     check(&[(APP, b"b@d:app"), (PROJECT, b"p")], Err(Error::InvalidNamespace));
@@ -52,15 +58,30 @@ fn refuses_in_the_order_argo_cd_does() {
 fn refuses_a_second_value() {
     let repeated = |name, count| Err(Error::Repeated { name, count });
     check(&[(APP, b"ns:a"), (APP, b"ns:b"), (PROJECT, b"p")], repeated(APP, 2));
-    check(&[(APP, b"ns:a"), (PROJECT, b"p"), (PROJECT, b"p")], repeated(PROJECT, 2));
+    check(
+        &[(APP, b"ns:a"), (PROJECT, b"p"), (PROJECT, b"p")],
+        repeated(PROJECT, 2),
+    );
 }
 
 #[test]
 fn names_are_bounded_as_in_kubernetes() {
     let namespace = |length: usize| format!("{}:app", "n".repeat(length));
-    check(&[(APP, namespace(63).as_bytes()), (PROJECT, b"p")], Ok((&"n".repeat(63), "app", "p")));
-    check(&[(APP, namespace(64).as_bytes()), (PROJECT, b"p")], Err(Error::InvalidNamespace));
+    check(
+        &[(APP, namespace(63).as_bytes()), (PROJECT, b"p")],
+        Ok((&"n".repeat(63), "app", "p")),
+    );
+    check(
+        &[(APP, namespace(64).as_bytes()), (PROJECT, b"p")],
+        Err(Error::InvalidNamespace),
+    );
     let project = |length: usize| "p".repeat(length);
-    check(&[(APP, b"ns:app"), (PROJECT, project(253).as_bytes())], Ok(("ns", "app", &project(253))));
-    check(&[(APP, b"ns:app"), (PROJECT, project(254).as_bytes())], Err(Error::InvalidProject));
+    check(
+        &[(APP, b"ns:app"), (PROJECT, project(253).as_bytes())],
+        Ok(("ns", "app", &project(253))),
+    );
+    check(
+        &[(APP, b"ns:app"), (PROJECT, project(254).as_bytes())],
+        Err(Error::InvalidProject),
+    );
 }

@@ -1,0 +1,393 @@
+//! `tollgate rbac`: ask, explain, validate and compare Argo CD's RBAC policy.
+//!
+//! In: a folder of Kubernetes objects or one policy file. Out: an answer for
+//! people or machines; exit 0 yes or done, 1 no or refused, 2 differences, 64
+//! usage. Never: another evaluation than the gateway's.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{ArgAction, Args, Subcommand, ValueEnum};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::authorize::rbac::{
+    self, Explanation, MatchedRule, Question, Rbac, Tuple, Verdict, resolve_resource, validate_request,
+};
+use crate::config::Semantics;
+use crate::diagnostic::{Diagnostic, Loaded};
+
+mod input;
+mod print;
+#[cfg(test)]
+mod tests;
+
+use input::{Input, Other};
+
+/// Exit code: refused, failed, or no.
+const NO: u8 = 1;
+/// Exit code: differences found.
+const DIFFERENT: u8 = 2;
+/// Exit code: wrong usage (`EX_USAGE`).
+const USAGE: u8 = 64;
+
+/// Arguments of `tollgate rbac`.
+#[derive(Args, Clone, Debug)]
+pub struct RbacCommand {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Action {
+    /// Whether a role or subject may do something, as `argocd admin settings rbac can`
+    Can(CanArgs),
+    /// Why a caller may or may not do something: principals in order, row, near misses
+    Explain(ExplainArgs),
+    /// Everything that is wrong with a policy, by file and line
+    Validate(ValidateArgs),
+    /// Requests that two semantics, or two policies, judge differently
+    Diff(DiffArgs),
+}
+
+/// How answers are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Text for people
+    #[default]
+    Table,
+    /// One JSON document
+    Json,
+    /// One YAML document
+    Yaml,
+}
+
+/// `--semantics`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum SemanticsArg {
+    /// As Argo CD judges
+    #[default]
+    Argocd,
+    /// Deny wins over all principals, groups always count, subjects are typed
+    Strict,
+}
+
+impl From<SemanticsArg> for Semantics {
+    fn from(argument: SemanticsArg) -> Self {
+        match argument {
+            SemanticsArg::Argocd => Self::Argocd,
+            SemanticsArg::Strict => Self::Strict,
+        }
+    }
+}
+
+#[derive(Args, Clone, Debug)]
+struct CanArgs {
+    /// Role, user or group
+    #[arg(value_name = "ROLE/SUBJECT")]
+    subject: String,
+    /// Action, such as `get` or `action/apps/Deployment/restart`
+    action: String,
+    /// Resource or its short name, such as `app`
+    resource: String,
+    /// Object, such as `project/name`; everything when left out
+    #[arg(value_name = "SUB-RESOURCE")]
+    sub_resource: Option<String>,
+    #[command(flatten)]
+    input: Input,
+    /// Refuse resources and actions that do not exist
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    strict: bool,
+    /// How verdicts are reached
+    #[arg(long, value_enum, default_value_t)]
+    semantics: SemanticsArg,
+    /// Only set the exit code
+    #[arg(short, long)]
+    quiet: bool,
+    /// How the answer is written
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+#[derive(Args, Clone, Debug)]
+struct ExplainArgs {
+    /// The caller's `sub`; a local account with --local, a project token as `proj:<project>:<role>`
+    #[arg(value_name = "USER")]
+    user: String,
+    /// Action
+    action: String,
+    /// Resource or its short name
+    resource: String,
+    /// Object, such as `project/name`
+    #[arg(default_value = "")]
+    object: String,
+    /// Group of the caller; repeatable, in token order
+    #[arg(short, long = "group", value_name = "GROUP")]
+    groups: Vec<String>,
+    /// The token is Argo CD's own, not an identity provider's
+    #[arg(long)]
+    local: bool,
+    #[command(flatten)]
+    input: Input,
+    /// How verdicts are reached
+    #[arg(long, value_enum, default_value_t)]
+    semantics: SemanticsArg,
+    /// How the answer is written
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+#[derive(Args, Clone, Debug)]
+struct ValidateArgs {
+    #[command(flatten)]
+    input: Input,
+    /// How verdicts are reached; `strict` refuses more
+    #[arg(long, value_enum, default_value_t)]
+    semantics: SemanticsArg,
+    /// Exit with 1 on warnings too
+    #[arg(long)]
+    deny_warnings: bool,
+    /// How findings are written
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+#[derive(Args, Clone, Debug)]
+struct DiffArgs {
+    #[command(flatten)]
+    input: Input,
+    /// Compare with another policy instead of semantics `argocd` with `strict`
+    #[command(flatten)]
+    other: Other,
+    /// How both policies are judged when two are compared
+    #[arg(long, value_enum, default_value_t)]
+    semantics: SemanticsArg,
+    /// How differences are written
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+/// Why a command ends early.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("{0}")]
+    Usage(String),
+    #[error("the policy is refused")]
+    Refused(Vec<Diagnostic>),
+    #[error("{0}")]
+    Failed(String),
+    #[error("the answer cannot be written: {0}")]
+    Output(#[from] std::io::Error),
+}
+
+impl RbacCommand {
+    /// Runs the command; answers go to `out`, findings and complaints to
+    /// standard error.
+    pub fn run(self, out: &mut dyn Write) -> ExitCode {
+        self.run_with(out, &mut std::io::stderr().lock())
+    }
+
+    fn run_with(self, out: &mut dyn Write, complaints: &mut dyn Write) -> ExitCode {
+        let result = match &self.action {
+            Action::Can(args) => can(args, out, complaints),
+            Action::Explain(args) => explain(args, out, complaints),
+            Action::Validate(args) => validate(args, out),
+            Action::Diff(args) => diff(args, out, complaints),
+        };
+        let error = match result {
+            Ok(code) => return ExitCode::from(code),
+            Err(error) => error,
+        };
+        if let Error::Refused(findings) = &error {
+            for finding in findings {
+                // Nothing is left to do when standard error is closed.
+                let _ = writeln!(complaints, "{finding}");
+            }
+        }
+        let _ = writeln!(complaints, "tollgate: {error}");
+        ExitCode::from(if matches!(error, Error::Usage(_)) { USAGE } else { NO })
+    }
+}
+
+/// A policy that compiled, or what refused it. Warnings go to `complaints`.
+fn compiled(loaded: Loaded<Rbac>, complaints: &mut dyn Write) -> Result<Rbac, Error> {
+    match loaded.value {
+        Some(rbac) => {
+            for finding in &loaded.diagnostics {
+                writeln!(complaints, "{finding}")?;
+            }
+            Ok(rbac)
+        }
+        None => Err(Error::Refused(loaded.diagnostics)),
+    }
+}
+
+/// The answer of `can` for machines.
+#[derive(Serialize)]
+struct CanAnswer {
+    allowed: bool,
+    verdict: Verdict,
+    rule: Option<MatchedRule>,
+    advice: Vec<String>,
+}
+
+fn can(args: &CanArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Result<u8, Error> {
+    let CanArgs {
+        subject,
+        action,
+        resource,
+        ..
+    } = args;
+    if args.strict {
+        validate_request(resolve_resource(resource), action).map_err(|error| Error::Usage(error.to_string()))?;
+    }
+    let mut quiet = std::io::sink();
+    let complaints: &mut dyn Write = if args.quiet { &mut quiet } else { complaints };
+    let rbac = compiled(args.input.compile(args.semantics.into())?, complaints)?;
+    let sub_resource = args.sub_resource.as_deref().unwrap_or_default();
+    let (verdict, advice) = rbac.can(Question {
+        subject,
+        action,
+        resource,
+        sub_resource,
+    });
+    let advice: Vec<String> = advice.iter().map(ToString::to_string).collect();
+    for advice in &advice {
+        writeln!(complaints, "warning: {advice}")?;
+    }
+    let allowed = verdict.is_allowed();
+    if !args.quiet {
+        match args.output {
+            Format::Table => writeln!(out, "{}", if allowed { "Yes" } else { "No" })?,
+            format => {
+                let rule = verdict.rule.and_then(|id| rbac.matched_rule(id));
+                print::machine(
+                    out,
+                    format,
+                    &CanAnswer {
+                        allowed,
+                        verdict,
+                        rule,
+                        advice,
+                    },
+                )?;
+            }
+        }
+    }
+    Ok(if allowed { 0 } else { NO })
+}
+
+fn explain(args: &ExplainArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Result<u8, Error> {
+    let rbac = compiled(args.input.compile(args.semantics.into())?, complaints)?;
+    let mut claims: Map<String, Value> = Map::new();
+    claims.insert("sub".to_owned(), json!(args.user));
+    if args.local || rbac::project_of_subject(&args.user).is_some() {
+        claims.insert("iss".to_owned(), json!("argocd"));
+    }
+    match (rbac.scopes().first(), args.groups.is_empty()) {
+        (Some(scope), _) => {
+            claims.insert(scope.clone(), json!(args.groups));
+        }
+        (None, true) => {}
+        (None, false) => {
+            return Err(Error::Usage(
+                "the policy has no `scopes`, so groups cannot count".to_owned(),
+            ));
+        }
+    }
+    let who = rbac.identify(&claims);
+    let tuple = Tuple {
+        resource: resolve_resource(&args.resource),
+        action: &args.action,
+        object: &args.object,
+    };
+    let explanation: Explanation = rbac.explain(&who, tuple);
+    match args.output {
+        Format::Table => print::explanation(out, tuple, &explanation)?,
+        format => print::machine(out, format, &explanation)?,
+    }
+    Ok(if explanation.is_allowed() { 0 } else { NO })
+}
+
+/// The answer of `validate` for machines.
+#[derive(Serialize)]
+struct Findings<'a> {
+    valid: bool,
+    rows: usize,
+    diagnostics: &'a [Diagnostic],
+}
+
+fn validate(args: &ValidateArgs, out: &mut dyn Write) -> Result<u8, Error> {
+    let loaded = args.input.compile(args.semantics.into())?;
+    let valid = loaded.value.is_some();
+    let rows = loaded.value.as_ref().map_or(0, |rbac| rbac.rules().count());
+    match args.output {
+        Format::Table => {
+            for finding in &loaded.diagnostics {
+                writeln!(out, "{finding}")?;
+            }
+            writeln!(
+                out,
+                "{}",
+                if valid {
+                    "Policy is valid."
+                } else {
+                    "Policy is invalid."
+                }
+            )?;
+        }
+        format => print::machine(
+            out,
+            format,
+            &Findings {
+                valid,
+                rows,
+                diagnostics: &loaded.diagnostics,
+            },
+        )?,
+    }
+    let refused = !valid || (args.deny_warnings && !loaded.diagnostics.is_empty());
+    Ok(if refused { NO } else { 0 })
+}
+
+/// The answer of `diff` for machines.
+#[derive(Serialize)]
+struct Differences {
+    left: String,
+    right: String,
+    /// Whether every representative request was asked.
+    complete: bool,
+    differences: Vec<rbac::Difference>,
+}
+
+fn diff(args: &DiffArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Result<u8, Error> {
+    let (left, right, names) = match args.other.input(&args.input)? {
+        Some(other) => {
+            let names = (args.input.name(), other.name());
+            let semantics = args.semantics.into();
+            (args.input.compile(semantics)?, other.compile(semantics)?, names)
+        }
+        None => {
+            let names = ("argocd".to_owned(), "strict".to_owned());
+            (
+                args.input.compile(Semantics::Argocd)?,
+                args.input.compile_leniently(Semantics::Strict)?,
+                names,
+            )
+        }
+    };
+    let (left, right) = (compiled(left, complaints)?, compiled(right, complaints)?);
+    let (differences, complete) = rbac::differences(&left, &right);
+    let code = if differences.is_empty() { 0 } else { DIFFERENT };
+    let answer = Differences {
+        left: names.0,
+        right: names.1,
+        complete,
+        differences,
+    };
+    match args.output {
+        Format::Table => print::differences(out, &answer)?,
+        format => print::machine(out, format, &answer)?,
+    }
+    Ok(code)
+}
