@@ -1,6 +1,8 @@
 //! Policies and expressions made to harm: each is refused, or stopped within
 //! bounds and with a reason, while another bundle goes on deciding.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -301,9 +303,15 @@ fn functions_that_reach_out_or_amplify_are_refused() {
                 name,
                 &policy(call, ""),
                 &[],
-                &format!("policy.rego:7:5: error: function `{name}` cannot be used in a policy"),
+                &format!("error: function `{name}` cannot be used in a policy"),
             );
         }
+        refused(
+            "a call in line 7",
+            &policy("http.send({})", ""),
+            &[],
+            "policy.rego:7:5: error: function `http.send`",
+        );
         let doubling =
             "s := input.request.path\n\nt := replace(s, \"/\", \"//////////////////////////////////////////////\")";
         refused(

@@ -1,5 +1,7 @@
 //! Every `cases.yaml` under `policies/`, through the loader the gateway uses.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
