@@ -22,7 +22,7 @@ pub(super) enum Node {
     /// `[…]`: one character.
     Class(Class),
     /// `{…}`: one of these.
-    AnyOf(Vec<Vec<Node>>),
+    AnyOf(Vec<Vec<Self>>),
 }
 
 /// A character class.

@@ -273,7 +273,7 @@ fn meeting(rbac: &Rbac, one: &Rule, two: &Rule, words: &[String]) -> Option<Requ
         if field == 0 {
             let both =
                 |name: &&str| rbac.pool.judge(*left, name) == Match::Yes && rbac.pool.judge(*right, name) == Match::Yes;
-            if let Some(known) = super::names::RESOURCES.into_iter().find(|name| both(&name)) {
+            if let Some(known) = super::names::RESOURCES.into_iter().find(|name| both(name)) {
                 return Some(known.to_owned());
             }
         }

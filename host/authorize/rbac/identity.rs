@@ -74,13 +74,23 @@ pub(super) enum PlanKey {
     Project(ProjectId),
 }
 
+/// Whether the caller is a project token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token {
+    /// It is none.
+    Absent,
+    /// Its project is not known.
+    Unknown,
+    /// It is one of this project.
+    Of(ProjectId),
+}
+
 /// A caller, ready to be judged.
 #[derive(Debug)]
 pub struct Identity {
     policy: u64,
     pub(super) principals: Vec<Principal>,
-    /// Project of a project token, if it exists.
-    token: Option<Option<ProjectId>>,
+    token: Token,
     /// For requests of no project, or of one that adds nothing.
     base: Box<[Step]>,
     /// For a project token and another project.
@@ -126,7 +136,8 @@ impl Identity {
     pub(super) fn plan_key(&self, project: Option<ProjectId>) -> PlanKey {
         match (project, self.token) {
             (None, _) => PlanKey::Base,
-            (Some(project), Some(own)) if own != Some(project) => PlanKey::Foreign,
+            (Some(_), Token::Unknown) => PlanKey::Foreign,
+            (Some(project), Token::Of(own)) if own != project => PlanKey::Foreign,
             (Some(project), _) if self.projects.contains_key(&project) => PlanKey::Project(project),
             (Some(_), _) => PlanKey::Base,
         }
@@ -134,7 +145,7 @@ impl Identity {
 
     /// Whether every request has the same plan.
     pub(super) fn is_plain(&self) -> bool {
-        self.token.is_none() && self.projects.is_empty()
+        self.token == Token::Absent && self.projects.is_empty()
     }
 
     /// Whether it was made by this policy.
@@ -187,7 +198,7 @@ impl Rbac {
         Identity {
             policy: self.identities.policy,
             principals,
-            token: None,
+            token: Token::Absent,
             base,
             foreign: Box::default(),
             projects: FxHashMap::default(),
@@ -228,8 +239,14 @@ impl Rbac {
         );
         principals.push(self.principal(PrincipalKind::Everyone, "", false));
 
-        let token = project_of_subject(&key.user).map(|(project, _)| self.projects.get(project).copied());
-        let mut mentioned: BTreeSet<ProjectId> = token.flatten().into_iter().collect();
+        let token = match project_of_subject(&key.user) {
+            None => Token::Absent,
+            Some((project, _)) => self.projects.get(project).map_or(Token::Unknown, |id| Token::Of(*id)),
+        };
+        let mut mentioned = BTreeSet::new();
+        if let Token::Of(project) = token {
+            mentioned.insert(project);
+        }
         for principal in principals.iter().filter(|principal| !principal.reserved) {
             for role in self.closure(&principal.name, None) {
                 mentioned.extend(self.mentions.get(&role).into_iter().flatten());
@@ -246,8 +263,8 @@ impl Rbac {
             policy: self.identities.policy,
             base: self.steps(&principals, token, None),
             foreign: match token {
-                Some(_) => self.foreign_steps(&principals),
-                None => Box::default(),
+                Token::Unknown | Token::Of(_) => self.foreign_steps(&principals),
+                Token::Absent => Box::default(),
             },
             token,
             projects,
@@ -256,14 +273,9 @@ impl Rbac {
     }
 
     /// The steps for requests of a project, or of none.
-    fn steps(
-        &self,
-        principals: &[Principal],
-        token: Option<Option<ProjectId>>,
-        project: Option<ProjectId>,
-    ) -> Box<[Step]> {
+    fn steps(&self, principals: &[Principal], token: Token, project: Option<ProjectId>) -> Box<[Step]> {
         let mut steps = Vec::new();
-        let own_token = token.is_some() && project.is_some();
+        let own_token = token != Token::Absent && project.is_some();
         for (at, principal) in principals.iter().enumerate() {
             let mut step = self.step(at, principal, project);
             match (principal.kind, self.semantics) {

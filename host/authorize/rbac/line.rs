@@ -137,6 +137,7 @@ pub(super) fn shorten(text: &str) -> String {
 mod tests {
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "cases read better without borrows")]
     fn check(line: &str, expected: Result<Line, Error>) {
         assert_eq!(parse(line), expected, "{line}");
     }

@@ -602,7 +602,7 @@ fn hostile_texts_are_refused_or_harmless() {
         assert!(
             found[0].contains("8192 are allowed") && found[0].len() < 300,
             "{}",
-            &found[0][..300.min(found[0].len())]
+            found[0].len()
         );
         assert_eq!(
             errors(&source(

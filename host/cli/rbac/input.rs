@@ -77,7 +77,7 @@ impl Input {
     /// Reads and compiles the policy.
     pub(super) fn compile(&self, semantics: Semantics) -> Result<Loaded<Rbac>, Error> {
         let source = self.source(semantics)?;
-        Ok(join(source, |source| Rbac::compile(source)))
+        Ok(join(source, Rbac::compile))
     }
 
     /// As [`Input::compile`], but rows that strict semantics refuse are left
@@ -104,7 +104,7 @@ impl Input {
                 });
             source.diagnostics.extend(left_out);
         }
-        Ok(join(source, |source| Rbac::compile(source)))
+        Ok(join(source, Rbac::compile))
     }
 
     fn source(&self, semantics: Semantics) -> Result<Loaded<PolicySource>, Error> {
