@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair};
 use http::HeaderValue;
 use jsonwebtoken::jwk::{Jwk, JwkSet, PublicKeyUse, ThumbprintHash};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
@@ -119,10 +119,15 @@ impl Signer {
     /// [`Error::Key`].
     pub fn from_pem(issuer: String, pem: &SecretString) -> Result<Self, Error> {
         let pem = pem.expose_secret().as_bytes();
-        let (algorithm, key) = EncodingKey::from_ec_pem(pem)
-            .map(|key| (Algorithm::ES256, key))
-            .or_else(|_| EncodingKey::from_ed_pem(pem).map(|key| (Algorithm::EdDSA, key)))
-            .map_err(|_| Error::Key)?;
+        let (algorithm, key) = match EncodingKey::from_ec_pem(pem) {
+            Ok(key) => (Algorithm::ES256, key),
+            Err(_) => (
+                Algorithm::EdDSA,
+                EncodingKey::from_ed_pem(pem)
+                    .map_err(|_| Error::Key)
+                    .and_then(private_only)?,
+            ),
+        };
         Self::new(issuer, algorithm, key)
     }
 
@@ -203,6 +208,14 @@ impl Signer {
         );
         Ok(value)
     }
+}
+
+/// The same Ed25519 key without its public half, which newer PKCS#8 files add
+/// and the JWK encoder does not expect.
+fn private_only(key: EncodingKey) -> Result<EncodingKey, Error> {
+    let pair = Ed25519KeyPair::from_pkcs8(key.as_bytes()).map_err(|_| Error::Key)?;
+    let der = pair.to_pkcs8v1().map_err(|_| Error::Key)?;
+    Ok(EncodingKey::from_ed_der(der.as_ref()))
 }
 
 /// Everything a statement says, so that equal digests mean equal statements.

@@ -75,8 +75,9 @@ impl<H: Handler> Shared<H> {
             .header_read_timeout(None)
             .max_headers(limits.header_count)
             .max_header_size(limits.header_bytes)
-            .max_buf_size(limits.header_bytes.max(MIN_BUFFER_BYTES))
-            .pipeline_flush(true);
+            // Flushes are not gathered over pipelined requests: the parser would
+            // then close over a 400 that is still in its buffer.
+            .max_buf_size(limits.header_bytes.max(MIN_BUFFER_BYTES));
         let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2
             .timer(TokioTimer::new())

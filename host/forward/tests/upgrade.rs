@@ -40,6 +40,7 @@ async fn websocket_messages_come_back() {
     assert_eq!(world.open("metrics"), 1, "a tunnel is an open request");
     socket.close(None).await.unwrap();
     while socket.next().await.is_some() {}
+    drop(socket);
     world.idle("metrics").await;
 }
 
@@ -79,8 +80,8 @@ async fn bytes_pass_in_a_spdy_tunnel() {
     let mut client = Client::connect(world.address).await;
     let answer = client.exchange(&request(EXEC, SPDY)).await;
     assert_eq!((answer.status, answer.values("upgrade")), (101, vec!["SPDY/3.1"]));
-    client.send(b"get / http/1.1\n\r\0 bytes\xff.").await;
-    assert_eq!(client.through(b".").await, b"GET / HTTP/1.1\n\r\0 BYTES\xff.");
+    client.send(b"get / http/1.1\n\r\0 bytes\xff!").await;
+    assert_eq!(client.through(b"!").await, b"GET / HTTP/1.1\n\r\0 BYTES\xff!");
     client.stream.shutdown().await.unwrap();
     assert!(client.rest().await.is_empty());
     world.idle("metrics").await;

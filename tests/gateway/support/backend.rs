@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 /// What a backend does after a request.
-pub enum Reply {
+pub(crate) enum Reply {
     /// Sends the bytes and takes the next request.
     Bytes(Vec<u8>),
     /// Sends the bytes and closes.
@@ -20,7 +20,7 @@ pub enum Reply {
 
 impl Reply {
     /// A 200 with a length.
-    pub fn ok(body: &str) -> Self {
+    pub(crate) fn ok(body: &str) -> Self {
         let length = body.len();
         Self::Bytes(format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}").into_bytes())
     }
@@ -28,21 +28,21 @@ impl Reply {
 
 /// One request, byte for byte.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// Request line and fields with the empty line.
-    pub head: String,
+    pub(crate) head: String,
     /// Content with its chunk framing.
-    pub content: Vec<u8>,
+    pub(crate) content: Vec<u8>,
 }
 
 impl Seen {
     /// The request line.
-    pub fn line(&self) -> &str {
+    pub(crate) fn line(&self) -> &str {
         self.head.split("\r\n").next().unwrap_or_default()
     }
 
     /// Values of all fields of this name, in order.
-    pub fn values(&self, name: &str) -> Vec<&str> {
+    pub(crate) fn values(&self, name: &str) -> Vec<&str> {
         self.head
             .split("\r\n")
             .skip(1)
@@ -55,9 +55,9 @@ impl Seen {
 
 /// A backend on loopback.
 #[derive(Clone)]
-pub struct Backend {
+pub(crate) struct Backend {
     /// Where it listens.
-    pub address: SocketAddr,
+    pub(crate) address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
     connections: Arc<AtomicUsize>,
     closed: Arc<AtomicUsize>,
@@ -65,7 +65,7 @@ pub struct Backend {
 
 impl Backend {
     /// Starts one that answers each request with `reply`.
-    pub async fn start(reply: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(reply: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let backend = Self {
             address: listener.local_addr().unwrap(),
@@ -88,17 +88,17 @@ impl Backend {
     }
 
     /// All requests so far.
-    pub fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
     }
 
     /// Connections so far.
-    pub fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 
     /// Connections that ended.
-    pub fn closed(&self) -> usize {
+    pub(crate) fn closed(&self) -> usize {
         self.closed.load(Ordering::SeqCst)
     }
 

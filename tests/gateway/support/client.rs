@@ -8,22 +8,22 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// Longest wait for anything expected.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A response as it came.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// Status of the first line.
-    pub status: u16,
+    pub(crate) status: u16,
     /// Status line and fields with the empty line.
-    pub head: String,
+    pub(crate) head: String,
     /// Content without chunk framing.
-    pub content: Vec<u8>,
+    pub(crate) content: Vec<u8>,
 }
 
 impl Answer {
     /// Values of all fields of this name, in order.
-    pub fn values(&self, name: &str) -> Vec<&str> {
+    pub(crate) fn values(&self, name: &str) -> Vec<&str> {
         self.head
             .split("\r\n")
             .skip(1)
@@ -35,15 +35,15 @@ impl Answer {
 }
 
 /// One connection.
-pub struct Client {
+pub(crate) struct Client {
     /// The socket, for tests that need it bare.
-    pub stream: TcpStream,
+    pub(crate) stream: TcpStream,
     buffer: Vec<u8>,
 }
 
 impl Client {
     /// Connects.
-    pub async fn connect(address: SocketAddr) -> Self {
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
         Self {
             stream: TcpStream::connect(address).await.unwrap(),
             buffer: Vec::new(),
@@ -52,23 +52,23 @@ impl Client {
 
     /// Sends bytes. A peer that closed already is no mistake here: its answer
     /// may still be readable.
-    pub async fn send(&mut self, bytes: &[u8]) {
+    pub(crate) async fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes).await;
     }
 
     /// Sends a request and reads its answer.
-    pub async fn exchange(&mut self, request: &[u8]) -> Answer {
+    pub(crate) async fn exchange(&mut self, request: &[u8]) -> Answer {
         self.send(request).await;
         self.answer().await.expect("an answer")
     }
 
     /// Reads one response; nothing when the connection ends first.
-    pub async fn answer(&mut self) -> Option<Answer> {
+    pub(crate) async fn answer(&mut self) -> Option<Answer> {
         timeout(PATIENCE, self.read_answer()).await.expect("an answer in time")
     }
 
     /// Reads a response's head only.
-    pub async fn head(&mut self) -> Option<Answer> {
+    pub(crate) async fn head(&mut self) -> Option<Answer> {
         let end = timeout(PATIENCE, self.until(b"\r\n\r\n"))
             .await
             .expect("a head in time")?;
@@ -82,7 +82,7 @@ impl Client {
     }
 
     /// Everything until the peer closes.
-    pub async fn rest(&mut self) -> Vec<u8> {
+    pub(crate) async fn rest(&mut self) -> Vec<u8> {
         let reading =
             async { while matches!(self.stream.read_buf(&mut self.buffer).await, Ok(length) if length > 0) {} };
         timeout(PATIENCE, reading).await.expect("the end in time");
@@ -90,7 +90,7 @@ impl Client {
     }
 
     /// Bytes up to and with `mark`.
-    pub async fn through(&mut self, mark: &[u8]) -> Vec<u8> {
+    pub(crate) async fn through(&mut self, mark: &[u8]) -> Vec<u8> {
         let end = timeout(PATIENCE, self.until(mark))
             .await
             .expect("bytes in time")
