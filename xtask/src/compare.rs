@@ -84,18 +84,15 @@ impl Compare {
         setup::packages(&[setup::NGINX, setup::WRK])?;
         setup::go()?;
         let effort = if self.quick { Effort::QUICK } else { Effort::FULL };
-        let peers = peers::build(root)?;
-        let gateway = if self.peers_only {
-            None
-        } else {
-            Some(build_gateway(root)?)
+        let gateway = match self.peers_only {
+            true => None,
+            false => Some(build_gateway(root)?),
         };
+        let binaries = peers::build(root, gateway)?;
         let folder = tempfile::tempdir()?;
         let findings = Findings {
-            proxies: self
-                .proxies(root, &peers, gateway.as_deref(), folder.path(), effort)
-                .await?,
-            peers: micro::ask(root, &peers, folder.path(), effort)?,
+            proxies: proxies(root, &binaries, folder.path(), effort).await?,
+            peers: micro::ask(root, &binaries, folder.path(), effort)?,
             benches: self.benches(root)?,
         };
         let machine = machine::describe(root)?;
@@ -111,34 +108,6 @@ impl Compare {
             missing.join(", ")
         );
         report.write(&root.join("docs/performance.md"))
-    }
-
-    async fn proxies(
-        &self,
-        root: &Path,
-        peers: &peers::Peers,
-        gateway: Option<&Path>,
-        folder: &Path,
-        effort: Effort,
-    ) -> Result<Vec<load::Measured>> {
-        let backend = servers::Server::backend(folder)?;
-        let world = world::World::create(folder, root, backend.address)?;
-        let argocd = servers::Server::argocd(&peers.argocd, &world)?;
-        let nginx = servers::Server::nginx(folder, backend.address)?;
-        let token = argocd
-            .token
-            .clone()
-            .context("Argo CD's proxy printed no session token")?;
-        let mut proxies = vec![
-            load::Target::direct(backend.address),
-            load::Target::open(report::NGINX, nginx),
-        ];
-        if let Some(binary) = gateway {
-            let server = servers::Server::gateway(binary, &world)?;
-            proxies.push(load::Target::gated(report::TOLLGATE, server, &token));
-        }
-        proxies.push(load::Target::gated(report::ARGOCD, argocd, &token));
-        load::measure(&proxies, effort).await
     }
 
     fn benches(&self, root: &Path) -> Result<Vec<criterion::Bench>> {
@@ -157,6 +126,33 @@ impl Compare {
             (true, true) => "cargo xtask compare --quick --reuse-benches",
         }
     }
+}
+
+/// Starts backend and proxies, and loads each in turn.
+async fn proxies(
+    root: &Path,
+    binaries: &peers::Binaries,
+    folder: &Path,
+    effort: Effort,
+) -> Result<Vec<load::Measured>> {
+    let backend = servers::Server::backend(folder)?;
+    let world = world::World::create(folder, root, backend.address)?;
+    let argocd = servers::Server::argocd(&binaries.argocd, &world)?;
+    let nginx = servers::Server::nginx(folder, backend.address)?;
+    let token = argocd
+        .token
+        .clone()
+        .context("Argo CD's proxy printed no session token")?;
+    let mut proxies = vec![
+        load::Target::direct(backend.address),
+        load::Target::open(report::NGINX, nginx),
+    ];
+    if let Some(binary) = &binaries.gateway {
+        let server = servers::Server::gateway(binary, &world)?;
+        proxies.push(load::Target::gated(report::TOLLGATE, server, &token));
+    }
+    proxies.push(load::Target::gated(report::ARGOCD, argocd, &token));
+    load::measure(&proxies, effort).await
 }
 
 fn build_gateway(root: &Path) -> Result<PathBuf> {

@@ -35,9 +35,14 @@ pub const WRK: Tool = Tool {
 /// Oldest Go release whose toolchain builds the peers.
 const GO: (u32, u32) = (1, 26);
 
-/// Installs everything that `test` needs besides the guests' toolchain.
+/// Installs what every task needs; the guests' toolchain comes with `plugins`.
 pub fn all(root: &Path) -> Result<()> {
     packages(&[NGINX, WRK])?;
+    tests(root)
+}
+
+/// Installs what the tests need.
+pub fn tests(root: &Path) -> Result<()> {
     node_modules(&root.join("tests/oidc"))
 }
 

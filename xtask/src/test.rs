@@ -20,7 +20,7 @@ pub struct Test {
 impl Test {
     /// Runs the task.
     pub async fn run(self, root: &Path) -> Result<()> {
-        setup::all(root)?;
+        setup::tests(root)?;
         step("guests");
         plugins::build(root)?;
         if !self.no_lint {

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::Effort;
-use super::peers::Peers;
+use super::peers::Binaries;
 
 #[path = "../../../benches/support/rows.rs"]
 mod rows;
@@ -54,21 +54,21 @@ struct Line {
 }
 
 /// Asks every peer every question.
-pub(super) fn ask(root: &Path, peers: &Peers, folder: &Path, effort: Effort) -> Result<Vec<Answer>> {
+pub(super) fn ask(root: &Path, binaries: &Binaries, folder: &Path, effort: Effort) -> Result<Vec<Answer>> {
     let time = format!("{}ms", effort.question.as_millis());
     let mut answers = Vec::new();
     for rows in effort.rows {
         println!("RBAC with {rows} rows");
         let questions = write_questions(folder, *rows)?;
-        let mut argocd = Command::new(&peers.argocd);
+        let mut argocd = Command::new(&binaries.argocd);
         argocd.args(["rbac", "-time", &time, "-questions"]).arg(&questions);
         answers.extend(read(Peer::Argocd, &mut argocd)?);
-        let mut casbin = Command::new(&peers.casbin);
+        let mut casbin = Command::new(&binaries.casbin);
         casbin.arg(&questions).arg(effort.question.as_millis().to_string());
         answers.extend(read(Peer::Casbin, &mut casbin)?);
     }
     println!("Rego");
-    let mut opa = Command::new(&peers.opa);
+    let mut opa = Command::new(&binaries.opa);
     opa.args(["-time", &time, "-bundle"])
         .arg(root.join("policies/extensions"));
     opa.arg("-input")

@@ -10,9 +10,11 @@ use anyhow::{Context, Result};
 
 use crate::{execute, setup};
 
-/// Binaries of the peers that are built here.
+/// What is measured, as far as it is built here.
 #[derive(Debug)]
-pub(super) struct Peers {
+pub(super) struct Binaries {
+    /// Tollgate, unless only its peers are measured.
+    pub(super) gateway: Option<PathBuf>,
     /// Argo CD's enforcer and extension proxy.
     pub(super) argocd: PathBuf,
     /// OPA's SDK.
@@ -21,13 +23,14 @@ pub(super) struct Peers {
     pub(super) casbin: PathBuf,
 }
 
-/// Builds all three; the first time takes minutes, as Argo CD is large.
-pub(super) fn build(root: &Path) -> Result<Peers> {
+/// Builds the three peers; the first time takes minutes, as Argo CD is large.
+pub(super) fn build(root: &Path, gateway: Option<PathBuf>) -> Result<Binaries> {
     let folder = setup::cache()?.join("peers");
     std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
     let source = root.join("benches/peers");
     println!("building the peers into {} (minutes the first time)", folder.display());
-    Ok(Peers {
+    Ok(Binaries {
+        gateway,
         argocd: go(&source.join("argocd"), folder.join("argocd"))?,
         opa: go(&source.join("opa"), folder.join("opa"))?,
         casbin: casbin(&source.join("casbin"), &folder)?,
