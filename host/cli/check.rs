@@ -217,14 +217,9 @@ fn github(finding: &Diagnostic) -> String {
 #[cfg(test)]
 mod tests {
     use std::process::ExitCode;
-    use std::sync::Arc;
 
     use super::{Format, exit_code, render};
-    use crate::authorize::rego::Checker;
-    use crate::config::raw;
     use crate::diagnostic::{Diagnostic, Location};
-    use crate::metrics::Metrics;
-    use crate::snapshot::Loader;
 
     fn findings() -> Vec<Diagnostic> {
         let place = Location {

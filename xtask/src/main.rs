@@ -52,12 +52,7 @@ async fn perform() -> Result<()> {
         Task::Test(task) => task.run(&root).await,
         Task::Plugins => {
             for built in plugins::build(&root)? {
-                println!(
-                    "{} {} bytes, sha256 {}",
-                    built.component.display(),
-                    built.bytes,
-                    built.sha256
-                );
+                println!("{} {} bytes, sha256 {}", built.name, built.bytes, built.sha256);
             }
             Ok(())
         }
