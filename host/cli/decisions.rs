@@ -1,4 +1,7 @@
 //! `tollgate decisions`: the latest decisions of a running gateway.
+//!
+//! In: arguments, the admin listener. Out: a table, JSON or YAML. Never: a file of
+//! the gateway's read behind its back.
 
 use std::io::Write;
 use std::process::ExitCode;

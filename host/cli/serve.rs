@@ -1,4 +1,7 @@
 //! `tollgate serve`: the order of start-up and of the end.
+//!
+//! In: a settings file, signals. Out: an exit code when everything ended.
+//! Never: a process that stays without serving.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -77,10 +80,24 @@ impl Serve {
 }
 
 async fn serve(config: Arc<Config>) -> anyhow::Result<()> {
-    let running = Running::start(config, Checker::current()?).await?;
-    stopped().await;
-    tracing::info!("stopping; running requests may end");
-    running.stop().await
+    warn_root();
+    let mut running = Running::start(config, Checker::current()?).await?;
+    tokio::select! {
+        () = stopped() => {
+            tracing::info!("stopping; running requests may end");
+            running.stop().await
+        }
+        error = running.ended() => Err(error),
+    }
+}
+
+/// The gateway needs no privilege; with root's, a mistake in it costs more.
+fn warn_root() {
+    use std::os::unix::fs::MetadataExt;
+    // Where the system does not say, nothing is claimed.
+    if std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
+        tracing::warn!("running as root, which nothing here needs; use an account of its own");
+    }
 }
 
 /// Ends when the process is asked to stop.

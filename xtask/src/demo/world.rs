@@ -91,10 +91,7 @@ impl World {
 
     /// Waits for the gateway to end by itself.
     pub async fn gateway_ended(&mut self) -> ExitStatus {
-        match self.child.wait().await {
-            Ok(status) => status,
-            Err(_) => ExitStatus::default(),
-        }
+        self.child.wait().await.unwrap_or_default()
     }
 
     /// Stops the gateway as an operator does, with SIGTERM, and expects exit 0.
