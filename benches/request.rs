@@ -29,6 +29,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tollgate::cli::serve::WORKER_STACK_BYTES;
 
+#[expect(unreachable_pub, reason = "tests have it deeper")]
 #[path = "../tests/gateway/support/token.rs"]
 mod token;
 #[expect(dead_code, unreachable_pub, reason = "tests need more of it")]

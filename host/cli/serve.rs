@@ -1,5 +1,6 @@
 //! `tollgate serve`: the order of start-up and of the end.
 
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -66,6 +67,7 @@ impl Serve {
             .map_err(|error| format!("`--log {}`: {error}", self.log))?;
         let builder = tracing_subscriber::fmt()
             .with_env_filter(filter)
+            .with_ansi(std::io::stderr().is_terminal())
             .with_writer(std::io::stderr);
         let started = if self.log_json {
             builder.json().try_init()
