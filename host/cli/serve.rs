@@ -3,6 +3,7 @@
 //! In: a settings file, signals. Out: an exit code when everything ended.
 //! Never: a process that stays without serving.
 
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -69,6 +70,7 @@ impl Serve {
             .map_err(|error| format!("`--log {}`: {error}", self.log))?;
         let builder = tracing_subscriber::fmt()
             .with_env_filter(filter)
+            .with_ansi(std::io::stderr().is_terminal())
             .with_writer(std::io::stderr);
         let started = if self.log_json {
             builder.json().try_init()
