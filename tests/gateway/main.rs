@@ -1,0 +1,7 @@
+//! The whole gateway over loopback.
+
+mod limits;
+mod plugins;
+mod reload;
+mod streaming;
+mod support;
