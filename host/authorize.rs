@@ -78,16 +78,6 @@ pub fn authorize(snapshot: &Snapshot, caller: Arc<Caller>, call: Call, record: &
         record.destination.clone_from(&facts.target.destination);
         record.policy = Some(Arc::clone(&snapshot.policy_digest));
     });
-    let Some(extension) = call.extension.clone() else {
-        // Only who may use an extension of that name learns that it is missing.
-        return Err(if facts.allowed_natively() {
-            Error::UnknownExtension { name: call.asked.name }
-        } else {
-            Error::Denied {
-                reason: "permission denied".to_owned(),
-            }
-        });
-    };
     let decision = snapshot
         .policy
         .decide(facts.input(snapshot, &caller, &call))
@@ -98,6 +88,11 @@ pub fn authorize(snapshot: &Snapshot, caller: Arc<Caller>, call: Call, record: &
             reason: decision.reason,
         });
     }
+    // After the policy: only who could call an extension of that name learns
+    // that there is none, as in Argo CD.
+    let Some(extension) = call.extension.clone() else {
+        return Err(Error::UnknownExtension { name: call.asked.name });
+    };
     let target = facts.target;
     let compatibility = snapshot.config.extensions.compatibility;
     let backend = extension

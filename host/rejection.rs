@@ -147,7 +147,12 @@ impl Rejection {
                 | authenticate::Error::Revoked(_)
                 | authenticate::Error::IssuerUnavailable { .. },
             ) => (StatusCode::UNAUTHORIZED, "Invalid token".into()),
-            Self::Call(extensions::Error::MissingName) => (StatusCode::BAD_REQUEST, "Invalid URL".into()),
+            Self::Route(error @ route::Error::ExtensionName) => {
+                (StatusCode::BAD_REQUEST, format!("Invalid URL: {error}").into())
+            }
+            Self::Call(error @ extensions::Error::MissingName) => {
+                (StatusCode::BAD_REQUEST, format!("Invalid URL: {error}").into())
+            }
             Self::Call(error) => (StatusCode::BAD_REQUEST, format!("Invalid headers: {error}").into()),
             Self::Authorize(authorize::Error::Denied { .. } | authorize::Error::Policy(_)) => {
                 (StatusCode::UNAUTHORIZED, "Unauthorized extension request".into())

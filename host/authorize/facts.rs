@@ -71,11 +71,6 @@ impl Facts {
         Self { read, invoke, target }
     }
 
-    /// Whether RBAC alone allows the call.
-    pub(super) fn allowed_natively(&self) -> bool {
-        self.invoke.is_allowed() && self.read.as_ref().is_none_or(Lookup::is_allowed)
-    }
-
     /// The lookups as the record shows them, in the order they are judged.
     pub(super) fn checks(&self) -> Vec<Check> {
         self.read.iter().chain([&self.invoke]).map(Lookup::check).collect()

@@ -4,31 +4,33 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use secrecy::SecretString;
 use serde::Deserialize;
-use serde_json::Value;
 use tollgate::diagnostic::Location;
 use tollgate::front::extensions::config::{self, Options, secrets};
 use tollgate::state::{Cluster, ConfigMap, Resources, Secret, Text};
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Origin {
-    #[serde(rename = "file")]
-    _file: String,
-    #[serde(rename = "test")]
-    _test: String,
+use crate::suite::{Case, Suite, Table};
+
+/// Kinds of the extension configuration table.
+pub(crate) struct ExtensionConfig;
+
+impl Suite for ExtensionConfig {
+    fn covers(&self, _table: &Table, kind: &str) -> bool {
+        matches!(kind, "register" | "configmap_keys" | "secret_substitution")
+    }
+
+    fn run(&self, _table: &Table, case: &Case) -> Result<(), String> {
+        match case.kind.as_str() {
+            "register" => register(case),
+            "configmap_keys" => configmap_keys(case),
+            "secret_substitution" => secret_substitution(case),
+            other => Err(format!("no handler for `{other}`")),
+        }
+    }
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Register {
-    #[serde(rename = "id")]
-    _id: String,
-    #[serde(rename = "kind")]
-    _kind: String,
-    #[serde(rename = "source")]
-    _source: Origin,
-    #[serde(rename = "note", default)]
-    _note: String,
     argocd_cm: BTreeMap<String, String>,
     #[serde(default)]
     secrets: BTreeMap<String, String>,
@@ -74,8 +76,8 @@ struct Target {
 }
 
 /// `register`: the configuration is taken or refused as Argo CD does.
-pub(crate) fn register(case: Value) -> Result<(), String> {
-    let case: Register = serde_json::from_value(case).map_err(|error| error.to_string())?;
+fn register(case: &Case) -> Result<(), String> {
+    let case: Register = case.read()?;
     let resources = resources(case.argocd_cm, case.secrets);
     let parsed = config::parse_with(&resources, Options::ARGOCD);
     let class = parsed.class().map(|class| class.as_str().to_owned());
@@ -168,21 +170,13 @@ fn check_lookup(specs: &[config::ExtensionSpec], expected: &Lookup) -> Result<()
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Keys {
-    #[serde(rename = "id")]
-    _id: String,
-    #[serde(rename = "kind")]
-    _kind: String,
-    #[serde(rename = "source")]
-    _source: Origin,
-    #[serde(rename = "note", default)]
-    _note: String,
     argocd_cm: BTreeMap<String, String>,
     expected_entries: BTreeMap<String, String>,
 }
 
 /// `configmap_keys`: which keys configure which extension.
-pub(crate) fn configmap_keys(case: Value) -> Result<(), String> {
-    let case: Keys = serde_json::from_value(case).map_err(|error| error.to_string())?;
+fn configmap_keys(case: &Case) -> Result<(), String> {
+    let case: Keys = case.read()?;
     let resources = resources(case.argocd_cm, BTreeMap::new());
     let entries = config::entries(&resources.argocd_cm).into_iter();
     let found: BTreeMap<String, String> = entries
@@ -198,22 +192,14 @@ pub(crate) fn configmap_keys(case: Value) -> Result<(), String> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Substitution {
-    #[serde(rename = "id")]
-    _id: String,
-    #[serde(rename = "kind")]
-    _kind: String,
-    #[serde(rename = "source")]
-    _source: Origin,
-    #[serde(rename = "note", default)]
-    _note: String,
     secrets: BTreeMap<String, String>,
     value: String,
     expected: String,
 }
 
 /// `secret_substitution`: what a text becomes.
-pub(crate) fn secret_substitution(case: Value) -> Result<(), String> {
-    let case: Substitution = serde_json::from_value(case).map_err(|error| error.to_string())?;
+fn secret_substitution(case: &Case) -> Result<(), String> {
+    let case: Substitution = case.read()?;
     let resources = resources(BTreeMap::new(), case.secrets);
     let found = secrets::substitute_or(&case.value, &resources.secrets, secrets::UnknownSecret::KeepLiteral);
     let found = found.map_err(|error| error.to_string())?.0.value;

@@ -11,14 +11,26 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+mod extension_config;
+mod extension_requests;
 mod glob;
+mod project_destinations;
 mod rbac;
 mod suite;
+#[expect(dead_code, reason = "the tests of the gateway use the rest")]
+#[path = "../gateway/support.rs"]
+mod support;
 
 use suite::{Case, Exceptions, Suite, Table};
 
 /// Everyone who can run cases. A new table's kinds get a module and a line.
-const SUITES: &[&dyn Suite] = &[&glob::Globs, &rbac::Rbac];
+const SUITES: &[&dyn Suite] = &[
+    &extension_config::ExtensionConfig,
+    &extension_requests::ExtensionRequests,
+    &glob::Globs,
+    &project_destinations::ProjectDestinations,
+    &rbac::Rbac,
+];
 
 /// What came of one file.
 #[derive(Default)]

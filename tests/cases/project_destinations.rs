@@ -1,18 +1,27 @@
 //! Kinds of `project_destinations.yaml`.
 
 use serde::Deserialize;
-use serde_json::Value;
 use tollgate::diagnostic::Location;
 use tollgate::state::destination::{Error, permitted_with};
 use tollgate::state::{Cluster, Destination, Project};
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Origin {
-    #[serde(rename = "file")]
-    _file: String,
-    #[serde(rename = "test")]
-    _test: String,
+use crate::suite::{Case, Suite, Table};
+
+/// Kinds of the project destinations table.
+pub(crate) struct ProjectDestinations;
+
+impl Suite for ProjectDestinations {
+    fn covers(&self, _table: &Table, kind: &str) -> bool {
+        matches!(kind, "destination_permitted" | "destination_permitted_error")
+    }
+
+    fn run(&self, _table: &Table, case: &Case) -> Result<(), String> {
+        match case.kind.as_str() {
+            "destination_permitted" => destination_permitted(case),
+            "destination_permitted_error" => destination_permitted_error(case),
+            other => Err(format!("no handler for `{other}`")),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -38,15 +47,7 @@ struct Known {
 /// What both kinds have; each has one more field.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Case {
-    #[serde(rename = "id")]
-    _id: String,
-    #[serde(rename = "kind")]
-    _kind: String,
-    #[serde(rename = "source")]
-    _source: Origin,
-    #[serde(rename = "note", default)]
-    _note: String,
+struct Question {
     project_destinations: Vec<Rule>,
     resolved_cluster: Known,
     destination_namespace: String,
@@ -60,8 +61,8 @@ struct Case {
 }
 
 /// `destination_permitted`: yes or no.
-pub(crate) fn destination_permitted(case: Value) -> Result<(), String> {
-    let mut case: Case = serde_json::from_value(case).map_err(|error| error.to_string())?;
+fn destination_permitted(case: &Case) -> Result<(), String> {
+    let mut case: Question = case.read()?;
     let expected = case.expected.take().ok_or("`expected` is missing")?;
     if case.expected_error_contains.is_some() {
         return Err("`expected_error_contains` belongs to the other kind".to_owned());
@@ -73,8 +74,8 @@ pub(crate) fn destination_permitted(case: Value) -> Result<(), String> {
 }
 
 /// `destination_permitted_error`: no decision, with a text that says why.
-pub(crate) fn destination_permitted_error(case: Value) -> Result<(), String> {
-    let mut case: Case = serde_json::from_value(case).map_err(|error| error.to_string())?;
+fn destination_permitted_error(case: &Case) -> Result<(), String> {
+    let mut case: Question = case.read()?;
     let expected = case
         .expected_error_contains
         .take()
@@ -88,7 +89,7 @@ pub(crate) fn destination_permitted_error(case: Value) -> Result<(), String> {
     }
 }
 
-fn decide(case: Case) -> Result<bool, Error> {
+fn decide(case: Question) -> Result<bool, Error> {
     let rule = |Rule {
                     name,
                     server,

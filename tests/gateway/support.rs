@@ -1,7 +1,16 @@
-//! What gateway tests share.
+//! What the tests of a whole gateway share. Also part of the case runner, so
+//! the paths are written out.
+#![expect(unreachable_pub, reason = "each binary is a crate of its own")]
 
-pub(crate) mod backend;
-pub(crate) mod client;
+#[path = "support/backend.rs"]
+pub mod backend;
+#[path = "support/client.rs"]
+pub mod client;
+#[path = "support/issuer.rs"]
+pub mod issuer;
+#[path = "support/token.rs"]
 pub mod token;
-pub(crate) mod wire;
+#[path = "support/wire.rs"]
+pub mod wire;
+#[path = "support/world.rs"]
 pub mod world;

@@ -20,7 +20,7 @@ pub mod secrets;
 mod service;
 mod spec;
 
-use reader::{Found, Reader, Unknown, View};
+use reader::{Found, Reader, View};
 pub use secrets::UnknownSecret;
 pub use spec::{
     AssertionSpec, ClusterRef, ConnectionSpec, ExtensionSpec, IdentitySpec, LimitSpec, PersonLimitSpec, Scope,
@@ -224,12 +224,10 @@ pub fn entries(argocd_cm: &ConfigMap) -> Vec<ConfigEntry<'_>> {
 /// The first document of a text; later ones are not read, as in Argo CD.
 fn document(reader: &mut Reader<'_>, entry: &ConfigEntry<'_>, source: &Source) -> Option<std::rc::Rc<yaml::Node>> {
     if entry.key != KEY && !entry.key.starts_with("extension.config.") {
-        let message = format!("key `{}` configures the extension `{}`", entry.key, entry.name);
-        reader.warn(
-            entry.text.location.clone(),
-            message,
-            &format!("write `{KEY}.{}`", entry.name),
-        );
+        let message = format!("key `{}` has no dot before the extension's name", entry.key);
+        let hint = format!("write `{KEY}.{}`", entry.name);
+        let location = entry.text.location.clone();
+        reader.refuse_with(ErrorClass::InvalidSetting, location, message, &hint);
     }
     let parsed = yaml::parse(&entry.text.value);
     for problem in &parsed.problems {
@@ -269,11 +267,9 @@ struct Registry<'a, 'r> {
 impl Registry<'_, '_> {
     /// `extension.config`: `{extensions: [{name, enabled, backend}]}`.
     fn main(&mut self, view: View<'_>) {
-        self.reader
-            .known(view, "`extension.config`", &["extensions"], Unknown::Warn);
+        self.reader.known(view, "`extension.config`", &["extensions"]);
         for item in self.reader.list(view, "extensions") {
-            self.reader
-                .known(item, "an extension", &["name", "enabled", "backend"], Unknown::Warn);
+            self.reader.known(item, "an extension", &["name", "enabled", "backend"]);
             let name = match self.reader.text(item, "name") {
                 Found::Absent => {
                     let message = "an extension has no `name`";
@@ -290,7 +286,7 @@ impl Registry<'_, '_> {
             let backend = self.reader.mapping(item, "backend", ErrorClass::DecodeError);
             match backend {
                 Some(backend) => {
-                    self.reader.known(backend, "`backend`", &backend::KEYS, Unknown::Warn);
+                    self.reader.known(backend, "`backend`", &backend::KEYS);
                     self.extension(backend, item, name);
                 }
                 // An entry without backend is one without services.
@@ -303,8 +299,7 @@ impl Registry<'_, '_> {
     /// `extension.config.<name>`: a backend object.
     fn single(&mut self, view: View<'_>, entry: &ConfigEntry<'_>) {
         let known: Vec<&str> = backend::KEYS.into_iter().chain(["enabled"]).collect();
-        self.reader
-            .known(view, &format!("`{}`", entry.key), &known, Unknown::Warn);
+        self.reader.known(view, &format!("`{}`", entry.key), &known);
         self.check_name(&entry.name, entry.text.location.clone());
         self.extension(view, view, entry.name.clone());
     }

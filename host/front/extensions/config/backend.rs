@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use secrecy::SecretString;
 
 use super::ErrorClass::{DecodeError, InvalidSetting};
-use super::reader::{Found, Reader, Unknown, View};
+use super::reader::{Found, Reader, View};
 use super::secrets::{Origin, Substituted};
 use super::spec::{
     AssertionSpec, ConnectionSpec, IdentitySpec, LimitSpec, PersonLimitSpec, Scope, TimeoutSpec, TlsSpec,
@@ -55,7 +55,7 @@ const CONNECTION_KEYS: [&str; 4] = [
 pub(super) fn connection(reader: &mut Reader<'_>, backend: View<'_>) -> ConnectionSpec {
     let inner = reader.mapping(backend, "proxyconfig", DecodeError);
     if let Some(inner) = inner {
-        reader.known(inner, "`proxyconfig`", &CONNECTION_KEYS, Unknown::Warn);
+        reader.known(inner, "`proxyconfig`", &CONNECTION_KEYS);
     }
     let place = |key: &str| match inner {
         Some(inner) if backend.get(key).is_none() => inner,
@@ -87,12 +87,7 @@ pub(super) fn timeouts(reader: &mut Reader<'_>, backend: View<'_>) -> TimeoutSpe
             ..TimeoutSpec::default()
         };
     };
-    reader.known(
-        block,
-        "`timeouts`",
-        &["idle", "total", "upgradeLifetime"],
-        Unknown::Refuse,
-    );
+    reader.known(block, "`timeouts`", &["idle", "total", "upgradeLifetime"]);
     if let (Some(idle), Some(_)) = (block.get("idle"), backend.get("idleConnTimeout")) {
         let message = "`timeouts.idle` and `idleConnTimeout` are both set, one is allowed";
         reader.refuse(InvalidSetting, idle.location(), message);
@@ -110,7 +105,7 @@ pub(super) fn limits(reader: &mut Reader<'_>, backend: View<'_>) -> LimitSpec {
         return LimitSpec::default();
     };
     let keys = ["concurrency", "requestsPerSecond", "burst", "perPerson"];
-    reader.known(block, "`limits`", &keys, Unknown::Refuse);
+    reader.known(block, "`limits`", &keys);
     let all = three(reader, block);
     let per_person = match reader.mapping(block, "perPerson", InvalidSetting) {
         Some(person) => {
@@ -118,7 +113,6 @@ pub(super) fn limits(reader: &mut Reader<'_>, backend: View<'_>) -> LimitSpec {
                 person,
                 "`limits.perPerson`",
                 &["concurrency", "requestsPerSecond", "burst"],
-                Unknown::Refuse,
             );
             three(reader, person)
         }
@@ -170,12 +164,7 @@ pub(super) fn tls(reader: &mut Reader<'_>, backend: View<'_>) -> TlsSpec {
     let Some(block) = reader.mapping(backend, "tls", InvalidSetting) else {
         return TlsSpec::default();
     };
-    reader.known(
-        block,
-        "`tls`",
-        &["ca", "clientCertificate", "clientKey", "serverName"],
-        Unknown::Refuse,
-    );
+    reader.known(block, "`tls`", &["ca", "clientCertificate", "clientKey", "serverName"]);
     let certificate = pem(reader, block, "clientCertificate", are_certificates);
     let key = pem(reader, block, "clientKey", |text| {
         PrivateKeyDer::from_pem_slice(text.as_bytes()).is_ok()
@@ -240,7 +229,7 @@ pub(super) fn identity(reader: &mut Reader<'_>, backend: View<'_>) -> IdentitySp
     let Some(block) = reader.mapping(backend, "identity", InvalidSetting) else {
         return IdentitySpec::default();
     };
-    reader.known(block, "`identity`", &["requestHeader", "assertion"], Unknown::Refuse);
+    reader.known(block, "`identity`", &["requestHeader", "assertion"]);
     let request_header = reader.boolean(block, "requestHeader", false);
     let with_certificate = backend
         .get("tls")
@@ -261,12 +250,7 @@ pub(super) fn identity(reader: &mut Reader<'_>, backend: View<'_>) -> IdentitySp
 }
 
 fn assertion(reader: &mut Reader<'_>, block: View<'_>) -> Option<AssertionSpec> {
-    reader.known(
-        block,
-        "`identity.assertion`",
-        &["audience", "lifetime"],
-        Unknown::Refuse,
-    );
+    reader.known(block, "`identity.assertion`", &["audience", "lifetime"]);
     let lifetime = reader.bound(block, "lifetime", &ASSERTION).unwrap_or(MINUTE);
     let audience = match reader.text(block, "audience") {
         Found::Value(found) => found.value,

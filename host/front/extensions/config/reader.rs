@@ -58,14 +58,6 @@ impl Found {
     }
 }
 
-/// Whether unknown keys are a warning, as Argo CD ignores them, or refused, in
-/// blocks that only Tollgate has.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unknown {
-    Warn,
-    Refuse,
-}
-
 /// A finding that refuses, in the order Argo CD would come to it.
 pub(super) struct Reader<'a> {
     secrets: &'a BTreeMap<String, Secret>,
@@ -111,8 +103,8 @@ impl<'a> Reader<'a> {
             .push((None, Diagnostic::warning(location, message).with_hint(hint)));
     }
 
-    /// Reports keys that mean nothing here.
-    pub(super) fn known(&mut self, view: View<'_>, what: &str, keys: &[&str], unknown: Unknown) {
+    /// Refuses keys that mean nothing here; Argo CD ignores them.
+    pub(super) fn known(&mut self, view: View<'_>, what: &str, keys: &[&str]) {
         for entry in view.node.entries().unwrap_or_default() {
             if keys.contains(&&*entry.key) {
                 continue;
@@ -120,10 +112,7 @@ impl<'a> Reader<'a> {
             let location = view.source.at(entry.line, entry.column);
             let message = format!("unknown key `{}` in {what}", entry.key);
             let hint = format!("known keys: {}", keys.join(", "));
-            match unknown {
-                Unknown::Warn => self.warn(location, message, &hint),
-                Unknown::Refuse => self.refuse_with(ErrorClass::InvalidSetting, location, message, &hint),
-            }
+            self.refuse_with(ErrorClass::InvalidSetting, location, message, &hint);
         }
     }
 

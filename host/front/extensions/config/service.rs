@@ -8,7 +8,7 @@ use url::Url;
 
 use super::ErrorClass::{self, InvalidSetting};
 use super::OwnRules;
-use super::reader::{Found, Reader, Unknown, View};
+use super::reader::{Found, Reader, View};
 use super::secrets::{Origin, Substituted};
 use super::spec::{ClusterRef, ExtensionSpec, ServiceSpec};
 use crate::state::Cluster;
@@ -54,12 +54,7 @@ pub(super) fn services(reader: &mut Reader<'_>, backend: View<'_>, name: &str) -
 }
 
 fn service(reader: &mut Reader<'_>, view: View<'_>, several: bool) -> Option<ServiceSpec> {
-    reader.known(
-        view,
-        "a service",
-        &["url", "cluster", "clusterName", "headers"],
-        Unknown::Warn,
-    );
+    reader.known(view, "a service", &["url", "cluster", "clusterName", "headers"]);
     let url = match reader.text(view, "url") {
         Found::Absent => {
             reader.refuse(ErrorClass::MissingServiceUrl, view.location(), "a service has no `url`");
@@ -124,7 +119,7 @@ fn cluster(reader: &mut Reader<'_>, view: View<'_>) -> Option<ClusterRef> {
             server: String::new(),
         });
     };
-    reader.known(block, "`cluster`", &["name", "server"], Unknown::Warn);
+    reader.known(block, "`cluster`", &["name", "server"]);
     let (name, server) = (reader.text(block, "name"), reader.text(block, "server"));
     if matches!((&name, &server), (Found::Absent, Found::Absent)) {
         let message = "`cluster` has neither `name` nor `server`";
@@ -213,7 +208,7 @@ pub(super) fn compare_with_clusters(reader: &mut Reader<'_>, specs: &[ExtensionS
 fn headers(reader: &mut Reader<'_>, view: View<'_>) -> Vec<(HeaderName, HeaderValue)> {
     let mut headers: Vec<(HeaderName, HeaderValue)> = Vec::new();
     for item in reader.list(view, "headers") {
-        reader.known(item, "a header", &["name", "value"], Unknown::Warn);
+        reader.known(item, "a header", &["name", "value"]);
         let name = reader.text(item, "name");
         if matches!(name, Found::Absent) {
             reader.refuse(ErrorClass::MissingHeaderName, item.location(), "a header has no `name`");

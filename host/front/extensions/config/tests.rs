@@ -472,16 +472,29 @@ fn classes_follow_argo_cds_order() {
 }
 
 #[test]
-fn unknown_argo_cd_keys_and_a_missing_dot_are_warnings() {
-    let found = parse(&resources(&[(
+fn unknown_keys_and_a_missing_dot_are_refused_and_argo_cd_takes_them() {
+    let keys = [(
         "extension.configfoo",
-        "services: [{url: 'http://a', timeout: 3s}]\n",
-    )]));
+        "services: [{url: 'http://a', timeout: 3s}]\nconnectTimeout: 1s\n",
+    )];
+    let found = parse(&resources(&keys));
     let lines: Vec<String> = found.diagnostics.iter().map(ToString::to_string).collect();
-    assert_eq!(found.value.unwrap()[0].name, "foo");
-    assert_eq!(lines.len(), 2);
-    assert!(lines[0].contains("(write `extension.config.foo`)"), "{lines:?}");
-    assert!(lines[1].contains("unknown key `timeout` in a service"), "{lines:?}");
+    assert!(found.value.is_none());
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert!(
+        lines[0].contains("error") && lines[0].contains("(write `extension.config.foo`)"),
+        "{lines:?}"
+    );
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.contains("error: unknown key `timeout` in a service")),
+        "{lines:?}"
+    );
+    let argocd = parse_with(&resources(&keys), Options::ARGOCD).specs;
+    assert_eq!(argocd.value.unwrap()[0].name, "foo");
+    assert!(!argocd.diagnostics.iter().any(|finding| finding.is_error()));
+    assert_eq!(argocd.diagnostics.len(), 3);
 }
 
 #[test]
