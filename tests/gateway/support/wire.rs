@@ -71,7 +71,7 @@ pub(crate) async fn many(world: &World, path: &str, user: &str, count: usize) ->
 
 /// A page of the admin listener.
 pub(crate) async fn admin(world: &World, path: &str) -> Answer {
-    let request = format!("GET {path} HTTP/1.1\r\nhost: admin\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n");
     Client::connect(world.running.admin_address())
         .await
         .exchange(request.as_bytes())
