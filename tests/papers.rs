@@ -30,15 +30,14 @@ fn quoted(text: &str) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Texts between backticks that stand between the others of a message.
+/// The keys the parser says it knows where the probe stands; none where no
+/// mapping with fixed keys is expected.
 fn known_settings(settings: &str) -> Option<Vec<String>> {
     let loaded = raw::parse(settings, "tollgate.yaml", root());
     let message = &loaded.diagnostics.first()?.message;
-    if !message.contains(&format!("unknown field `{PROBE}`")) {
-        return None;
-    }
-    let keys = quoted(message).into_iter().filter(|key| *key != PROBE);
-    Some(keys.map(str::to_owned).collect())
+    let about = format!("unknown field `{PROBE}`, expected one of ");
+    let keys = message.strip_prefix(&about)?;
+    Some(keys.split(", ").map(str::to_owned).collect())
 }
 
 /// Settings with the probe at `path`; its parts are keys, `[]` and `<name>`.

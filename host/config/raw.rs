@@ -5,12 +5,14 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use super::{Compatibility, Config, Decisions, Extensions, Limits, Semantics, Tls};
 use crate::diagnostic::{Diagnostic, Loaded, Location};
+use crate::state::yaml;
 
 pub mod authentication;
 pub mod plugins;
@@ -158,6 +160,7 @@ pub fn parse(text: &str, file: &str, base: &Path) -> Loaded<Config> {
     let mut check = Check {
         file,
         base,
+        document: yaml::parse(text).documents.into_iter().next(),
         findings: Vec::new(),
     };
     let config = check.config(raw);
@@ -165,22 +168,29 @@ pub fn parse(text: &str, file: &str, base: &Path) -> Loaded<Config> {
 }
 
 fn syntax(file: &str, error: &serde_saphyr::Error) -> Diagnostic {
-    let line = error
-        .location()
-        .and_then(|at| u32::try_from(at.line()).ok())
-        .unwrap_or(0);
     let text = error.to_string();
-    let first = text
+    let mut first = text
         .lines()
         .find(|line| !line.trim().is_empty())
         .unwrap_or("not valid YAML")
         .trim();
-    Diagnostic::error(Location::new(file, line), first.to_owned()).with_hint("docs/configuration.md lists every key")
+    let mut place = Location::new(file, 0);
+    if let Some(at) = error.location() {
+        let number = |value: u64| u32::try_from(value).unwrap_or(0);
+        place.line = number(at.line());
+        place.column = number(at.column());
+        // The place stands before the finding already.
+        let prefix = format!("error: line {} column {}: ", at.line(), at.column());
+        first = first.strip_prefix(&prefix).unwrap_or(first);
+    }
+    Diagnostic::error(place, first.to_owned()).with_hint("docs/configuration.md lists every key")
 }
 
 struct Check<'a> {
     file: &'a str,
     base: &'a Path,
+    /// The file again, with places.
+    document: Option<Rc<yaml::Node>>,
     findings: Vec<Diagnostic>,
 }
 
@@ -195,10 +205,9 @@ impl Check<'_> {
         if raw.state.namespace.is_empty() {
             self.mistake("state.namespace", "is empty");
         }
-        let location = Location::new(self.file, 0);
         let authentication = raw.authentication.check(listen);
-        self.located(&location, authentication.diagnostics);
-        let mut plugins = raw.plugins.check(&location.file, &mut self.findings);
+        self.located(authentication.diagnostics);
+        let mut plugins = raw.plugins.check(&self.file.into(), &mut self.findings);
         for folder in [&mut plugins.directory, &mut plugins.cache].into_iter().flatten() {
             *folder = self.base.join(&*folder);
         }
@@ -303,17 +312,81 @@ impl Check<'_> {
     }
 
     /// Findings of a part, which knows keys and not the file.
-    fn located(&mut self, location: &Location, findings: Vec<Diagnostic>) {
-        self.findings.extend(findings.into_iter().map(|finding| Diagnostic {
-            location: finding.location.clone().or_else(|| Some(location.clone())),
-            ..finding
-        }));
+    fn located(&mut self, findings: Vec<Diagnostic>) {
+        for mut finding in findings {
+            // A finding begins with its key.
+            let key = finding.message.split('`').nth(1).unwrap_or_default();
+            finding.location = finding.location.clone().or_else(|| Some(self.place(key)));
+            self.findings.push(finding);
+        }
     }
 
     fn mistake(&mut self, key: &str, message: &str) {
-        self.findings.push(Diagnostic::error(
-            Location::new(self.file, 0),
-            format!("`{key}` {message}"),
-        ));
+        let finding = Diagnostic::error(self.place(key), format!("`{key}` {message}"));
+        self.findings.push(finding);
+    }
+
+    /// Where the value of `key`, such as `authentication.jwt[0].issuer.url`,
+    /// stands, or the deepest part of it that is written.
+    fn place(&self, key: &str) -> Location {
+        let mut place = Location::new(self.file, 0);
+        let mut at = self.document.as_ref();
+        for part in key.split(['.', '[']) {
+            at = at.and_then(|node| match part.strip_suffix(']') {
+                Some(index) => node.items()?.get(index.parse::<usize>().ok()?),
+                None => node.get(part),
+            });
+            let Some(node) = at else { break };
+            (place.line, place.column) = (node.line, node.column);
+        }
+        place
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::parse;
+
+    const NEEDED: &str = "state: {directory: s}\npolicies: {directory: p}\n";
+
+    fn findings(text: &str) -> Vec<String> {
+        let loaded = parse(&format!("{NEEDED}{text}"), "t.yaml", Path::new("/etc"));
+        assert_eq!(loaded.value.is_none(), !loaded.diagnostics.is_empty());
+        loaded.diagnostics.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_least_settings_are_enough_and_open_nothing() {
+        assert_eq!(findings(""), Vec::<String>::new());
+        let config = parse(NEEDED, "t.yaml", Path::new("/etc")).value.unwrap();
+        assert!(config.listen.ip().is_loopback() && config.admin_listen.ip().is_loopback());
+        assert!(!config.authentication.argocd_sessions && !config.authentication.anonymous);
+        assert_eq!(config.state_directory, Path::new("/etc/s"));
+    }
+
+    #[test]
+    fn every_mistake_is_named_with_its_place() {
+        let text = "listen: nowhere\nlimits:\n  headerBytes: 1\n  headerTimeout: 0s\nauthentication:\n  jwt:\n  \
+                    - issuer: {url: 'http://idp.example.org', audiences: [a]}\n    claimMappings: {username: {claim: a, \
+                    prefix: ''}}\n";
+        let found = findings(text);
+        let places: Vec<&str> = found.iter().filter_map(|line| line.split(": error").next()).collect();
+        assert_eq!(
+            places,
+            ["t.yaml:3:9", "t.yaml:9:19", "t.yaml:5:16", "t.yaml:6:18"],
+            "{found:#?}"
+        );
+    }
+
+    #[test]
+    fn unknown_keys_are_named_once_with_their_place() {
+        let found = findings("limits: {headrBytes: 1}\n");
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].starts_with("t.yaml:3:10: error: unknown field `headrBytes`, expected one of headerBytes"),
+            "{found:?}"
+        );
     }
 }
