@@ -5,9 +5,9 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use super::client::{Answer, Client};
-use super::token;
-use super::world::{CONTROL_PLANE, SESSION_KEY, World, checkout, object};
+use crate::support::client::{Answer, Client};
+use crate::support::token;
+use crate::support::world::{CONTROL_PLANE, SESSION_KEY, World, checkout, object};
 
 /// A request of `user` to `path` below `/api/v1/extensions/`, about the
 /// application `cart`. `fields` are further lines, each with CR LF.
