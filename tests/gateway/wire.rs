@@ -71,11 +71,9 @@ pub(crate) async fn many(world: &World, path: &str, user: &str, count: usize) ->
 
 /// A page of the admin listener.
 pub(crate) async fn admin(world: &World, path: &str) -> Answer {
-    let request = format!("GET {path} HTTP/1.1\r\nhost: admin\r\n\r\n");
-    Client::connect(world.running.admin_address())
-        .await
-        .exchange(request.as_bytes())
-        .await
+    let address = world.running.admin_address();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n");
+    Client::connect(address).await.exchange(request.as_bytes()).await
 }
 
 /// Errors of the latest loads, as `file:line: message`, without the folder.
