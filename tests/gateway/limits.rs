@@ -10,8 +10,8 @@ use tokio::time::timeout;
 
 use crate::support::backend::{Backend, Reply};
 use crate::support::client::{Answer, Client};
-use crate::support::wire::{admin, get, once, put_argocd_cm, reason, request, status};
 use crate::support::world::{Setup, World};
+use crate::wire::{admin, get, once, put_argocd_cm, reason, request, status};
 
 /// Alice and bob may both call everything.
 const POLICY: &str = "p, role:dev, applications, get, shop/*, allow\np, role:dev, extensions, invoke, *, allow\n\

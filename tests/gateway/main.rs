@@ -1,7 +1,18 @@
 //! The whole gateway over loopback.
+//!
+//! Needs the built guests: `cargo xtask plugins`.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail like tests"
+)]
 
 mod limits;
 mod plugins;
 mod reload;
 mod streaming;
 mod support;
+mod wire;

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::support::backend::{Backend, Reply};
 use crate::support::client::Client;
-use crate::support::wire::{admin, get, install, many, once, reason, request, uninstall};
 use crate::support::world::{Setup, World};
+use crate::wire::{admin, get, install, many, once, reason, request, uninstall};
 
 /// A way to misbehave, and what the caller is told.
 const HOSTILE: [(&str, u16, &str); 8] = [

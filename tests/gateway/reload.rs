@@ -9,11 +9,11 @@ use tokio::net::TcpListener;
 use crate::support::backend::{Backend, Reply};
 use crate::support::client::Client;
 use crate::support::token;
-use crate::support::wire::{
+use crate::support::world::{SESSION_KEY, Setup, World, map};
+use crate::wire::{
     admin, bare, check, findings, get, is_broken, once, put, put_argocd_cm, put_policy, put_secrets, reason, status,
     uninstall,
 };
-use crate::support::world::{SESSION_KEY, Setup, World, map};
 
 /// Policy of the default world.
 const POLICY: &str = "p, alice, applications, get, shop/*, allow\np, alice, extensions, invoke, *, allow\n";

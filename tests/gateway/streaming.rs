@@ -16,8 +16,8 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use crate::support::backend::{Backend, Reply};
 use crate::support::client::{Client, PATIENCE};
 use crate::support::token;
-use crate::support::wire::{admin, bare, get, many, once, reason, request, status};
 use crate::support::world::{SESSION_KEY, Setup, World};
+use crate::wire::{admin, bare, get, many, once, reason, request, status};
 
 /// Bytes of a large body.
 const LARGE: usize = 100 << 20;

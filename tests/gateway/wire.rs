@@ -5,9 +5,9 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use super::client::{Answer, Client};
-use super::token;
-use super::world::{CONTROL_PLANE, SESSION_KEY, World, checkout, object};
+use crate::support::client::{Answer, Client};
+use crate::support::token;
+use crate::support::world::{CONTROL_PLANE, SESSION_KEY, World, checkout, object};
 
 /// A request of `user` to `path` below `/api/v1/extensions/`, about the
 /// application `cart`. `fields` are further lines, each with CR LF.
@@ -71,11 +71,9 @@ pub(crate) async fn many(world: &World, path: &str, user: &str, count: usize) ->
 
 /// A page of the admin listener.
 pub(crate) async fn admin(world: &World, path: &str) -> Answer {
-    let request = format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n");
-    Client::connect(world.running.admin_address())
-        .await
-        .exchange(request.as_bytes())
-        .await
+    let address = world.running.admin_address();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n");
+    Client::connect(address).await.exchange(request.as_bytes()).await
 }
 
 /// Errors of the latest loads, as `file:line: message`, without the folder.
