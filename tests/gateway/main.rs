@@ -1,0 +1,6 @@
+//! A whole gateway on loopback: what callers are told, and what backends see.
+
+mod access;
+mod attacks;
+mod behaviours;
+mod support;
