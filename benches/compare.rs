@@ -4,6 +4,12 @@
 //! Out: benches whose names are the peers' question names. Never: a wrong answer
 //! timed; each question is asked and checked once before.
 
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a bench that cannot run should say so and end"
+)]
+
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 

@@ -1,13 +1,16 @@
 //! The admin listener: health, readiness, metrics, decisions, what is loaded.
 //!
-//! In: the current snapshot, records, metrics. Out: text and JSON. Never: an
-//! address people can reach; a change of anything; a secret.
+//! In: the current snapshot, records, metrics. Out: text and JSON. Refuses: 421
+//! for a host it cannot have been called by. Never: an address people can reach;
+//! a change of anything; a secret; an answer to another site's page.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::extract::{Path, Query, Request, State};
+use axum::http::header::{CONTENT_TYPE, HOST};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -34,7 +37,9 @@ pub struct Admin {
 
 /// Findings of the latest load of each part.
 #[derive(Clone, Debug, Default)]
-pub struct Findings(Arc<Mutex<Vec<(Part, Vec<Diagnostic>)>>>);
+pub struct Findings(Arc<Mutex<ByPart>>);
+
+type ByPart = Vec<(Part, Vec<Diagnostic>)>;
 
 impl Findings {
     /// Replaces what is known of `part`.
@@ -75,14 +80,44 @@ const MOST_RECORDS: usize = 1_000;
 
 /// Routes of the admin listener.
 pub fn router(admin: Admin) -> Router {
+    let operators = Router::new()
+        .route("/configuration", get(configuration))
+        .route("/decisions", get(decisions))
+        .route("/decisions/{id}", get(decision))
+        .layer(middleware::from_fn(by_address));
+    // Probes and scrapers may use a name.
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
-        .route("/configuration", get(configuration))
-        .route("/decisions", get(decisions))
-        .route("/decisions/{id}", get(decision))
+        .merge(operators)
         .with_state(admin)
+}
+
+/// SECURITY: a page whose site's name leads to this machine (DNS rebinding) is
+/// of the same origin as this listener for the browser that shows it, and could
+/// read everybody's decisions. Its requests carry that name; those of operators
+/// an address or `localhost`.
+async fn by_address(request: Request, next: Next) -> Response {
+    if is_called_by_address(request.headers()) {
+        next.run(request).await
+    } else {
+        let text = "call the admin listener by its IP address or as `localhost`\n";
+        (StatusCode::MISDIRECTED_REQUEST, text).into_response()
+    }
+}
+
+/// Whether the one `Host` field is an IP address or `localhost`, with any port.
+fn is_called_by_address(headers: &HeaderMap) -> bool {
+    let mut fields = headers.get_all(HOST).iter();
+    let (Some(field), None) = (fields.next(), fields.next()) else {
+        return false;
+    };
+    let Ok(authority) = Authority::try_from(field.as_bytes()) else {
+        return false;
+    };
+    let host = authority.host();
+    host.eq_ignore_ascii_case("localhost") || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok()
 }
 
 /// Ready as long as a good configuration is in force and every required plugin
@@ -158,5 +193,46 @@ fn word(outcome: Outcome) -> &'static str {
         Outcome::Denied => "denied",
         Outcome::Failed => "failed",
         Outcome::Cancelled => "cancelled",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::header::HOST;
+    use axum::http::{HeaderMap, HeaderValue};
+
+    use super::is_called_by_address;
+
+    fn called_by(hosts: &[&str]) -> bool {
+        let mut headers = HeaderMap::new();
+        for host in hosts {
+            headers.append(HOST, HeaderValue::from_str(host).unwrap());
+        }
+        is_called_by_address(&headers)
+    }
+
+    #[test]
+    fn operators_call_by_address_and_other_sites_by_their_name() {
+        for host in [
+            "127.0.0.1:8081",
+            "10.2.3.4",
+            "[::1]:8081",
+            "localhost",
+            "LOCALHOST:8081",
+        ] {
+            assert!(called_by(&[host]), "{host}");
+        }
+        let names = [
+            "evil.example",
+            "evil.example:8081",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "",
+        ];
+        for host in names {
+            assert!(!called_by(&[host]), "{host}");
+        }
+        assert!(!called_by(&["127.0.0.1", "evil.example"]));
+        assert!(!called_by(&[]));
     }
 }

@@ -125,7 +125,7 @@ impl Signer {
                 Algorithm::EdDSA,
                 EncodingKey::from_ed_pem(pem)
                     .map_err(|_| Error::Key)
-                    .and_then(private_only)?,
+                    .and_then(|key| private_only(&key))?,
             ),
         };
         Self::new(issuer, algorithm, key)
@@ -212,7 +212,7 @@ impl Signer {
 
 /// The same Ed25519 key without its public half, which newer PKCS#8 files add
 /// and the JWK encoder does not expect.
-fn private_only(key: EncodingKey) -> Result<EncodingKey, Error> {
+fn private_only(key: &EncodingKey) -> Result<EncodingKey, Error> {
     let pair = Ed25519KeyPair::from_pkcs8(key.as_bytes()).map_err(|_| Error::Key)?;
     let der = pair.to_pkcs8v1().map_err(|_| Error::Key)?;
     Ok(EncodingKey::from_ed_der(der.as_ref()))

@@ -48,8 +48,11 @@ enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page.
-    Man,
+    /// Print a manual page.
+    Man {
+        /// The command the page is about, such as `rbac can`; the program when left out.
+        command: Vec<String>,
+    },
     /// Check one policy bundle in a limited process; used by the gateway itself.
     #[command(hide = true)]
     PolicyWorker,
@@ -93,7 +96,7 @@ pub fn main() -> ExitCode {
             clap_complete::generate(shell, &mut Cli::command(), "tollgate", &mut out);
             ExitCode::SUCCESS
         }
-        Command::Man => manual(&mut out),
+        Command::Man { command } => manual(&command, &mut out),
         Command::PolicyWorker => {
             drop(out);
             policy::worker()
@@ -119,9 +122,18 @@ fn run_plugin(command: PluginCommand, out: &mut dyn Write) -> ExitCode {
     })
 }
 
-fn manual(out: &mut dyn Write) -> ExitCode {
+fn manual(names: &[String], out: &mut dyn Write) -> ExitCode {
+    let mut command = Cli::command();
+    command.build();
+    for name in names {
+        let Some(next) = command.find_subcommand(name).cloned() else {
+            complain(format_args!("there is no command `{name}`"));
+            return ExitCode::from(USAGE);
+        };
+        command = next;
+    }
     let mut page = Vec::new();
-    let rendered = clap_mangen::Man::new(Cli::command())
+    let rendered = clap_mangen::Man::new(command)
         .render(&mut page)
         .and_then(|()| out.write_all(&page));
     if rendered.is_ok() {
@@ -144,5 +156,20 @@ mod tests {
     #[test]
     fn definition_is_consistent() {
         super::Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_a_manual_page() {
+        let page = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let mut out = Vec::new();
+            let code = super::manual(&names, &mut out);
+            (code, String::from_utf8(out).unwrap())
+        };
+        assert!(page(&[]).1.contains("tollgate"));
+        let (code, text) = page(&["rbac", "can"]);
+        assert_eq!(code, super::ExitCode::SUCCESS);
+        assert!(text.contains("policy\\-file"), "{text}");
+        assert_eq!(page(&["rbac", "cna"]).0, super::ExitCode::from(super::USAGE));
     }
 }

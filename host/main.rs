@@ -1,8 +1,10 @@
 //! Order of start-up; everything else is in the library.
+//!
+//! Never: a decision.
 
 use std::process::ExitCode;
 
-/// Counts what the policy engine allocates, which bounds hostile policies.
+/// Runs the command line.
 fn main() -> ExitCode {
     tollgate::cli::main()
 }

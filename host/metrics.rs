@@ -12,6 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::front::extensions::Extension;
 use crate::record::{Outcome, Record};
 
 /// Bounds Argo CD's own histogram has, in seconds.
@@ -32,7 +33,8 @@ struct ExtensionLabel {
 struct DecisionLabels {
     front: &'static str,
     outcome: &'static str,
-    reason: String,
+    /// Of a fixed list: the type keeps anything a caller chose out.
+    reason: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -165,16 +167,22 @@ impl Metrics {
         let labels = DecisionLabels {
             front: record.front,
             outcome,
-            reason: record.reason.clone().into_owned(),
+            reason: record.reason,
         };
         self.decisions.get_or_create(&labels).inc();
     }
 
-    /// Counts a request that was handed to a backend.
-    pub fn forwarded(&self, extension: &str, status: u16, seconds: f64) {
+    /// Counts a request that was handed to a backend. Takes the extension, not
+    /// a name, so that only registered ones are labels: a name from a path would
+    /// let callers make as many series as they like.
+    ///
+    /// - `status`: counted as 0 unless it is a class HTTP knows.
+    /// - `seconds`: until the response head.
+    pub fn forwarded(&self, extension: &Extension, status: u16, seconds: f64) {
+        let extension = &**extension.name();
         let labels = ForwardedLabels {
             extension: extension.to_owned(),
-            status,
+            status: if (100..600).contains(&status) { status } else { 0 },
         };
         self.forwarded.get_or_create(&labels).inc();
         self.duration

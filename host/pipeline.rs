@@ -9,7 +9,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Request, Response};
 
 use crate::assertion::{Signer, Statement};
 use crate::authorize::{self, Permit};
@@ -20,7 +20,7 @@ use crate::front::extensions::config::{LimitSpec, PersonLimitSpec};
 use crate::headers::{self, Outbound, Own};
 use crate::metrics::Metrics;
 use crate::plugin::RequestContext;
-use crate::record::{Open, Outcome, Recorder, Step};
+use crate::record::{Open, Outcome, Recorder, Step, trace_id};
 use crate::rejection::Rejection;
 use crate::route::{self, Route};
 use crate::server::{Handler, Peer, Refusal};
@@ -77,23 +77,22 @@ impl Gateway {
     async fn answer(&self, request: Request<Body>, peer: &Arc<Peer>) -> Response<Body> {
         let snapshot = self.current.load_full();
         let mut record = self.recorder.open(request.method().clone(), request.uri().path());
-        record.note(|record| record.generation = snapshot.generation);
+        let compatibility = snapshot.config.extensions.compatibility;
+        record.note(|record| {
+            record.generation = snapshot.generation;
+            record.trace_id = trace_id(request.headers());
+        });
         let decision = record.id();
         let walked = AssertUnwindSafe(self.walk(request, peer, &snapshot, &mut record))
             .catch_unwind()
             .await;
         let mut response = match walked {
             Ok(Ok(response)) => {
-                record.close(Outcome::Allowed, response.status(), "allowed".into());
+                record.close(Outcome::Allowed, response.status(), "allowed");
                 response
             }
-            Ok(Err(rejection)) => refuse(&rejection, record, snapshot.config.extensions.compatibility),
-            Err(_) => {
-                record.close(Outcome::Failed, StatusCode::INTERNAL_SERVER_ERROR, "panic".into());
-                let mut response = Response::new(Body::default());
-                *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-                response
-            }
+            Ok(Err(rejection)) => refuse(&rejection, record, compatibility),
+            Err(_) => refuse(&Rejection::Panicked, record, compatibility),
         };
         let mut text = uuid::Uuid::encode_buffer();
         if let Ok(value) = HeaderValue::from_str(decision.hyphenated().encode_lower(&mut text)) {
@@ -120,7 +119,10 @@ impl Gateway {
         record.step(Step::Authenticate);
         let path = match route {
             Route::Extension(path) => path,
-            Route::Decision(id) => return self.own_decision(id, &principal),
+            Route::Decision(id) => {
+                let _held = self.persons.acquire(principal.key())?;
+                return self.own_decision(id, &principal);
+            }
             Route::AssertionKeys | Route::Unknown => return Err(Rejection::NotFound),
         };
 
@@ -223,8 +225,7 @@ impl Gateway {
             Err(error) => error.status(),
         };
         let seconds = record.taken(Step::Forward).as_secs_f64();
-        self.metrics
-            .forwarded(permit.extension().name(), status.as_u16(), seconds);
+        self.metrics.forwarded(permit.extension(), status.as_u16(), seconds);
     }
 
     /// The record of a decision about the caller himself; anyone else's is as
@@ -254,7 +255,8 @@ impl Handler for Gateway {
 
     fn refuse(&self, refusal: Refusal) -> Response<Body> {
         let snapshot = self.current.load();
-        let record = self.recorder.open(http::Method::default(), "");
+        let mut record = self.recorder.open(http::Method::default(), "");
+        record.note(|record| record.generation = snapshot.generation);
         refuse(
             &Rejection::Server(refusal),
             record,
@@ -316,7 +318,7 @@ fn refuse(rejection: &Rejection, mut record: Open, compatibility: Compatibility)
     let answer = rejection.answer(compatibility);
     let decision = record.id();
     record.note(|record| record.detail = rejection.detail());
-    record.close(answer.outcome, answer.status, answer.reason.clone());
+    record.close(answer.outcome, answer.status, answer.reason);
     answer.into_response(decision, compatibility).map(Body::from)
 }
 

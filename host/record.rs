@@ -4,15 +4,15 @@
 //! decision file. Never: a header value, a token, a body; two records for one
 //! request; a request without one.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{Method, StatusCode};
+use rustc_hash::FxHashMap;
 use serde::Serialize;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -21,9 +21,15 @@ use crate::state::ObjectName;
 
 mod file;
 mod render;
+#[cfg(test)]
+mod tests;
+mod trace;
 
 pub use file::FileError;
 pub use render::View;
+pub use trace::trace_id;
+
+use file::Line;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -79,8 +85,9 @@ pub struct Record {
     /// Front that served the request.
     pub front: &'static str,
     /// Request method.
-    pub method: http::Method,
-    /// Request path, raw, without the query: a query may hold secrets.
+    pub method: Method,
+    /// Request path, raw, without the query: a query may hold secrets. At most
+    /// 1,024 bytes and `…` of it.
     pub path: String,
     /// Who called, once known.
     pub principal: Option<Arc<Principal>>,
@@ -102,8 +109,9 @@ pub struct Record {
     pub notes: BTreeMap<String, String>,
     /// How it ended.
     pub outcome: Outcome,
-    /// Stable word for the reason, such as `permission_denied`.
-    pub reason: Cow<'static, str>,
+    /// Stable word for the reason, such as `permission_denied`. Also a metric
+    /// label, so never a text anybody chooses at run time.
+    pub reason: &'static str,
     /// Text for operators; may name things the caller must not learn.
     pub detail: String,
     /// Status the caller saw; 499 when there was nobody to see it.
@@ -118,10 +126,20 @@ pub struct Record {
 /// Writes records; one a process.
 #[derive(Debug)]
 pub struct Recorder {
-    kept: Mutex<VecDeque<Arc<Record>>>,
+    kept: Mutex<Kept>,
     keep: usize,
-    lines: Option<mpsc::Sender<Arc<Record>>>,
+    lines: Option<mpsc::Sender<Line>>,
     metrics: Arc<crate::metrics::Metrics>,
+}
+
+/// The latest records, in the order they were closed.
+#[derive(Debug, Default)]
+struct Kept {
+    records: VecDeque<Arc<Record>>,
+    /// Number of the oldest record in `records`, counted from the start.
+    first: u64,
+    /// Number of each record in `records`.
+    numbers: FxHashMap<Uuid, u64>,
 }
 
 /// An open record. Dropping it writes it, so that a cancelled request is
@@ -135,6 +153,16 @@ pub struct Open {
 
 /// Decision-file lines that may wait for the disk.
 const FILE_QUEUE: usize = 16_384;
+
+/// Bytes of a path a record keeps. Strangers choose paths, and thousands of
+/// records stay in memory.
+const PATH_BYTES: usize = 1_024;
+
+/// Bytes of a method a record keeps; no registered one is longer than 17.
+const METHOD_BYTES: usize = 32;
+
+/// Records copied at once while others wait to write theirs.
+const PAGE: usize = 1_024;
 
 impl Recorder {
     /// Keeps the latest `keep` records in memory and, when a file is named,
@@ -151,12 +179,12 @@ impl Recorder {
             None => None,
             Some(path) => {
                 let (sender, receiver) = mpsc::channel(FILE_QUEUE);
-                file::write_lines(path, receiver)?;
+                file::write_lines(path, receiver, metrics.decision_lines_lost.clone())?;
                 Some(sender)
             }
         };
         Ok(Arc::new(Self {
-            kept: Mutex::new(VecDeque::with_capacity(keep.min(1_024))),
+            kept: Mutex::default(),
             keep,
             lines,
             metrics,
@@ -164,15 +192,15 @@ impl Recorder {
     }
 
     /// Opens the record of a request.
-    pub fn open(self: &Arc<Self>, method: http::Method, path: &str) -> Open {
+    pub fn open(self: &Arc<Self>, method: Method, path: &str) -> Open {
         let now = Instant::now();
         let record = Record {
             id: Uuid::now_v7(),
             at: jiff::Timestamp::now(),
             generation: 0,
             front: "none",
-            method,
-            path: path.to_owned(),
+            method: short_method(method),
+            path: short_path(path),
             principal: None,
             extension: None,
             application: None,
@@ -183,7 +211,7 @@ impl Recorder {
             plugins: Vec::new(),
             notes: BTreeMap::new(),
             outcome: Outcome::Cancelled,
-            reason: Cow::Borrowed("cancelled"),
+            reason: "cancelled",
             detail: String::new(),
             status: 499,
             trace_id: None,
@@ -197,36 +225,59 @@ impl Recorder {
         }
     }
 
-    /// The record with this id, while it is among the latest.
+    /// The record with this id, while it is among the latest. Takes the same
+    /// time however many are kept.
     pub fn find(&self, id: Uuid) -> Option<Arc<Record>> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.iter().rev().find(|record| record.id == id).cloned()
+        self.lock().find(id)
     }
 
     /// The latest records, newest first, at most `most`, of those `wanted`.
     pub fn latest(&self, most: usize, wanted: impl Fn(&Record) -> bool) -> Vec<Arc<Record>> {
-        let kept: Vec<_> = self
-            .kept
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-            .rev()
-            .cloned()
-            .collect();
-        kept.into_iter().filter(|record| wanted(record)).take(most).collect()
+        let mut found = Vec::new();
+        let mut below = u64::MAX;
+        loop {
+            // A page at a time: requests wait for this lock to end.
+            let (page, next) = self.lock().page(below);
+            if page.is_empty() {
+                return found;
+            }
+            for record in page {
+                if found.len() >= most {
+                    return found;
+                }
+                if wanted(&record) {
+                    found.push(record);
+                }
+            }
+            below = next;
+        }
+    }
+
+    /// Waits until every record closed before is in the decision file.
+    pub async fn flush(&self) {
+        let Some(lines) = &self.lines else { return };
+        let (done, written) = oneshot::channel();
+        if lines.send(Line::Flush(done)).await.is_ok() {
+            // The writer is gone: nothing is left to wait for.
+            let _ = written.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn close(&self, record: Record) {
         let record = Arc::new(record);
         self.metrics.decided(&record);
         if matches!(record.outcome, Outcome::Allowed) {
-            tracing::debug!(target: "tollgate::decision", decision = %record.id, reason = %record.reason, status = record.status);
+            tracing::debug!(target: "tollgate::decision", decision = %record.id, reason = record.reason, status = record.status);
         } else {
             tracing::info!(
                 target: "tollgate::decision",
                 decision = %record.id,
                 outcome = ?record.outcome,
-                reason = %record.reason,
+                reason = record.reason,
                 status = record.status,
                 principal = record.principal.as_ref().map(|principal| principal.user_id()),
                 extension = record.extension.as_deref(),
@@ -234,19 +285,70 @@ impl Recorder {
             );
         }
         if let Some(lines) = &self.lines
-            && lines.try_send(Arc::clone(&record)).is_err()
+            && lines.try_send(Line::Record(Arc::clone(&record))).is_err()
         {
             self.metrics.decision_lines_lost.inc();
         }
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone = if kept.len() >= self.keep {
-            kept.pop_front()
+        let gone = self.lock().push(record, self.keep);
+        // Its parts are freed while nobody waits.
+        drop(gone);
+    }
+}
+
+impl Kept {
+    /// Adds a record; gives the one that made place for it.
+    fn push(&mut self, record: Arc<Record>, keep: usize) -> Option<Arc<Record>> {
+        let gone = if self.records.len() >= keep {
+            self.records.pop_front()
         } else {
             None
         };
-        kept.push_back(record);
-        drop(kept);
-        drop(gone);
+        if let Some(gone) = &gone {
+            self.first = self.first.saturating_add(1);
+            self.numbers.remove(&gone.id);
+        }
+        let number = self.first.saturating_add(count(self.records.len()));
+        self.numbers.insert(record.id, number);
+        self.records.push_back(record);
+        gone
+    }
+
+    fn find(&self, id: Uuid) -> Option<Arc<Record>> {
+        let at = self.numbers.get(&id)?.checked_sub(self.first)?;
+        self.records.get(usize::try_from(at).ok()?).cloned()
+    }
+
+    /// Up to [`PAGE`] records with numbers below `below`, newest first, and the
+    /// number below which the next page begins.
+    fn page(&self, below: u64) -> (Vec<Arc<Record>>, u64) {
+        let end = usize::try_from(below.saturating_sub(self.first))
+            .unwrap_or(usize::MAX)
+            .min(self.records.len());
+        let start = end.saturating_sub(PAGE);
+        let page = self.records.range(start..end).rev().cloned().collect();
+        (page, self.first.saturating_add(count(start)))
+    }
+}
+
+fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+/// The path, cut where it is longer than a record keeps.
+fn short_path(path: &str) -> String {
+    let end = path.floor_char_boundary(PATH_BYTES);
+    match path.get(..end) {
+        Some(start) if end < path.len() => format!("{start}…"),
+        Some(_) | None => path.to_owned(),
+    }
+}
+
+/// The method, or a word in place of one that is longer than a record keeps.
+fn short_method(method: Method) -> Method {
+    if method.as_str().len() <= METHOD_BYTES {
+        method
+    } else {
+        Method::from_bytes(b"TOO-LONG").unwrap_or_default()
     }
 }
 
@@ -285,7 +387,7 @@ impl Open {
     }
 
     /// Writes the record with its outcome.
-    pub fn close(mut self, outcome: Outcome, status: StatusCode, reason: Cow<'static, str>) {
+    pub fn close(mut self, outcome: Outcome, status: StatusCode, reason: &'static str) {
         self.note(|record| {
             record.outcome = outcome;
             record.status = status.as_u16();

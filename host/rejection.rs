@@ -57,6 +57,9 @@ pub enum Rejection {
     /// The upstream did not answer.
     #[error(transparent)]
     Forward(#[from] forward::Error),
+    /// A stage panicked.
+    #[error("a stage panicked")]
+    Panicked,
 }
 
 /// What the caller sees.
@@ -64,8 +67,8 @@ pub enum Rejection {
 pub struct Answer {
     /// HTTP status.
     pub status: StatusCode,
-    /// Stable snake-case word, for programs.
-    pub reason: Cow<'static, str>,
+    /// Stable snake-case word, for programs and metric labels.
+    pub reason: &'static str,
     /// Sentence for people.
     pub message: Cow<'static, str>,
     /// Whole seconds until a retry makes sense.
@@ -121,6 +124,11 @@ impl Rejection {
             ),
             Self::Headers(error) => bad_headers(error),
             Self::Forward(error) => not_forwarded(error),
+            Self::Panicked => Answer::failed(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "panic",
+                "the gateway could not answer the request",
+            ),
         }
     }
 
@@ -164,7 +172,8 @@ impl Rejection {
             | Self::Server(_)
             | Self::Assertion(_)
             | Self::Headers(_)
-            | Self::Forward(_) => return honest,
+            | Self::Forward(_)
+            | Self::Panicked => return honest,
         };
         Answer {
             status,
@@ -273,7 +282,7 @@ impl Answer {
     fn denied(status: StatusCode, reason: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
         Self {
             status,
-            reason: reason.into(),
+            reason,
             message: message.into(),
             retry_after: None,
             outcome: Outcome::Denied,

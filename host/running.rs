@@ -1,21 +1,24 @@
 //! Everything that runs in one gateway process, started and stopped together.
 //!
 //! In: checked settings. Out: two listeners, reloads. Never: a listener before
-//! the first good configuration.
+//! the first good configuration; a task that outlives the gateway.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::admin::{Admin, Findings};
 use crate::authorize::rego::Checker;
 use crate::cli::complain;
 use crate::config::Config;
+use crate::diagnostic::Diagnostic;
 use crate::metrics::{Metrics, Part};
 use crate::pipeline::Gateway;
 use crate::record::Recorder;
@@ -23,22 +26,28 @@ use crate::server::{Certificates, Limits, Server};
 use crate::snapshot::{Current, Loader};
 use crate::state::watch::{Events, Timing, watch};
 
-/// A gateway that runs.
+/// Time the decision file has to take the last lines.
+const FLUSH: Duration = Duration::from_secs(5);
+
+/// A gateway that runs. Dropping it stops it without waiting.
 #[derive(Debug)]
 pub struct Running {
     address: SocketAddr,
     admin_address: SocketAddr,
-    stop: CancellationToken,
+    recorder: Arc<Recorder>,
+    stop: DropGuard,
     server: JoinHandle<()>,
-    helpers: [JoinHandle<()>; 2],
+    /// Admin listener, reloads, watches: aborted with this.
+    helpers: JoinSet<()>,
 }
 
 impl Running {
-    /// Loads everything, binds both listeners and starts serving.
+    /// Loads everything, binds both listeners and starts serving. Whatever was
+    /// started before an error ends with it.
     ///
     /// # Errors
-    /// The configuration has errors (each is printed), or a listener cannot be
-    /// bound.
+    /// The configuration has errors (each is printed), a certificate or key
+    /// cannot be read, or a listener cannot be bound.
     pub async fn start(config: Arc<Config>, checker: Checker) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::new());
         let recorder = Recorder::start(
@@ -47,9 +56,17 @@ impl Running {
             Arc::clone(&metrics),
         )?;
         let loader = Arc::new(Loader::new(Arc::clone(&config), checker, Arc::clone(&metrics))?);
+        let mut helpers = JoinSet::new();
         // The watch starts before the load: a change in between is read again.
-        let mut changes = watch_parts(&loader).await;
+        let changes = watch_parts(&loader, &mut helpers).await;
         let current = first_load(&loader, &metrics).await?;
+        let tls = config.tls.clone().map(Certificates::load).transpose()?.map(Arc::new);
+        let gateway = Gateway::new(
+            Arc::clone(&current),
+            Arc::clone(&recorder),
+            Arc::clone(&metrics),
+            &config,
+        )?;
         let (public, address) = bind("listen", config.listen).await?;
         let (private, admin_address) = bind("admin.listen", config.admin_listen).await?;
         tracing::info!(listen = %address, admin = %admin_address, "listening");
@@ -58,30 +75,21 @@ impl Running {
         let admin = Admin {
             current: Arc::clone(&current),
             recorder: Arc::clone(&recorder),
-            metrics: Arc::clone(&metrics),
+            metrics,
             findings: findings.clone(),
         };
-        let admin = tokio::spawn(async move {
-            if let Err(error) = axum::serve(private, crate::admin::router(admin)).await {
-                tracing::error!(%error, "the admin listener ended");
-            }
-        });
-        let tls = config.tls.clone().map(Certificates::load).transpose()?.map(Arc::new);
-        let gateway = Arc::new(Gateway::new(Arc::clone(&current), recorder, metrics, &config)?);
-        let reloads = tokio::spawn(async move {
-            while let Some(part) = changes.recv().await {
-                reload(&loader, &current, part, &findings).await;
-            }
-        });
+        helpers.spawn(serve_admin(private, admin));
+        helpers.spawn(reload_on(changes, loader, current, findings));
         let stop = CancellationToken::new();
         let server = Server::new(public, tls, Limits::new(&config.limits, config.drain));
-        let server = tokio::spawn(server.serve(gateway, stop.clone()));
+        let server = tokio::spawn(server.serve(Arc::new(gateway), stop.clone()));
         Ok(Self {
             address,
             admin_address,
-            stop,
+            recorder,
+            stop: stop.drop_guard(),
             server,
-            helpers: [admin, reloads],
+            helpers,
         })
     }
 
@@ -95,28 +103,57 @@ impl Running {
         self.admin_address
     }
 
+    /// Waits for the server to end by itself, which it does only by a mistake
+    /// of its own. Nothing is served after that. Cancel safe.
+    pub async fn ended(&mut self) -> anyhow::Error {
+        match (&mut self.server).await {
+            Ok(()) => anyhow::anyhow!("the server ended without being stopped"),
+            Err(error) => anyhow::anyhow!("the server failed: {error}"),
+        }
+    }
+
     /// Takes no more connections and waits for running requests, at most the
-    /// configured drain time.
+    /// configured drain time; then for the decision file.
     ///
     /// # Errors
     /// The server ended with an error.
     pub async fn stop(self) -> anyhow::Result<()> {
-        self.stop.cancel();
-        let served = self.server.await;
-        for helper in self.helpers {
-            helper.abort();
+        let Self {
+            stop,
+            server,
+            recorder,
+            helpers,
+            ..
+        } = self;
+        stop.disarm().cancel();
+        let served = server.await;
+        drop(helpers);
+        if timeout(FLUSH, recorder.flush()).await.is_err() {
+            tracing::error!("the last decision lines could not be written in time");
         }
         Ok(served?)
     }
 }
 
+async fn serve_admin(listener: TcpListener, admin: Admin) {
+    if let Err(error) = axum::serve(listener, crate::admin::router(admin)).await {
+        tracing::error!(%error, "the admin listener ended");
+    }
+}
+
+async fn reload_on(mut changes: mpsc::Receiver<Part>, loader: Arc<Loader>, current: Current, findings: Findings) {
+    while let Some(part) = changes.recv().await {
+        reload(&loader, &current, part, &findings).await;
+    }
+}
+
 /// One signal for each settled change of a part's folder.
-async fn watch_parts(loader: &Loader) -> mpsc::Receiver<Part> {
+async fn watch_parts(loader: &Loader, helpers: &mut JoinSet<()>) -> mpsc::Receiver<Part> {
     let (sender, changes) = mpsc::channel(8);
     for (part, folder) in loader.watched() {
         let mut watch = watch(vec![folder], Timing::default(), Events::WherePossible).await;
         let sender = sender.clone();
-        tokio::spawn(async move {
+        helpers.spawn(async move {
             while watch.changed().await.is_some() {
                 if sender.send(part).await.is_err() {
                     return;
@@ -158,11 +195,17 @@ async fn first_load(loader: &Arc<Loader>, metrics: &Metrics) -> anyhow::Result<C
 }
 
 async fn reload(loader: &Arc<Loader>, current: &Current, part: Part, findings: &Findings) {
-    let (loader, current) = (Arc::clone(loader), Arc::clone(current));
-    match tokio::task::spawn_blocking(move || loader.reload(&current, part)).await {
-        Ok(found) => findings.set(part, found),
-        Err(error) => {
-            tracing::error!(part = part.as_str(), %error, "a reload failed; the last good configuration stays")
-        }
-    }
+    let loading = tokio::task::spawn_blocking({
+        let (loader, current) = (Arc::clone(loader), Arc::clone(current));
+        move || loader.reload(&current, part)
+    });
+    let found = loading.await.unwrap_or_else(|error| {
+        let found = vec![Diagnostic::error(
+            None,
+            format!("loading failed, the last good configuration stays: {error}"),
+        )];
+        loader.report(part, &found);
+        found
+    });
+    findings.set(part, found);
 }

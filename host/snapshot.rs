@@ -47,8 +47,10 @@ pub struct Snapshot {
     pub targets: moka::sync::Cache<Asked, Arc<Target>>,
 }
 
-/// Targets remembered at once.
-const TARGETS: u64 = 10_000;
+/// Weight of the targets remembered at once: some 300 bytes each. Callers
+/// choose what they ask for, so a bound in targets alone would let them fill the
+/// memory with copies of one large project.
+const TARGETS: u64 = 200_000;
 
 /// Makes snapshots and keeps the one in force.
 #[derive(Debug)]
@@ -184,7 +186,7 @@ impl Loader {
             policy,
             plugins,
             callers: Callers::default(),
-            targets: moka::sync::Cache::new(TARGETS),
+            targets: targets(),
         }
     }
 
@@ -221,6 +223,13 @@ impl Loader {
         let folder = self.config.policies_directory.join("extensions");
         take(Bundle::load(&folder, Front::Extensions, &self.checker), findings).map(Arc::new)
     }
+}
+
+fn targets() -> moka::sync::Cache<Asked, Arc<Target>> {
+    moka::sync::Cache::builder()
+        .weigher(|_, target: &Arc<Target>| target.weight())
+        .max_capacity(TARGETS)
+        .build()
 }
 
 /// How much of what Argo CD shrugs at is accepted in `extension.config`.

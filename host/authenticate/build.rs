@@ -13,6 +13,7 @@ use super::{
     Arc, Authenticator, BTreeMap, BTreeSet, Cache, Clock, Identity, Issuer, Kind, Map, Presented, Principal,
     REMEMBERED, REMEMBERED_BYTES, Sessions, fetch,
 };
+use crate::authorize::rbac::account_names;
 use crate::config;
 use crate::diagnostic::{Diagnostic, Loaded};
 use crate::state::Resources;
@@ -40,6 +41,7 @@ impl Authenticator {
             clock,
             findings: Vec::new(),
             issuers: BTreeMap::new(),
+            accounts: Arc::new(account_names(resources)),
         };
         for (index, issuer) in config.issuers.iter().enumerate() {
             builder.add_configured(issuer, &format!("authentication.jwt[{index}]"));
@@ -49,6 +51,7 @@ impl Authenticator {
             sessions = Sessions::read(resources, scopes, &mut builder.findings);
             builder.add_sso(resources);
         }
+        builder.warn_shared_names(config);
         builder.finish(config, sessions)
     }
 }
@@ -59,6 +62,7 @@ struct Builder<'a> {
     clock: Clock,
     findings: Vec<Diagnostic>,
     issuers: BTreeMap<String, Issuer>,
+    accounts: Arc<BTreeSet<String>>,
 }
 
 impl Builder<'_> {
@@ -83,6 +87,37 @@ impl Builder<'_> {
             clock: self.clock,
         };
         Loaded::new(authenticator, findings)
+    }
+
+    /// Policies tell users apart by name alone: two issuers that can give the
+    /// same one make two people the same.
+    fn warn_shared_names(&mut self, config: &config::Authentication) {
+        let configured = config.issuers.iter().filter_map(|issuer| match &issuer.username {
+            config::ClaimMapping::Claim { prefix, .. } => Some((issuer.url.as_str(), prefix.as_str())),
+            config::ClaimMapping::Expression(_) => None,
+        });
+        let mut named: Vec<_> = configured.filter(|(url, _)| self.issuers.contains_key(*url)).collect();
+        let listed = |url: &String| config.issuers.iter().any(|issuer| issuer.url == *url);
+        // Argo CD's own issuer has no prefix.
+        named.extend(
+            self.issuers
+                .keys()
+                .filter(|url| !listed(url))
+                .map(|url| (url.as_str(), "")),
+        );
+        let mut found = Vec::new();
+        for (at, (url, prefix)) in named.iter().enumerate() {
+            for (other, theirs) in named.iter().take(at) {
+                if url != other && (prefix.starts_with(theirs) || theirs.starts_with(prefix)) {
+                    let message = format!("issuers `{other}` and `{url}` can give two people the same username");
+                    found.push(
+                        Diagnostic::warning(None, message)
+                            .with_hint("give each a `claimMappings.username.prefix` of its own"),
+                    );
+                }
+            }
+        }
+        self.findings.extend(found);
     }
 
     fn add_configured(&mut self, issuer: &config::Issuer, path: &str) {
@@ -119,6 +154,7 @@ impl Builder<'_> {
             keys,
             reading: Reading::Mapped(Box::new(mapping)),
             scopes: self.scopes.to_vec(),
+            accounts: self.accounts.clone(),
         };
         self.issuers.insert(issuer.name.clone(), issuer);
     }
@@ -169,6 +205,7 @@ impl Builder<'_> {
             keys,
             reading: Reading::Argocd { userinfo },
             scopes: self.scopes.to_vec(),
+            accounts: self.accounts.clone(),
         })
     }
 

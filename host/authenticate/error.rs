@@ -203,9 +203,9 @@ pub enum Reason {
         part: Field,
     },
     /// A name that starts with `system:` (Kubernetes), or a username that
-    /// starts with `proj:` or `role:` (Argo CD), and the mapping does not spell
-    /// it out.
-    #[error("the {part} starts with a reserved prefix and is not spelled out in the mapping")]
+    /// starts with `proj:` or `role:` or is a local account's (Argo CD), and
+    /// the mapping does not spell it out.
+    #[error("the {part} is reserved or a local account's and is not spelled out in the mapping")]
     ReservedName {
         /// Which part of the identity.
         part: Field,

@@ -3,6 +3,7 @@
 //! In: a token whose `iss` is this issuer's. Out: who it stands for. Never: an
 //! unsigned or symmetrically signed token, a token for another audience.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,11 @@ pub(super) const ASYMMETRIC: [Algorithm; 9] = [
     Algorithm::EdDSA,
 ];
 
+/// Claims policies see as the token has them.
+const KEPT_CLAIMS: [&str; 5] = ["iss", "aud", "iat", "exp", "jti"];
+/// Claims policies see that hold no groups, whatever `scopes` says.
+const OWN_CLAIMS: [&str; 7] = ["iss", "aud", "iat", "exp", "jti", "sub", "token"];
+
 /// One issuer, ready to judge its tokens.
 #[derive(Debug)]
 pub(super) struct Issuer {
@@ -41,6 +47,8 @@ pub(super) struct Issuer {
     pub(super) reading: Reading,
     /// Claims that hold groups.
     pub(super) scopes: Vec<String>,
+    /// Names of Argo CD's local accounts.
+    pub(super) accounts: Arc<BTreeSet<String>>,
 }
 
 /// How claims become an identity.
@@ -117,6 +125,11 @@ impl Issuer {
 
     fn mapped(&self, mapping: &Mapping, claims: Map<String, Value>, times: Times) -> Result<Verified, Error> {
         let mapped = mapping.apply(&claims)?;
+        // SECURITY: policies tell users apart by name alone; a name an issuer
+        // chooses must not be that of a local account, such as `admin`.
+        if self.accounts.contains(&mapped.username) && !mapping.spells_out_username(&mapped.username) {
+            return Err(Reason::ReservedName { part: Field::Username }.into());
+        }
         let claims = self.policy_claims(&mapped.username, &mapped.groups, claims);
         let identity = Identity {
             kind: Kind::Oidc,
@@ -140,10 +153,12 @@ impl Issuer {
     /// token's own claims are moved under `token`.
     fn policy_claims(&self, username: &str, groups: &[String], token: Map<String, Value>) -> Map<String, Value> {
         let mut claims = Map::new();
-        for claim in ["iss", "aud", "iat", "exp", "jti"] {
+        for claim in KEPT_CLAIMS {
             claims.extend(token.get(claim).map(|value| (claim.to_owned(), value.clone())));
         }
-        let scope = match self.scopes.first() {
+        // Not a scope such as `sub`, where the groups would replace the name.
+        let free = |scope: &&String| !OWN_CLAIMS.contains(&scope.as_str());
+        let scope = match self.scopes.iter().find(free) {
             Some(first) if !self.scopes.iter().any(|scope| scope == "groups") => first.as_str(),
             Some(_) | None => "groups",
         };

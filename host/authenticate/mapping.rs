@@ -124,6 +124,11 @@ impl Mapping {
         Ok(mapped)
     }
 
+    /// Whether the settings name this user, so that the issuer cannot choose it.
+    pub(super) fn spells_out_username(&self, name: &str) -> bool {
+        self.username.spells_out(name)
+    }
+
     fn check_user(&self, mapped: &Mapped) -> Result<(), Reason> {
         if self.user_rules.is_empty() {
             return Ok(());
@@ -218,16 +223,19 @@ impl Part {
         if !is_reserved(name, part) {
             return Ok(());
         }
-        let spelled_out = match self {
+        if self.spells_out(name) {
+            Ok(())
+        } else {
+            Err(Reason::ReservedName { part })
+        }
+    }
+
+    fn spells_out(&self, name: &str) -> bool {
+        match self {
             Self::Claim { .. } => false,
             Self::Expression { source, .. } => ['"', '\'']
                 .iter()
                 .any(|quote| source.contains(&format!("{quote}{name}{quote}"))),
-        };
-        if spelled_out {
-            Ok(())
-        } else {
-            Err(Reason::ReservedName { part })
         }
     }
 }

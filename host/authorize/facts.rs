@@ -1,5 +1,8 @@
 //! What the policy is told about a call: RBAC verdicts, the project, the
 //! application and its destination, each looked up once.
+//!
+//! In: a call, its caller, the snapshot. Out: lookups and the policy's input.
+//! Never: a decision; an application of another project than the one named.
 
 use std::sync::Arc;
 
@@ -34,6 +37,7 @@ pub struct Target {
     /// The application's cluster, when its destination names exactly one.
     pub(super) destination: Option<Arc<Cluster>>,
     prepared: Prepared,
+    weight: u32,
 }
 
 /// Everything looked up for one call.
@@ -185,6 +189,12 @@ impl Lookup {
 }
 
 impl Target {
+    /// How much it holds, in entries of lists: a project's may be long, and
+    /// each application asked for, existing or not, holds a copy.
+    pub(crate) fn weight(&self) -> u32 {
+        self.weight
+    }
+
     fn of(snapshot: &Snapshot, asked: &Asked) -> Self {
         let scope = snapshot
             .extensions
@@ -202,11 +212,13 @@ impl Target {
             Some(project) => prepared.with_project(project),
             None => prepared,
         };
+        let weight = weigh(project, application);
         let (Some(project), Some(application)) = (project, application) else {
             return Self {
                 literal: None,
                 destination: None,
                 prepared,
+                weight,
             };
         };
         let clusters = &snapshot.resources.clusters;
@@ -224,8 +236,17 @@ impl Target {
             literal: Some(application.destination.clone()),
             destination: destination.map(Arc::new),
             prepared,
+            weight,
         }
     }
+}
+
+fn weigh(project: Option<&Arc<Project>>, application: Option<&Application>) -> u32 {
+    let lists = project.map_or(0, |project| {
+        project.destinations.len() + project.source_namespaces.len()
+    });
+    let labels = application.map_or(0, |application| application.labels.len());
+    u32::try_from(lists + labels + 1).unwrap_or(u32::MAX)
 }
 
 /// The application, when it is in the project the caller named and the project

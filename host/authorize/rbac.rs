@@ -44,6 +44,7 @@ pub use names::{is_project_scoped, object_name, repository_object_name};
 pub use project::{
     Error as ProjectError, validate_action, validate_group_name, validate_object, validate_policy, validate_role_name,
 };
+pub(crate) use read::account_names;
 pub use read::{compose_policy, undefined_roles, validate_line, validate_text};
 
 use index::Table;

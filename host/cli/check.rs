@@ -25,7 +25,13 @@ use crate::snapshot::Loader;
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {
     /// Settings file of the gateway; the files and folders it names are checked too
-    #[arg(short, long, value_name = "FILE", default_value = "tollgate.yaml")]
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        default_value = "tollgate.yaml",
+        env = "TOLLGATE_CONFIG"
+    )]
     pub config: PathBuf,
     /// How findings are written
     #[arg(short, long, value_enum, default_value_t)]

@@ -1,4 +1,7 @@
 //! `tollgate decisions`: the latest decisions of a running gateway.
+//!
+//! In: arguments, the admin listener. Out: a table, JSON or YAML. Never: a file of
+//! the gateway's read behind its back.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -35,6 +38,7 @@ enum Format {
 }
 
 #[derive(tabled::Tabled)]
+#[tabled(rename_all = "UPPERCASE")]
 struct Row {
     time: String,
     outcome: String,
@@ -43,6 +47,7 @@ struct Row {
     extension: String,
     reason: String,
     decision: String,
+    row: String,
 }
 
 impl Decisions {
@@ -112,14 +117,30 @@ impl Row {
             Some(Value::Null) | None => "-".to_owned(),
             Some(other) => other.to_string(),
         };
+        // The last check decides; one that no row answers has none.
+        let checks = record.get("checks").and_then(Value::as_array);
+        let rule = checks.and_then(|checks| checks.last()?.get("rule")?.as_str());
+        let time = text("/timestamp");
+        let reason = match text("/detail") {
+            detail if detail == "-" => text("/reason"),
+            detail => detail,
+        };
         Self {
-            time: text("/timestamp"),
+            // Seconds are enough for people.
+            time: time
+                .split('.')
+                .next()
+                .unwrap_or_default()
+                .trim_end_matches('Z')
+                .to_owned()
+                + "Z",
             outcome: text("/outcome"),
             status: text("/status"),
             user: text("/principal/username"),
             extension: text("/extension"),
-            reason: text("/reason"),
+            reason,
             decision: text("/decision_id"),
+            row: rule.unwrap_or("-").to_owned(),
         }
     }
 }

@@ -105,7 +105,7 @@ struct Checked {
 pub fn run(command: &Command, out: &mut dyn Write) -> ExitCode {
     match Checker::current() {
         Ok(checker) => run_with(command, &checker, out),
-        Err(error) => fail(out, &format!("this program cannot be found: {error}"), FAILED),
+        Err(error) => fail(format_args!("this program cannot be found: {error}"), FAILED),
     }
 }
 
@@ -118,7 +118,7 @@ pub fn run_with(command: &Command, checker: &Checker, out: &mut dyn Write) -> Ex
     };
     let bundles = match find(paths, common.front.as_deref()) {
         Ok(bundles) => bundles,
-        Err(message) => return fail(out, &message, USAGE),
+        Err(message) => return fail(message, USAGE),
     };
     match command {
         Command::Test(args) => {
@@ -141,8 +141,8 @@ pub fn run_with(command: &Command, checker: &Checker, out: &mut dyn Write) -> Ex
                 report.diagnostics.splice(..0, read.diagnostics);
                 print::evaluation(out, &report, common.output)
             }
-            (_, Err(finding)) => fail(out, &finding.to_string(), USAGE),
-            (_, Ok(_)) => fail(out, "name exactly one bundle", USAGE),
+            (_, Err(finding)) => fail(finding, USAGE),
+            (_, Ok(_)) => fail("name exactly one bundle", USAGE),
         },
     }
 }
@@ -226,9 +226,8 @@ fn read_input(path: &Path) -> Result<serde_json::Value, Diagnostic> {
     }
 }
 
-fn fail(out: &mut dyn Write, message: &str, code: u8) -> ExitCode {
-    // Nothing can be said when the output is closed.
-    drop(writeln!(out, "error: {message}"));
+fn fail(message: impl std::fmt::Display, code: u8) -> ExitCode {
+    super::complain(message);
     ExitCode::from(code)
 }
 

@@ -239,7 +239,16 @@ fn can(args: &CanArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Resul
         ..
     } = args;
     if args.strict {
-        validate_request(resolve_resource(resource), action).map_err(|error| Error::Usage(error.to_string()))?;
+        validate_request(resolve_resource(resource), action).map_err(|error| {
+            // `policy.csv` has the resource first, this command the action.
+            let is_swapped = validate_request(resolve_resource(action), resource).is_ok();
+            let hint = if is_swapped {
+                "; the action comes before the resource"
+            } else {
+                ""
+            };
+            Error::Usage(format!("{error}{hint}"))
+        })?;
     }
     let mut quiet = std::io::sink();
     let complaints: &mut dyn Write = if args.quiet { &mut quiet } else { complaints };

@@ -1,5 +1,9 @@
 //! `tollgate serve`: the order of start-up and of the end.
+//!
+//! In: a settings file, signals. Out: an exit code when everything ended.
+//! Never: a process that stays without serving.
 
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -66,6 +70,7 @@ impl Serve {
             .map_err(|error| format!("`--log {}`: {error}", self.log))?;
         let builder = tracing_subscriber::fmt()
             .with_env_filter(filter)
+            .with_ansi(std::io::stderr().is_terminal())
             .with_writer(std::io::stderr);
         let started = if self.log_json {
             builder.json().try_init()
@@ -77,10 +82,24 @@ impl Serve {
 }
 
 async fn serve(config: Arc<Config>) -> anyhow::Result<()> {
-    let running = Running::start(config, Checker::current()?).await?;
-    stopped().await;
-    tracing::info!("stopping; running requests may end");
-    running.stop().await
+    warn_root();
+    let mut running = Running::start(config, Checker::current()?).await?;
+    tokio::select! {
+        () = stopped() => {
+            tracing::info!("stopping; running requests may end");
+            running.stop().await
+        }
+        error = running.ended() => Err(error),
+    }
+}
+
+/// The gateway needs no privilege; with root's, a mistake in it costs more.
+fn warn_root() {
+    use std::os::unix::fs::MetadataExt;
+    // Where the system does not say, nothing is claimed.
+    if std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
+        tracing::warn!("running as root, which nothing here needs; use an account of its own");
+    }
 }
 
 /// Ends when the process is asked to stop.

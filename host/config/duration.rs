@@ -1,4 +1,6 @@
 //! Durations as Go writes them, such as `1h30m` or `1.5s`.
+//!
+//! In: a text. Out: a duration. Never: a negative or endless one.
 
 use std::time::Duration;
 

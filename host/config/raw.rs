@@ -190,10 +190,10 @@ impl Check<'_> {
         let admin = raw.admin.listen.as_deref().unwrap_or("127.0.0.1:8081");
         let admin_listen = self.address("admin.listen", admin);
         if listen == admin_listen && listen.port() != 0 {
-            self.mistake("admin.listen", format!("`{admin}` is the public listener's address"));
+            self.mistake("admin.listen", &format!("`{admin}` is the public listener's address"));
         }
         if raw.state.namespace.is_empty() {
-            self.mistake("state.namespace", "is empty".to_owned());
+            self.mistake("state.namespace", "is empty");
         }
         let location = Location::new(self.file, 0);
         let authentication = raw.authentication.check(listen);
@@ -233,7 +233,7 @@ impl Check<'_> {
             None => ("tollgate".to_owned(), None),
             Some(assertion) => {
                 if assertion.issuer.is_empty() {
-                    self.mistake("extensions.assertion.issuer", "is empty".to_owned());
+                    self.mistake("extensions.assertion.issuer", "is empty");
                 }
                 (assertion.issuer, assertion.key.map(|key| self.base.join(key)))
             }
@@ -265,7 +265,7 @@ impl Check<'_> {
 
     fn address(&mut self, key: &str, text: &str) -> SocketAddr {
         text.parse().unwrap_or_else(|_| {
-            self.mistake(key, format!("`{text}` is not an address such as `127.0.0.1:8080`"));
+            self.mistake(key, &format!("`{text}` is not an address such as `127.0.0.1:8080`"));
             SocketAddr::from(([127, 0, 0, 1], 0))
         })
     }
@@ -275,7 +275,7 @@ impl Check<'_> {
         match crate::config::duration::parse(text) {
             Ok(found) if found > Duration::ZERO => found,
             Ok(_) | Err(_) => {
-                self.mistake(key, format!("`{text}` is not a duration above zero such as `10s`"));
+                self.mistake(key, &format!("`{text}` is not a duration above zero such as `10s`"));
                 default
             }
         }
@@ -295,7 +295,7 @@ impl Check<'_> {
             Some(value) => {
                 self.mistake(
                     key,
-                    format!("`{value}` is out of bounds, allowed are {least} to {most}"),
+                    &format!("`{value}` is out of bounds, allowed are {least} to {most}"),
                 );
                 default
             }
@@ -310,7 +310,7 @@ impl Check<'_> {
         }));
     }
 
-    fn mistake(&mut self, key: &str, message: String) {
+    fn mistake(&mut self, key: &str, message: &str) {
         self.findings.push(Diagnostic::error(
             Location::new(self.file, 0),
             format!("`{key}` {message}"),

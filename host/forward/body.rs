@@ -189,7 +189,7 @@ impl Body {
         let download = Download {
             incoming,
             idle: idle.map(Lazy::new),
-            deadline: deadline.map(|deadline| Lazy::until(deadline)),
+            deadline: deadline.map(Lazy::until),
         };
         Self {
             kind: Kind::Download(download),

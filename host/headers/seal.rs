@@ -52,10 +52,13 @@ pub struct Own<'a> {
 /// the tunnel ended, or was dropped.
 pub type Held = Box<dyn Any + Send>;
 
+/// The protocol a client asks for, and its connection once it was switched.
+pub(crate) type Switching = (Protocol, OnUpgrade);
+
 /// A request that may leave. Only [`Cleaned::seal`] makes one.
 pub struct Outbound {
     request: Request<()>,
-    upgrade: Option<(Protocol, OnUpgrade)>,
+    upgrade: Option<Switching>,
     upstream: Arc<Upstream>,
     peer: Arc<Peer>,
     held: Vec<Held>,
@@ -87,7 +90,7 @@ impl Outbound {
         &self.upstream
     }
 
-    pub(crate) fn into_parts(self) -> (Request<()>, Option<(Protocol, OnUpgrade)>, Arc<Peer>, Vec<Held>) {
+    pub(crate) fn into_parts(self) -> (Request<()>, Option<Switching>, Arc<Peer>, Vec<Held>) {
         let Self {
             request,
             upgrade,

@@ -1,4 +1,7 @@
 //! How a plugin fails, and how it refuses.
+//!
+//! In: a failed call or load. Out: errors. Never: a trap that reads as a refusal;
+//! a guest's text in an error other than a refusal's reason.
 
 use http::{HeaderName, StatusCode};
 

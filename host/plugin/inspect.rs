@@ -1,4 +1,6 @@
 //! What a component is, without running it.
+//!
+//! In: a component's bytes. Out: world and imports. Never: code of the guest run.
 
 use std::fs;
 use std::io;

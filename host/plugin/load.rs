@@ -198,10 +198,11 @@ impl Loader<'_> {
     /// A grant without a plugin is a typing mistake more often than not.
     fn unused_grants(&self, pairs: &BTreeMap<String, Pair>, diagnostics: &mut Vec<Diagnostic>) {
         for name in self.config.grants.keys().filter(|name| !pairs.contains_key(*name)) {
-            diagnostics.push(Diagnostic::warning(
-                None,
-                format!("`plugins.grants.{name}` is for a plugin that is not there"),
-            ));
+            let message = format!("`plugins.grants.{name}` is for a plugin that is not there");
+            diagnostics.push(
+                Diagnostic::warning(None, message)
+                    .with_hint("put its `.wasm` and `.yaml` into the plugins folder, or remove the grant"),
+            );
         }
     }
 }

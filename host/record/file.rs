@@ -1,10 +1,15 @@
 //! The decision file: one JSON line a decision.
+//!
+//! In: closed records. Out: lines appended to a file only its owner reads.
+//! Never: a request that waits for the disk; a lost line that is not counted.
 
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use prometheus_client::metrics::counter::Counter;
+use tokio::sync::{mpsc, oneshot};
 
 use super::{Record, View};
 
@@ -17,10 +22,26 @@ pub struct FileError {
     source: std::io::Error,
 }
 
+/// What the writer is handed.
+#[derive(Debug)]
+pub(super) enum Line {
+    /// A record to append.
+    Record(Arc<Record>),
+    /// Answered when everything before is written.
+    Flush(oneshot::Sender<()>),
+}
+
 /// Appends records to `path` from a thread of its own, until every sender is
 /// gone. Lines that arrive together are written together.
-pub(super) fn write_lines(path: &Path, mut records: mpsc::Receiver<Arc<Record>>) -> Result<(), FileError> {
-    let open = || std::fs::OpenOptions::new().create(true).append(true).open(path);
+pub(super) fn write_lines(path: &Path, mut lines: mpsc::Receiver<Line>, lost: Counter) -> Result<(), FileError> {
+    // Who called what is nobody's business but the operator's.
+    let open = || {
+        std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(path)
+    };
     let file = open().map_err(|source| FileError {
         path: path.to_owned(),
         source,
@@ -32,13 +53,28 @@ pub(super) fn write_lines(path: &Path, mut records: mpsc::Receiver<Arc<Record>>)
             let path = path.clone();
             move || {
                 let mut file = std::io::BufWriter::new(file);
-                while let Some(record) = records.blocking_recv() {
-                    let mut failed = write(&mut file, &record);
-                    while let Ok(record) = records.try_recv() {
-                        failed = write(&mut file, &record).or(failed);
+                let mut waiting = Vec::new();
+                while let Some(line) = lines.blocking_recv() {
+                    let mut failed = None;
+                    let mut next = Some(line);
+                    while let Some(line) = next {
+                        match line {
+                            Line::Record(record) => {
+                                if let Some(error) = write(&mut file, &record) {
+                                    lost.inc();
+                                    failed = Some(error);
+                                }
+                            }
+                            Line::Flush(done) => waiting.push(done),
+                        }
+                        next = lines.try_recv().ok();
                     }
                     if let Some(error) = file.flush().err().or(failed) {
                         tracing::error!(path = %path.display(), %error, "a decision line could not be written");
+                    }
+                    for done in waiting.drain(..) {
+                        // Whoever asked may have given up.
+                        let _ = done.send(());
                     }
                 }
             }
@@ -48,7 +84,10 @@ pub(super) fn write_lines(path: &Path, mut records: mpsc::Receiver<Arc<Record>>)
 }
 
 fn write(file: &mut impl Write, record: &Record) -> Option<std::io::Error> {
-    let mut line = serde_json::to_vec(&View::of(record)).ok()?;
+    let mut line = match serde_json::to_vec(&View::of(record)) {
+        Ok(line) => line,
+        Err(error) => return Some(error.into()),
+    };
     line.push(b'\n');
     file.write_all(&line).err()
 }

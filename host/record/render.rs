@@ -1,5 +1,8 @@
 //! How a record looks outside: JSON with the field names of OPA's decision
 //! logs where both have the same thing.
+//!
+//! In: a record. Out: a view to serialize. Never: shown to a caller without
+//! [`View::for_caller`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -86,7 +89,7 @@ impl<'a> View<'a> {
             generation: record.generation,
             front: record.front,
             outcome: record.outcome,
-            reason: &record.reason,
+            reason: record.reason,
             detail: &record.detail,
             status: record.status,
             method: record.method.as_str(),
@@ -122,10 +125,17 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The same view for the caller himself: without the text for operators.
+    /// The same view for the caller himself: without what only operators may
+    /// know. The destination is looked up before policy decides: with it, a
+    /// caller who is refused would learn that the application exists, and where
+    /// its cluster is.
     #[must_use]
     pub fn for_caller(mut self) -> Self {
+        static NOTHING: BTreeMap<String, String> = BTreeMap::new();
         self.detail = "";
+        self.destination = None;
+        self.plugins.clear();
+        self.notes = &NOTHING;
         for check in &mut self.checks {
             check.rule = None;
         }

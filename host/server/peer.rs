@@ -1,4 +1,7 @@
 //! The other side of one client connection.
+//!
+//! In: a socket's facts. Out: address, transport, and whether requests are open.
+//! Never: an address a header claims.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

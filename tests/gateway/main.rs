@@ -3,4 +3,8 @@
 mod access;
 mod attacks;
 mod behaviours;
+mod limits;
+mod plugins;
+mod reload;
+mod streaming;
 mod support;

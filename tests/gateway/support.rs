@@ -10,5 +10,7 @@ pub mod client;
 pub mod issuer;
 #[path = "support/token.rs"]
 pub mod token;
+#[path = "support/wire.rs"]
+pub mod wire;
 #[path = "support/world.rs"]
 pub mod world;

@@ -9,7 +9,7 @@ use super::{
     EC, FAR, OTHER_RSA, RSA, alice, bearer, build, findings, groups_scope, hs256, part, refusal, resources, with,
     without,
 };
-use crate::authenticate::{Authenticator, Error, Kind, Malformed, Reason};
+use crate::authenticate::{Authenticator, Error, Field, Kind, Malformed, Reason};
 use crate::config::{self, ClaimMapping};
 
 /// Settings with one issuer: audience `gate`, `sub` with prefix `oidc:`.
@@ -71,6 +71,60 @@ async fn the_first_scope_holds_the_groups_where_groups_is_none() {
     let principal = bearer(&loaded.value.unwrap(), &issuer.token(&[])).await.unwrap();
     assert_eq!(principal.claims()["cognito:groups"], json!(["corp:dev", "corp:ops"]));
     assert!(!principal.claims().contains_key("email") && !principal.claims().contains_key("groups"));
+}
+
+#[tokio::test]
+async fn a_scope_named_as_the_subject_does_not_replace_it() {
+    let issuer = IssuerDouble::start().await;
+    let scopes = ["sub".to_owned()];
+    let loaded = Authenticator::build(&settings(&issuer.url), &resources(), &scopes, None);
+    let principal = bearer(&loaded.value.unwrap(), &issuer.token(&[])).await.unwrap();
+    assert_eq!(principal.claims()["sub"], "oidc:u-1");
+    assert_eq!(principal.claims()["groups"], json!(["corp:dev", "corp:ops"]));
+}
+
+#[tokio::test]
+async fn an_issuer_cannot_choose_the_name_of_a_local_account() {
+    let issuer = IssuerDouble::start().await;
+    let mut settings = settings(&issuer.url);
+    let username = |settings: &mut config::Authentication, mapping| settings.issuers[0].username = mapping;
+    let plain = ClaimMapping::Claim {
+        claim: "sub".to_owned(),
+        prefix: String::new(),
+    };
+    username(&mut settings, plain);
+    let reserved = Error::Invalid(Reason::ReservedName { part: Field::Username });
+    let authenticator = build(&settings, &resources());
+    for name in ["admin", "alice", "robot"] {
+        let token = issuer.token(&[("sub", json!(name))]);
+        assert_eq!(refusal(&authenticator, &token).await, reserved, "{name}");
+    }
+    let token = issuer.token(&[("sub", json!("alice2"))]);
+    assert_eq!(bearer(&authenticator, &token).await.unwrap().user_id(), "alice2");
+    // The operator may say that they are the same person.
+    let spelled_out = "claims.sub == 'u-7' ? 'alice' : claims.sub";
+    username(&mut settings, ClaimMapping::Expression(spelled_out.to_owned()));
+    let authenticator = build(&settings, &resources());
+    let token = issuer.token(&[("sub", json!("u-7"))]);
+    assert_eq!(bearer(&authenticator, &token).await.unwrap().user_id(), "alice");
+    let token = issuer.token(&[("sub", json!("admin"))]);
+    assert_eq!(refusal(&authenticator, &token).await, reserved);
+}
+
+#[tokio::test]
+async fn issuers_that_share_usernames_are_warned_about() {
+    let mut settings = settings("https://a.example");
+    let mut second = settings.issuers[0].clone();
+    second.url = "https://b.example".to_owned();
+    settings.issuers.push(second);
+    let expected = "warning: issuers `https://a.example` and `https://b.example` can give two people the same username \
+        (give each a `claimMappings.username.prefix` of its own)";
+    assert_eq!(findings(&settings, &resources()), [expected]);
+    settings.issuers[1].username = ClaimMapping::Claim {
+        claim: "sub".to_owned(),
+        prefix: "b:".to_owned(),
+    };
+    assert!(findings(&settings, &resources()).is_empty());
 }
 
 #[tokio::test]

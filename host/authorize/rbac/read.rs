@@ -219,7 +219,8 @@ impl PolicySource {
     }
 }
 
-fn account_names(resources: &Resources) -> BTreeSet<String> {
+/// Argo CD's local accounts, `admin` among them.
+pub(crate) fn account_names(resources: &Resources) -> BTreeSet<String> {
     let named = resources
         .argocd_cm
         .data

@@ -1,4 +1,7 @@
 //! `tollgate plugin test`: one message through one plugin.
+//!
+//! In: a request or response in YAML. Out: what the plugin made of it. Never: a
+//! backend called.
 
 use std::collections::BTreeMap;
 use std::fs;

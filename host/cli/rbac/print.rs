@@ -3,6 +3,7 @@
 //! In: answers. Out: JSON, YAML, or lines for people. Never: control
 //! characters of a policy on a terminal.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde::Serialize;
@@ -10,7 +11,7 @@ use tabled::builder::Builder;
 use tabled::settings::Style;
 
 use super::{Differences, Format};
-use crate::authorize::rbac::{Explanation, Field, Outcome, Tuple, Verdict, Why};
+use crate::authorize::rbac::{Difference, Explanation, Field, Outcome, Tuple, Verdict, Why};
 
 /// One document for machines.
 pub(super) fn machine(out: &mut dyn Write, format: Format, answer: &impl Serialize) -> io::Result<()> {
@@ -104,7 +105,8 @@ fn name(value: &impl Serialize) -> String {
         .unwrap_or_default()
 }
 
-/// A line per request.
+/// A line per caller and pair of verdicts: the first request and how many there
+/// are. JSON and YAML list every request.
 pub(super) fn differences(out: &mut dyn Write, answer: &Differences) -> io::Result<()> {
     if !answer.complete {
         writeln!(
@@ -115,34 +117,38 @@ pub(super) fn differences(out: &mut dyn Write, answer: &Differences) -> io::Resu
     if answer.differences.is_empty() {
         return writeln!(out, "No request is judged differently.");
     }
+    let mut callers: BTreeMap<_, (&Difference, usize)> = BTreeMap::new();
+    for difference in &answer.differences {
+        let verdicts = [difference.left, difference.right].map(|verdict| outcome(verdict.outcome));
+        let caller = (&difference.user, &difference.groups, verdicts);
+        callers.entry(caller).or_insert((difference, 0)).1 += 1;
+    }
     let side = |verdict: Verdict, rule: &Option<String>| {
-        let outcome = match verdict.outcome {
-            Outcome::Allow => "allow",
-            Outcome::Deny => "deny",
-        };
+        let outcome = outcome(verdict.outcome);
         rule.as_ref()
             .map_or(outcome.to_owned(), |rule| format!("{outcome} ({})", plain(rule)))
     };
     let mut table = Builder::default();
-    table.push_record([
-        "USER",
-        "GROUPS",
-        "RESOURCE",
-        "ACTION",
-        "OBJECT",
-        &plain(&answer.left),
-        &plain(&answer.right),
-    ]);
-    for difference in &answer.differences {
+    let (left, right) = (plain(&answer.left), plain(&answer.right));
+    table.push_record(["USER", "GROUPS", "REQUESTS", "SUCH AS", &left, &right]);
+    for (first, count) in callers.values() {
         table.push_record([
-            plain(&difference.user),
-            plain(&difference.groups.join(" ")),
-            plain(&difference.resource),
-            plain(&difference.action),
-            plain(&difference.object),
-            side(difference.left, &difference.left_rule),
-            side(difference.right, &difference.right_rule),
+            plain(&first.user),
+            plain(&first.groups.join(" ")),
+            count.to_string(),
+            plain(&format!("{}, {}, {}", first.resource, first.action, first.object)),
+            side(first.left, &first.left_rule),
+            side(first.right, &first.right_rule),
         ]);
     }
-    writeln!(out, "{}", table.build().with(Style::blank()))
+    writeln!(out, "{}", table.build().with(Style::blank()))?;
+    let count = answer.differences.len();
+    writeln!(out, "Requests judged differently: {count}; `-o json` lists each.")
+}
+
+fn outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Allow => "allow",
+        Outcome::Deny => "deny",
+    }
 }

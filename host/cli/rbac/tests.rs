@@ -169,6 +169,18 @@ fn diff_finds_what_semantics_change() {
         .map(|one| &one["groups"])
         .collect();
     assert!(groups.contains(&&json!(["org:team"])), "{out}");
+    let all = groups.len();
+    let (code, table, _) = run(
+        POLICY,
+        "policy.csv",
+        "diff --use-builtin-policy=false --policy-file {file}",
+    );
+    assert_eq!(code, ExitCode::from(DIFFERENT));
+    assert!(table.starts_with(" USER") && table.contains("org:team"), "{table}");
+    assert!(
+        table.ends_with(&format!("Requests judged differently: {all}; `-o json` lists each.\n")),
+        "{table}"
+    );
     let line = "diff --use-builtin-policy=false --policy-file {file} --other-policy-file {file}";
     let (code, out, _) = run(POLICY, "policy.csv", line);
     assert_eq!(
@@ -186,6 +198,23 @@ fn diff_finds_what_semantics_change() {
         complaints.contains("strict semantics refuse the policy"),
         "{complaints}"
     );
+}
+
+#[test]
+fn arguments_in_the_order_of_policy_csv_are_explained() {
+    let (code, _, complaints) = run(
+        POLICY,
+        "policy.csv",
+        "can a applications get shop/cart --policy-file {file}",
+    );
+    assert_eq!(code, ExitCode::from(USAGE));
+    assert!(
+        complaints.contains("the action comes before the resource"),
+        "{complaints}"
+    );
+    let (code, _, complaints) = run(POLICY, "policy.csv", "can a get nonsense --policy-file {file}");
+    assert_eq!(code, ExitCode::from(USAGE));
+    assert!(!complaints.contains("comes before"), "{complaints}");
 }
 
 #[test]

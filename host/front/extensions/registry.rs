@@ -29,8 +29,9 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Builds backends for `specs`; an extension whose spec did not change
-    /// since `previous` is taken over as it runs.
+    /// Builds backends for `specs`. What did not change since `previous` is
+    /// taken over as it runs: backends where nothing but their place in the file
+    /// differs, counts of open requests as long as the limits are the same.
     ///
     /// # Errors
     /// A finding for each backend that cannot be built, such as a certificate
@@ -39,18 +40,13 @@ impl Registry {
         let mut findings = Vec::new();
         let mut extensions = HashMap::with_capacity(specs.len());
         for spec in specs {
-            let kept = previous
-                .and_then(|previous| previous.find(&spec.name))
-                .filter(|kept| kept.spec == spec);
-            let extension = match kept {
-                Some(kept) => kept,
-                None => match Extension::build(spec) {
-                    Ok(extension) => Arc::new(extension),
-                    Err(mut found) => {
-                        findings.append(&mut found);
-                        continue;
-                    }
-                },
+            let kept = previous.and_then(|previous| previous.find(&spec.name));
+            let extension = match Extension::build(spec, kept.as_deref()) {
+                Ok(extension) => Arc::new(extension),
+                Err(mut found) => {
+                    findings.append(&mut found);
+                    continue;
+                }
             };
             extensions.insert(Arc::clone(&extension.name), extension);
         }
@@ -76,24 +72,18 @@ impl Registry {
 }
 
 impl Extension {
-    fn build(spec: ExtensionSpec) -> Result<Self, Vec<Diagnostic>> {
-        let mut findings = Vec::new();
-        let mut backends = Vec::with_capacity(spec.services.len());
-        for service in &spec.services {
-            match Backend::build(&spec, service) {
-                Ok(backend) => backends.push(Arc::new(backend)),
-                Err(error) => findings.push(
-                    Diagnostic::error(service.location.clone(), format!("extension `{}`: {error}", spec.name))
-                        .with_hint("docs/configuration.md shows a backend with TLS"),
-                ),
-            }
-        }
-        if !findings.is_empty() {
-            return Err(findings);
-        }
+    fn build(spec: ExtensionSpec, kept: Option<&Self>) -> Result<Self, Vec<Diagnostic>> {
+        let backends = match kept.filter(|kept| is_same_elsewhere(&kept.spec, &spec)) {
+            Some(kept) => kept.backends.clone(),
+            None => backends(&spec)?,
+        };
+        let limiter = match kept.filter(|kept| kept.spec.limits == spec.limits) {
+            Some(kept) => Arc::clone(&kept.limiter),
+            None => Limiter::new(&spec.limits),
+        };
         Ok(Self {
             name: Arc::from(spec.name.as_str()),
-            limiter: Limiter::new(&spec.limits),
+            limiter,
             backends,
             spec,
         })
@@ -149,6 +139,35 @@ impl Extension {
                 .as_ref()
                 .is_some_and(|cluster| named && same(&to.name, &cluster.name) && same(&to.server, &cluster.server))
         })
+    }
+}
+
+/// Whether two specs differ in nothing but where they were written.
+fn is_same_elsewhere(old: &ExtensionSpec, new: &ExtensionSpec) -> bool {
+    let mut moved = new.clone();
+    moved.location = old.location.clone();
+    for (service, old) in moved.services.iter_mut().zip(&old.services) {
+        service.location = old.location.clone();
+    }
+    moved == *old
+}
+
+fn backends(spec: &ExtensionSpec) -> Result<Vec<Arc<Backend>>, Vec<Diagnostic>> {
+    let mut findings = Vec::new();
+    let mut backends = Vec::with_capacity(spec.services.len());
+    for service in &spec.services {
+        match Backend::build(spec, service) {
+            Ok(backend) => backends.push(Arc::new(backend)),
+            Err(error) => findings.push(
+                Diagnostic::error(service.location.clone(), format!("extension `{}`: {error}", spec.name))
+                    .with_hint("docs/configuration.md shows a backend with TLS"),
+            ),
+        }
+    }
+    if findings.is_empty() {
+        Ok(backends)
+    } else {
+        Err(findings)
     }
 }
 

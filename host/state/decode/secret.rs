@@ -1,4 +1,7 @@
 //! Secrets and the clusters some of them describe.
+//!
+//! In: objects of kind Secret. Out: [`Secret`], [`Cluster`]. Never: a value in a
+//! finding, also when it cannot be decoded.
 
 use std::collections::BTreeMap;
 

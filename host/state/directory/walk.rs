@@ -1,4 +1,6 @@
 //! Which files of a folder count, and reading them whole.
+//!
+//! In: a folder. Out: texts. Never: a file above the bound, a hidden one.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Metadata};

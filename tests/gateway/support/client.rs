@@ -59,7 +59,9 @@ impl Client {
     /// Sends a request and reads its answer.
     pub(crate) async fn exchange(&mut self, request: &[u8]) -> Answer {
         self.send(request).await;
-        self.answer().await.expect("an answer")
+        self.answer()
+            .await
+            .unwrap_or_else(|| panic!("no answer to {}", String::from_utf8_lossy(request)))
     }
 
     /// Reads one response; nothing when the connection ends first.

@@ -10,13 +10,20 @@ use sha2::Sha256;
 pub fn session(key: &str, user: &str) -> String {
     let now = jiff::Timestamp::now().as_second();
     let subject = format!("{user}:login");
-    sign(key, &json!({"iss": "argocd", "sub": subject, "iat": now, "nbf": now, "exp": now + 3600, "jti": "1"}))
+    sign(
+        key,
+        &json!({"iss": "argocd", "sub": subject, "iat": now, "nbf": now, "exp": now + 3600, "jti": "1"}),
+    )
 }
 
 /// A token over any claims, signed with HS256.
 pub fn sign(key: &str, claims: &Value) -> String {
     let header = json!({"alg": "HS256", "typ": "JWT"});
-    let signed = format!("{}.{}", BASE64.encode(header.to_string()), BASE64.encode(claims.to_string()));
+    let signed = format!(
+        "{}.{}",
+        BASE64.encode(header.to_string()),
+        BASE64.encode(claims.to_string())
+    );
     let mut mac = Hmac::<Sha256>::new_from_slice(key.as_bytes()).expect("any key length");
     mac.update(signed.as_bytes());
     format!("{signed}.{}", BASE64.encode(mac.finalize().into_bytes()))

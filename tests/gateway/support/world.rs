@@ -44,7 +44,10 @@ impl Default for Setup {
             argocd_cm: map(&[("accounts.alice", "login"), ("accounts.bob", "login")]),
             rbac_cm: map(&[("policy.csv", policy)]),
             secrets: BTreeMap::new(),
-            objects: vec![project("shop", json!([{"server": "*", "namespace": "*"}])), application("cart", "shop")],
+            objects: vec![
+                project("shop", json!([{"server": "*", "namespace": "*"}])),
+                application("cart", "shop"),
+            ],
             settings: json!({}),
             plugins: Vec::new(),
             control_plane: CONTROL_PLANE.to_owned(),
@@ -69,7 +72,9 @@ impl Setup {
     /// The default with one extension `echo` of this backend block.
     pub fn with_extension(backend: &str) -> Self {
         let mut setup = Self::default();
-        setup.argocd_cm.insert("extension.config.echo".to_owned(), backend.to_owned());
+        setup
+            .argocd_cm
+            .insert("extension.config.echo".to_owned(), backend.to_owned());
         setup
     }
 
@@ -86,13 +91,21 @@ impl Setup {
             std::fs::create_dir_all(root.join(name))?;
         }
         copy_tree(&checkout().join("policies"), &root.join("policies"));
-        let config_map = |name: &str, data: &BTreeMap<String, String>| object("v1", "ConfigMap", name, &self.control_plane, json!({"data": data}));
+        let config_map = |name: &str, data: &BTreeMap<String, String>| {
+            object("v1", "ConfigMap", name, &self.control_plane, json!({"data": data}))
+        };
         let mut secrets = self.secrets.clone();
         secrets.insert("server.secretkey".to_owned(), SESSION_KEY.to_owned());
         let mut objects = vec![
             config_map("argocd-cm", &self.argocd_cm),
             config_map("argocd-rbac-cm", &self.rbac_cm),
-            object("v1", "Secret", "argocd-secret", &self.control_plane, json!({"stringData": secrets})),
+            object(
+                "v1",
+                "Secret",
+                "argocd-secret",
+                &self.control_plane,
+                json!({"stringData": secrets}),
+            ),
         ];
         objects.extend(self.objects.iter().cloned());
         for (at, object) in objects.iter().enumerate() {
@@ -140,12 +153,20 @@ impl World {
     /// Text of a page of the admin listener.
     pub async fn admin(&self, path: &str) -> String {
         let url = format!("http://{}{path}", self.running.admin_address());
-        reqwest::get(url).await.expect("the admin listener answers").text().await.expect("a text")
+        reqwest::get(url)
+            .await
+            .expect("the admin listener answers")
+            .text()
+            .await
+            .expect("a text")
     }
 
     /// The record of the decision an answer names.
     pub async fn decision(&self, answer: &reqwest::Response) -> Value {
-        let id = answer.headers()["tollgate-decision-id"].to_str().expect("an id").to_owned();
+        let id = answer.headers()["tollgate-decision-id"]
+            .to_str()
+            .expect("an id")
+            .to_owned();
         serde_json::from_str(&self.admin(&format!("/decisions/{id}")).await).expect("a record")
     }
 
@@ -186,13 +207,25 @@ pub fn checkout() -> PathBuf {
 
 /// An `AppProject`.
 pub fn project(name: &str, destinations: Value) -> Value {
-    object("argoproj.io/v1alpha1", "AppProject", name, CONTROL_PLANE, json!({"spec": {"destinations": destinations}}))
+    object(
+        "argoproj.io/v1alpha1",
+        "AppProject",
+        name,
+        CONTROL_PLANE,
+        json!({"spec": {"destinations": destinations}}),
+    )
 }
 
 /// An `Application` of the control plane's own cluster.
 pub fn application(name: &str, project: &str) -> Value {
     let spec = json!({"project": project, "destination": {"name": "in-cluster", "namespace": name}});
-    object("argoproj.io/v1alpha1", "Application", name, CONTROL_PLANE, json!({"spec": spec}))
+    object(
+        "argoproj.io/v1alpha1",
+        "Application",
+        name,
+        CONTROL_PLANE,
+        json!({"spec": spec}),
+    )
 }
 
 /// A Kubernetes object with this body.
@@ -204,7 +237,10 @@ pub fn object(version: &str, kind: &str, name: &str, namespace: &str, body: Valu
 
 /// A map out of pairs.
 pub fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    pairs
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect()
 }
 
 fn merge(onto: &mut Value, from: &Value) {

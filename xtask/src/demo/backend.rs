@@ -35,11 +35,12 @@ async fn echo(name: &'static str, request: Request<Incoming>) -> Result<Response
     let mut headers = Map::new();
     for (field, value) in &head.headers {
         let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
-        headers
+        let all = headers
             .entry(field.as_str())
-            .or_insert_with(|| Value::Array(Vec::new()))
-            .as_array_mut()
-            .map(|all| all.push(value.into()));
+            .or_insert_with(|| Value::Array(Vec::new()));
+        if let Some(all) = all.as_array_mut() {
+            all.push(value.into());
+        }
     }
     let body = body.collect().await.map(|body| body.to_bytes().len()).unwrap_or(0);
     let answer = json!({

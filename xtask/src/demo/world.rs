@@ -91,10 +91,7 @@ impl World {
 
     /// Waits for the gateway to end by itself.
     pub async fn gateway_ended(&mut self) -> ExitStatus {
-        match self.child.wait().await {
-            Ok(status) => status,
-            Err(_) => ExitStatus::default(),
-        }
+        self.child.wait().await.unwrap_or_default()
     }
 
     /// Stops the gateway as an operator does, with SIGTERM, and expects exit 0.
@@ -208,8 +205,12 @@ fn addresses(port: u16) -> Result<(SocketAddr, SocketAddr)> {
 
 fn settle_addresses(file: &Path, gate: SocketAddr, admin: SocketAddr) -> Result<()> {
     let text = std::fs::read_to_string(file)?;
-    let text = text
-        .replace("127.0.0.1:8080", &gate.to_string())
-        .replace("127.0.0.1:8081", &admin.to_string());
+    // In one pass: either new address may be one of the old ones.
+    let settled = |line: &str| match line.trim_start() {
+        "listen: 127.0.0.1:8080" => line.replace("127.0.0.1:8080", &gate.to_string()),
+        "listen: 127.0.0.1:8081" => line.replace("127.0.0.1:8081", &admin.to_string()),
+        _ => line.to_owned(),
+    };
+    let text: String = text.lines().map(|line| settled(line) + "\n").collect();
     Ok(std::fs::write(file, text)?)
 }

@@ -1,4 +1,7 @@
 //! Everything of a backend except its services.
+//!
+//! In: the YAML of one backend, Secrets. Out: checked settings. Never: a secret's
+//! value in a finding.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

@@ -1,4 +1,7 @@
 //! The services of a backend.
+//!
+//! In: the YAML of one backend, Secrets. Out: checked services. Never: a secret's
+//! value in a finding.
 
 use http::{HeaderName, HeaderValue};
 use url::Url;

@@ -1,4 +1,7 @@
 //! What a checked extension configuration says.
+//!
+//! In: what the reader checked. Out: types two loads are compared by. Never: a
+//! secret in `Debug`.
 
 use std::fmt;
 use std::num::NonZeroU32;

@@ -1,0 +1,36 @@
+//! The trace a request belongs to.
+//!
+//! In: header fields. Out: a trace id. Never: a text that is none.
+
+use http::HeaderMap;
+
+/// `trace-id` of the one `traceparent` field: 32 lower-case hexadecimal digits,
+/// not all zero.
+///
+/// Source: W3C Trace Context, section 3.2.2.
+pub fn trace_id(headers: &HeaderMap) -> Option<String> {
+    let mut fields = headers.get_all("traceparent").iter();
+    let (Some(field), None) = (fields.next(), fields.next()) else {
+        return None;
+    };
+    let mut parts = field.to_str().ok()?.split('-');
+    let (version, trace, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let further = parts.next().is_some();
+    let valid = is_hex(version, 2)
+        && version != "ff"
+        && !(version == "00" && further)
+        && is_hex(trace, 32)
+        && !is_zero(trace)
+        && is_hex(parent, 16)
+        && !is_zero(parent)
+        && is_hex(flags, 2);
+    valid.then(|| trace.to_owned())
+}
+
+fn is_hex(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn is_zero(text: &str) -> bool {
+    text.bytes().all(|byte| byte == b'0')
+}

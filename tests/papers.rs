@@ -1,0 +1,360 @@
+//! The papers say what the program does: every key is explained, every command
+//! exists, every link leads somewhere.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail like tests")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use clap::CommandFactory;
+use tollgate::config::raw;
+use tollgate::diagnostic::Diagnostic;
+use tollgate::front::extensions::config;
+use tollgate::state::directory;
+
+/// A key nothing has.
+const PROBE: &str = "probeOfTheTest";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Every text between single backticks.
+fn quoted(text: &str) -> BTreeSet<&str> {
+    text.lines()
+        .flat_map(|line| line.split('`').skip(1).step_by(2))
+        .collect()
+}
+
+/// Texts between backticks that stand between the others of a message.
+fn known_settings(settings: &str) -> Option<Vec<String>> {
+    let loaded = raw::parse(settings, "tollgate.yaml", root());
+    let message = &loaded.diagnostics.first()?.message;
+    if !message.contains(&format!("unknown field `{PROBE}`")) {
+        return None;
+    }
+    let keys = quoted(message).into_iter().filter(|key| *key != PROBE);
+    Some(keys.map(str::to_owned).collect())
+}
+
+/// Settings with the probe at `path`; its parts are keys, `[]` and `<name>`.
+fn probe(path: &[String]) -> String {
+    let mut text = format!("{{{PROBE}: 0}}");
+    for part in path.iter().rev() {
+        text = match part.as_str() {
+            "[]" => format!("[{text}]"),
+            "<name>" => format!("{{any-name: {text}}}"),
+            key => format!("{{{key}: {text}}}"),
+        };
+    }
+    text
+}
+
+/// Finds every key below `path` by asking the parser what it knows there.
+fn settings_below(path: &[String], found: &mut Vec<String>) {
+    let shapes: [&[&str]; 3] = [&[], &["[]"], &["<name>"]];
+    for shape in shapes {
+        let mut at = path.to_vec();
+        at.extend(shape.iter().map(|part| (*part).to_owned()));
+        let Some(keys) = known_settings(&probe(&at)) else {
+            continue;
+        };
+        assert!(!keys.is_empty(), "the parser names no key at {path:?}");
+        for key in keys {
+            let mut below = at.clone();
+            below.push(key);
+            settings_below(&below, found);
+        }
+        return;
+    }
+    found.push(path.join(".").replace(".[]", "[]"));
+}
+
+#[test]
+fn every_setting_is_explained() {
+    let mut keys = Vec::new();
+    settings_below(&[], &mut keys);
+    // The probe finds what it should: nested keys, lists and maps.
+    for sure in [
+        "listen",
+        "limits.requestsPerPerson",
+        "authentication.jwt[].issuer.discoveryURL",
+        "plugins.grants.<name>.memoryBytes",
+    ] {
+        assert!(keys.iter().any(|key| key == sure), "`{sure}` is not found: {keys:#?}");
+    }
+    let page = read("docs/configuration.md");
+    let explained = quoted(&page);
+    let missing: Vec<_> = keys.iter().filter(|key| !explained.contains(key.as_str())).collect();
+    assert!(missing.is_empty(), "docs/configuration.md lacks {missing:#?}");
+    // And back: what is explained there exists.
+    let tops: BTreeSet<&str> = keys.iter().filter_map(|key| key.split(['.', '[']).next()).collect();
+    for row in page.lines().skip_while(|line| *line != "## The settings file") {
+        if row.starts_with("### Environment") {
+            break;
+        }
+        let Some(key) = row.strip_prefix("| `").and_then(|row| row.split('`').next()) else {
+            continue;
+        };
+        let is_group = keys.iter().any(|known| known.starts_with(&format!("{key}[]")));
+        assert!(
+            is_group || keys.iter().any(|known| known == key),
+            "docs/configuration.md explains `{key}`, which is no setting"
+        );
+        assert!(tops.contains(key.split(['.', '[']).next().unwrap()));
+    }
+}
+
+/// What the reader of extensions knows where the probe stands.
+fn known_extension_keys(value: &str) -> Vec<String> {
+    let object = serde_json::json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "argocd-cm", "namespace": "argocd"},
+        "data": {"extension.config": value},
+    });
+    let loaded = directory::load_text(&object.to_string(), "argocd-cm.yaml", "argocd");
+    let resources = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
+    let findings = config::parse(&resources).diagnostics;
+    let about = |finding: &&Diagnostic| finding.message.contains(&format!("unknown key `{PROBE}`"));
+    let finding = findings
+        .iter()
+        .find(about)
+        .unwrap_or_else(|| panic!("{value}: {findings:?}"));
+    let keys = finding
+        .hint
+        .as_deref()
+        .and_then(|hint| hint.strip_prefix("known keys: "))
+        .unwrap();
+    keys.split(", ").map(str::to_owned).collect()
+}
+
+#[test]
+fn every_key_of_an_extension_is_explained() {
+    let page = read("docs/configuration.md");
+    let explained = quoted(&page);
+    let backend =
+        |inner: &str| format!("{{extensions: [{{name: e, backend: {{services: [{{url: 'http://e'}}], {inner}}}}}]}}");
+    let service =
+        |inner: &str| format!("{{extensions: [{{name: e, backend: {{services: [{{url: 'http://e', {inner}}}]}}}}]}}");
+    let mut places = BTreeMap::from([
+        ("", format!("{{{PROBE}: 0}}")),
+        ("extension", format!("{{extensions: [{{name: e, {PROBE}: 0}}]}}")),
+        ("backend", backend(&format!("{PROBE}: 0"))),
+        ("service", service(&format!("{PROBE}: 0"))),
+        ("cluster.", service(&format!("cluster: {{{PROBE}: 0}}"))),
+        ("headers[].", service(&format!("headers: [{{{PROBE}: 0}}]"))),
+        (
+            "limits.perPerson.",
+            backend(&format!("limits: {{perPerson: {{{PROBE}: 0}}}}")),
+        ),
+        (
+            "identity.assertion.",
+            backend(&format!("identity: {{assertion: {{{PROBE}: 0}}}}")),
+        ),
+    ]);
+    for block in ["timeouts.", "limits.", "tls.", "identity."] {
+        let name = block.trim_end_matches('.');
+        places.insert(block, backend(&format!("{name}: {{{PROBE}: 0}}")));
+    }
+    for (place, value) in places {
+        let prefix = if place.ends_with('.') { place } else { "" };
+        for key in known_extension_keys(&value) {
+            let full = format!("{prefix}{key}");
+            // A block is explained by its parts.
+            let is_explained = explained.contains(full.as_str())
+                || explained
+                    .iter()
+                    .any(|text| text.starts_with(&format!("{full}.")) || text.starts_with(&format!("{full}[")))
+                || (prefix == "limits.perPerson." && explained.contains("limits.perPerson.*"))
+                || (place.is_empty() && page.contains("extensions:"));
+            assert!(is_explained, "docs/configuration.md lacks `{full}`");
+        }
+    }
+}
+
+#[test]
+fn example_settings_are_good() {
+    for name in ["deploy/tollgate.yaml", "deploy/demo/tollgate.yaml"] {
+        let loaded = raw::parse(&read(name), name, Path::new("/etc/tollgate"));
+        assert!(loaded.diagnostics.is_empty(), "{name}: {:?}", loaded.diagnostics);
+        assert!(loaded.value.is_some());
+    }
+    // The keys that are commented out are good too.
+    let name = "deploy/tollgate.yaml";
+    let open = |line: &str| match line.strip_prefix("# ").or_else(|| line.strip_prefix("  # ")) {
+        Some(rest) if is_setting(rest) => format!("{}{rest}\n", if line.starts_with("  #") { "  " } else { "" }),
+        _ => format!("{line}\n"),
+    };
+    let text: String = read(name).lines().map(open).collect();
+    let loaded = raw::parse(&text, name, Path::new("/etc/tollgate"));
+    assert!(loaded.diagnostics.is_empty(), "{text}\n{:?}", loaded.diagnostics);
+    let config = loaded.value.unwrap();
+    assert_eq!(config.authentication.issuers.len(), 1);
+    assert!(config.plugins.grants.contains_key("tenant-router"));
+    assert_eq!(config.limits.requests_per_person, 100);
+}
+
+/// Whether a comment is a setting that is switched off: `key:` or an item, and
+/// no sentence.
+fn is_setting(comment: &str) -> bool {
+    let text = comment.trim_start().trim_start_matches("- ");
+    text.split_once(':').is_some_and(|(key, rest)| {
+        let is_key = key
+            .chars()
+            .all(|symbol| symbol.is_ascii_alphanumeric() || symbol == '-');
+        is_key && (rest.is_empty() || rest.starts_with(' '))
+    })
+}
+
+/// Papers of the checkout.
+fn papers() -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = Vec::new();
+    let mut folders = vec![root().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap_or_default();
+            if path.is_dir() {
+                if !name.starts_with('.') && !["target", "node_modules"].contains(&name) {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|ending| ending == "md") {
+                found.push(path);
+            }
+        }
+    }
+    assert!(found.len() >= 8, "{found:?}");
+    found
+}
+
+/// The command lines of `text` that call the gateway's binary, without it.
+fn commands(text: &str) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    let mut fenced = false;
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+            continue;
+        }
+        let code: Vec<&str> = match fenced || line.starts_with("    ") {
+            true => vec![line],
+            false => line.split('`').skip(1).step_by(2).collect(),
+        };
+        for code in code {
+            let code = code.trim();
+            for caller in ["tollgate ", "cargo run -q -- "] {
+                if let Some(rest) = code.strip_prefix(caller) {
+                    let words = rest.split(" # ").next().unwrap_or(rest).split_whitespace();
+                    found.push(words.map(str::to_owned).collect());
+                }
+            }
+        }
+    }
+    found
+}
+
+/// What is wrong with a command line, if anything.
+fn mistake(words: &[String]) -> Option<String> {
+    let cli = tollgate::cli::Cli::command();
+    let mut command = cli.clone();
+    for word in words {
+        if let Some(flag) = word.strip_prefix("--") {
+            let flag = flag.split('=').next().unwrap_or(flag).trim_end_matches([',', ')']);
+            let is_known = ["help", "version"].contains(&flag)
+                || command
+                    .get_arguments()
+                    .any(|argument| argument.get_long() == Some(flag))
+                || cli.get_subcommands().any(|top| {
+                    // Global options of a group of commands.
+                    top.get_subcommands()
+                        .any(|below| below.get_name() == command.get_name())
+                        && top
+                            .get_arguments()
+                            .any(|global| global.is_global_set() && global.get_long() == Some(flag))
+                });
+            if !is_known {
+                return Some(format!("no flag `--{flag}`"));
+            }
+        } else if command.has_subcommands() {
+            // `a | b` and `a|b` name several.
+            for one in word.split('|').filter(|one| !one.is_empty()) {
+                let Some(next) = command.find_subcommand(one) else {
+                    let is_placeholder =
+                        one.starts_with(['…', '<', '[']) || one.chars().all(|symbol| symbol.is_ascii_uppercase());
+                    return (!is_placeholder).then(|| format!("no command `{one}`"));
+                };
+                if word.contains('|') {
+                    continue;
+                }
+                command = next.clone();
+            }
+            if word.contains('|') {
+                return None;
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn every_command_in_the_papers_exists() {
+    let mut seen = 0;
+    for paper in papers() {
+        for words in commands(&std::fs::read_to_string(&paper).unwrap()) {
+            seen += 1;
+            if let Some(mistake) = mistake(&words) {
+                panic!("{}: `tollgate {}`: {mistake}", paper.display(), words.join(" "));
+            }
+        }
+    }
+    assert!(seen > 15, "only {seen} commands are found");
+    // The check can fail.
+    let line = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert!(mistake(&line("polcy test")).is_some());
+    assert!(mistake(&line("rbac can't")).is_some());
+    assert!(mistake(&line("check --confg x")).is_some());
+    assert!(mistake(&line("plugin test a --plugins-dir b --request c")).is_none());
+}
+
+#[test]
+fn every_relative_link_leads_somewhere() {
+    let mut seen = 0;
+    for paper in papers() {
+        let text = std::fs::read_to_string(&paper).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            seen += 1;
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() {
+                paper.clone()
+            } else {
+                paper.parent().unwrap().join(file)
+            };
+            assert!(target.exists(), "{}: `{link}` leads nowhere", paper.display());
+            if !anchor.is_empty() {
+                let there = std::fs::read_to_string(&target).unwrap();
+                let is_heading = there
+                    .lines()
+                    .filter(|line| line.starts_with('#'))
+                    .any(|line| slug(line) == anchor);
+                assert!(is_heading, "{}: `{link}` has no such heading", paper.display());
+            }
+        }
+    }
+    assert!(seen > 5, "only {seen} links are found");
+}
+
+/// The anchor GitHub gives a heading.
+fn slug(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    text.chars()
+        .filter(|symbol| symbol.is_alphanumeric() || " -_".contains(*symbol))
+        .map(|symbol| if symbol == ' ' { '-' } else { symbol })
+        .collect()
+}
