@@ -1,4 +1,4 @@
-//! The whole gateway over loopback.
+//! A whole gateway on loopback: what callers are told, and what backends see.
 //!
 //! Needs the built guests: `cargo xtask plugins`.
 
@@ -10,6 +10,9 @@
     reason = "helpers of tests fail like tests"
 )]
 
+mod access;
+mod attacks;
+mod behaviours;
 mod limits;
 mod plugins;
 mod reload;

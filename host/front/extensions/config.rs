@@ -29,6 +29,10 @@ pub use spec::{
 
 const KEY: &str = "extension.config";
 
+/// Stands for a URL no request can be sent to: nothing listens on port 0, so
+/// that each request ends as 502, as with Argo CD.
+pub const UNREACHABLE: &str = "http://127.0.0.1:0/";
+
 /// What a mistake is about; Argo CD's classes first, in its order of checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ErrorClass {
@@ -108,7 +112,7 @@ pub enum OwnRules {
     #[default]
     Refuse,
     /// Warn. The setting is left out; the URL of a service no request can be
-    /// sent to is `unusable:`.
+    /// sent to is [`UNREACHABLE`].
     Warn,
 }
 

@@ -88,7 +88,7 @@ fn url(reader: &mut Reader<'_>, view: View<'_>, text: &Substituted) -> Option<Ur
         reader.refuse_with(InvalidSetting, location, message, hint);
         return match reader.options().own_rules {
             OwnRules::Refuse => None,
-            OwnRules::Warn => Url::parse("unusable:").ok(),
+            OwnRules::Warn => Url::parse(super::UNREACHABLE).ok(),
         };
     };
     if !url.username().is_empty() || url.password().is_some() {
