@@ -7,6 +7,14 @@
 //!
 //! `cargo test --test cases [-- ID]`: only cases whose id contains ID.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a case that cannot be run fails loudly"
+)]
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

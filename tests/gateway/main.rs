@@ -17,5 +17,6 @@ mod limits;
 mod plugins;
 mod reload;
 mod streaming;
+#[expect(dead_code, reason = "unit tests, case runner and benches use the rest")]
 mod support;
 mod wire;

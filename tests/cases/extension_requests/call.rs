@@ -189,7 +189,8 @@ pub(super) async fn run(case: Question) -> Result<(), String> {
     let answer = case.send(&world, &issuer).await;
     case.check_answer(&answer)?;
     let seen = backends.iter().map(|(name, backend)| (name.as_str(), backend.seen()));
-    case.check_backends(seen.filter(|(_, seen)| !seen.is_empty()).collect())?;
+    let seen: Vec<_> = seen.filter(|(_, seen)| !seen.is_empty()).collect();
+    case.check_backends(&seen)?;
     if let Some(metrics) = &case.expected.metrics {
         check_metrics(metrics, &world.admin("/metrics").await)?;
     }
@@ -350,8 +351,8 @@ impl Question {
     }
 
     /// `seen`: the backends that saw anything.
-    fn check_backends(&self, seen: Vec<(&str, Vec<Seen>)>) -> Result<(), String> {
-        let (expected, requests) = match (&self.expected.backend, seen.as_slice()) {
+    fn check_backends(&self, seen: &[(&str, Vec<Seen>)]) -> Result<(), String> {
+        let (expected, requests) = match (&self.expected.backend, seen) {
             (None, []) => return Ok(()),
             (Some(expected), [(backend, requests)]) => {
                 same(&expected.as_str(), backend)?;

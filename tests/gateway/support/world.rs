@@ -206,6 +206,7 @@ pub fn checkout() -> PathBuf {
 }
 
 /// An `AppProject`.
+#[expect(clippy::needless_pass_by_value, reason = "callers pass what they just wrote")]
 pub fn project(name: &str, destinations: Value) -> Value {
     object(
         "argoproj.io/v1alpha1",
@@ -229,6 +230,7 @@ pub fn application(name: &str, project: &str) -> Value {
 }
 
 /// A Kubernetes object with this body.
+#[expect(clippy::needless_pass_by_value, reason = "callers pass what they just wrote")]
 pub fn object(version: &str, kind: &str, name: &str, namespace: &str, body: Value) -> Value {
     let mut object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}});
     merge(&mut object, &body);
