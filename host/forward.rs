@@ -99,6 +99,7 @@ impl Backend {
         if !Arc::ptr_eq(outbound.upstream(), self.upstream()) {
             return Err(Error::OtherBackend);
         }
+        let left = outbound.left();
         let (head, upgrade, peer, held) = outbound.into_parts();
         let timeouts = self.timeouts();
         let total = timeouts
@@ -116,7 +117,7 @@ impl Backend {
         .await?;
         match upgrade {
             Some((protocol, client)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                let bounds = upgrade::Bounds::new(timeouts);
+                let bounds = upgrade::Bounds::new(timeouts, left);
                 upgrade::Tunnel {
                     protocol,
                     client,

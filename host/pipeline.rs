@@ -114,9 +114,10 @@ impl Gateway {
         if matches!(route, Route::AssertionKeys) {
             return Ok(json(self.public_keys.clone()));
         }
-        let principal = snapshot.authenticator.authenticate(&head).await?;
-        record.note(|record| record.principal = Some(Arc::clone(&principal)));
+        let principal = snapshot.authenticator.authenticate(&head).await;
         record.step(Step::Authenticate);
+        let principal = principal?;
+        record.note(|record| record.principal = Some(Arc::clone(&principal)));
         let path = match route {
             Route::Extension(path) => path,
             Route::Decision(id) => {
@@ -129,8 +130,9 @@ impl Gateway {
         let call = Call::read(&path, &head, &snapshot.extensions)?;
         record.note(|record| note_call(record, &call));
         let caller = snapshot.callers.of(&principal, &snapshot.rbac);
-        let permit = authorize::authorize(snapshot, caller, call, record)?;
+        let permit = authorize::authorize(snapshot, caller, call, record);
         record.step(Step::Authorize);
+        let permit = permit?;
 
         let permits = (
             self.persons.acquire(principal.key())?,
@@ -140,6 +142,7 @@ impl Gateway {
             .prepare(headers::clean(head)?, &permit, snapshot, (peer, record))
             .await?;
         outbound.hold(permits);
+        outbound.end_with(principal.expires_at());
         record.step(Step::Headers);
 
         let forwarded = permit.backend().forward(outbound, body).await;

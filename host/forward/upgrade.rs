@@ -46,10 +46,12 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    pub(super) fn new(timeouts: &TimeoutSpec) -> Self {
+    /// - `left`: time until the caller's credential ends.
+    pub(super) fn new(timeouts: &TimeoutSpec, left: Option<Duration>) -> Self {
+        let lifetime = timeouts.upgrade_lifetime.unwrap_or(LIFETIME);
         Self {
             idle: timeouts.idle,
-            lifetime: timeouts.upgrade_lifetime.unwrap_or(LIFETIME),
+            lifetime: left.map_or(lifetime, |left| left.min(lifetime)),
         }
     }
 }

@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::{CONNECTION, HOST, TE, TRAILER, UPGRADE, VIA};
 use http::uri::PathAndQuery;
@@ -62,6 +63,8 @@ pub struct Outbound {
     upstream: Arc<Upstream>,
     peer: Arc<Peer>,
     held: Vec<Held>,
+    /// When the caller's credential ends: no tunnel outlives it.
+    ends_at: Option<jiff::Timestamp>,
 }
 
 impl fmt::Debug for Outbound {
@@ -81,6 +84,18 @@ impl Outbound {
         self.held.push(Box::new(thing));
     }
 
+    /// Ends a tunnel with the caller's credential.
+    pub fn end_with(&mut self, credential_ends_at: Option<jiff::Timestamp>) {
+        self.ends_at = credential_ends_at;
+    }
+
+    /// Time until the caller's credential ends.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        let left = self.ends_at?.duration_since(jiff::Timestamp::now());
+        // One that has ended leaves nothing.
+        Some(Duration::try_from(left).unwrap_or_default())
+    }
+
     /// The head as it leaves, for tests and traces.
     pub fn head(&self) -> &Request<()> {
         &self.request
@@ -97,6 +112,7 @@ impl Outbound {
             upstream: _,
             peer,
             held,
+            ends_at: _,
         } = self;
         (request, upgrade, peer, held)
     }
@@ -167,6 +183,7 @@ impl Cleaned {
             upstream: upstream.clone(),
             peer: peer.clone(),
             held: Vec::new(),
+            ends_at: None,
         })
     }
 }

@@ -363,6 +363,24 @@ async fn a_tunnel_ends_with_its_lifetime() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_tunnel_ends_with_the_callers_token() {
+    let world = Setup::with_backend(websocket_echo().await).start().await;
+    let now = jiff::Timestamp::now().as_second();
+    let claims = json!({"iss": "argocd", "sub": "alice:login", "iat": now, "nbf": now, "exp": now + 2, "jti": "1"});
+    let token = token::sign(SESSION_KEY, &claims);
+    let handshake = format!(
+        "authorization: Bearer {token}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    );
+    let mut client = Client::connect(world.address()).await;
+    client.send(&bare("GET", "echo/", &handshake)).await;
+    assert_eq!(client.head().await.unwrap().status, 101);
+    let begun = Instant::now();
+    client.rest().await;
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_takes_its_request_along() {
     let backend = Backend::start(|_| Reply::Stall(Vec::new())).await;
     let world = Setup::with_backend(backend.address).start().await;
