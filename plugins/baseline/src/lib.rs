@@ -39,12 +39,25 @@ const REQUEST_NAMES: &[&str] = &[
 ];
 
 /// Prefixes of the same kind, as the usual authenticating proxies write them.
-const REQUEST_PREFIXES: &[&str] =
-    &["x-auth-request-", "x-amzn-oidc-", "x-goog-authenticated-user-", "x-ms-client-principal", "x-webauth-", "cf-access-"];
+const REQUEST_PREFIXES: &[&str] = &[
+    "x-auth-request-",
+    "x-amzn-oidc-",
+    "x-goog-authenticated-user-",
+    "x-ms-client-principal",
+    "x-webauth-",
+    "cf-access-",
+];
 
 /// What tells a stranger which software and version answers.
-const RESPONSE_NAMES: &[&str] =
-    &["server", "x-powered-by", "x-aspnet-version", "x-aspnetmvc-version", "x-generator", "x-runtime", "x-backend-server"];
+const RESPONSE_NAMES: &[&str] = &[
+    "server",
+    "x-powered-by",
+    "x-aspnet-version",
+    "x-aspnetmvc-version",
+    "x-generator",
+    "x-runtime",
+    "x-backend-server",
+];
 
 /// What tells a stranger about the network behind the gateway.
 const RESPONSE_PREFIXES: &[&str] = &["x-envoy-", "x-kubernetes-pf-"];
@@ -93,7 +106,11 @@ impl HeaderFilter for Baseline {
                 remove_prefixes: owned(REQUEST_PREFIXES),
                 set: Vec::new(),
             },
-            response: Plan { remove: response, remove_prefixes: owned(RESPONSE_PREFIXES), set: security(config) },
+            response: Plan {
+                remove: response,
+                remove_prefixes: owned(RESPONSE_PREFIXES),
+                set: security(config),
+            },
         })
     }
 }
@@ -101,17 +118,27 @@ impl HeaderFilter for Baseline {
 /// The standard names without `keep`, then `more`.
 fn names(standard: &[&str], more: &[String], keep: &[String]) -> Vec<String> {
     let kept = |name: &&&str| !keep.iter().any(|other| other.eq_ignore_ascii_case(name));
-    standard.iter().filter(kept).map(|name| (*name).to_owned()).chain(more.iter().cloned()).collect()
+    standard
+        .iter()
+        .filter(kept)
+        .map(|name| (*name).to_owned())
+        .chain(more.iter().cloned())
+        .collect()
 }
 
 /// The security fields with the operator's changes.
 fn security(config: &Config) -> Vec<(String, Vec<u8>)> {
-    let mut fields: BTreeMap<String, Option<String>> =
-        RESPONSE_FIELDS.iter().map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned()))).collect();
+    let mut fields: BTreeMap<String, Option<String>> = RESPONSE_FIELDS
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned())))
+        .collect();
     for (name, value) in &config.set_response {
         fields.insert(name.to_ascii_lowercase(), value.clone());
     }
-    fields.iter().filter_map(|(name, value)| Some(field(name, value.as_deref()?))).collect()
+    fields
+        .iter()
+        .filter_map(|(name, value)| Some(field(name, value.as_deref()?)))
+        .collect()
 }
 
 fn owned(names: &[&str]) -> Vec<String> {

@@ -77,7 +77,8 @@ impl Bump {
 // is aligned, and never handed out twice while in use.
 unsafe impl GlobalAlloc for Bump {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        self.take(layout.size(), layout.align()).map_or(null_mut(), |address| address as *mut u8)
+        self.take(layout.size(), layout.align())
+            .map_or(null_mut(), |address| address as *mut u8)
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
@@ -97,7 +98,9 @@ unsafe impl GlobalAlloc for Bump {
             unsafe { *self.next.get() = pointer as usize + new_size };
             return pointer;
         }
-        let Some(address) = self.take(new_size, layout.align()) else { return null_mut() };
+        let Some(address) = self.take(new_size, layout.align()) else {
+            return null_mut();
+        };
         // SAFETY: the new block does not overlap the old one, and both are
         // at least as long as what is copied.
         unsafe { core::ptr::copy_nonoverlapping(pointer, address as *mut u8, layout.size().min(new_size)) };

@@ -78,12 +78,19 @@ pub trait HeaderFilter {
 
 /// A plan that changes nothing.
 pub fn empty_plan() -> Plan {
-    Plan { remove: Vec::new(), remove_prefixes: Vec::new(), set: Vec::new() }
+    Plan {
+        remove: Vec::new(),
+        remove_prefixes: Vec::new(),
+        set: Vec::new(),
+    }
 }
 
 /// Plans that change nothing, for filters that only work per message.
 pub fn empty_plans() -> Plans {
-    Plans { request: empty_plan(), response: empty_plan() }
+    Plans {
+        request: empty_plan(),
+        response: empty_plan(),
+    }
 }
 
 /// A field from two texts.
@@ -93,7 +100,10 @@ pub fn field(name: &str, value: &str) -> Field {
 
 /// A refusal with a status (400 to 599) and a text the client may see.
 pub fn refuse(status: u16, reason: &str) -> Refusal {
-    Refusal { status, reason: reason.to_string() }
+    Refusal {
+        status,
+        reason: reason.to_string(),
+    }
 }
 
 /// The first value of field `name` (lower case), when it is text.

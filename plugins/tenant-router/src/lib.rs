@@ -35,15 +35,27 @@ impl HeaderFilter for TenantRouter {
     type Config = Config;
 
     fn plan(config: &Config) -> Result<Plans, String> {
-        let tenants = config.projects.values().chain(config.groups.values()).chain(&config.fallback);
+        let tenants = config
+            .projects
+            .values()
+            .chain(config.groups.values())
+            .chain(&config.fallback);
         for tenant in tenants {
             let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
             if tenant.is_empty() || tenant.len() > 150 || !tenant.bytes().all(good) {
-                return Err(format!("tenant `{tenant}` is not made of 1 to 150 letters, digits, `-`, `_` and `.`"));
+                return Err(format!(
+                    "tenant `{tenant}` is not made of 1 to 150 letters, digits, `-`, `_` and `.`"
+                ));
             }
         }
-        let hidden = Plan { remove: vec!["x-tenant-debug".to_owned()], ..empty_plan() };
-        Ok(Plans { request: empty_plan(), response: hidden })
+        let hidden = Plan {
+            remove: vec!["x-tenant-debug".to_owned()],
+            ..empty_plan()
+        };
+        Ok(Plans {
+            request: empty_plan(),
+            response: hidden,
+        })
     }
 
     fn filter_request(config: &Config, request: &Request) -> Result<Vec<Edit>, Refusal> {
@@ -56,9 +68,17 @@ impl HeaderFilter for TenantRouter {
 /// The tenant of this request: the project's, else the wanted one when a group
 /// of the caller has it, else the caller's only one, else the fallback.
 fn choose<'a>(config: &'a Config, context: &Context, wanted: Option<&str>) -> Result<&'a str, Refusal> {
-    let theirs: Vec<&str> = match context.project.as_ref().and_then(|project| config.projects.get(project)) {
+    let theirs: Vec<&str> = match context
+        .project
+        .as_ref()
+        .and_then(|project| config.projects.get(project))
+    {
         Some(tenant) => vec![tenant],
-        None => context.groups.iter().filter_map(|group| Some(config.groups.get(group)?.as_str())).collect(),
+        None => context
+            .groups
+            .iter()
+            .filter_map(|group| Some(config.groups.get(group)?.as_str()))
+            .collect(),
     };
     match wanted {
         Some(wanted) => theirs
@@ -71,7 +91,10 @@ fn choose<'a>(config: &'a Config, context: &Context, wanted: Option<&str>) -> Re
             ([], Some(fallback)) => Ok(fallback),
             ([only], _) => Ok(only),
             ([first, rest @ ..], _) if rest.iter().all(|other| other == first) => Ok(first),
-            _ => Err(refuse(400, "you belong to several tenants: name one in the field x-scope-orgid")),
+            _ => Err(refuse(
+                400,
+                "you belong to several tenants: name one in the field x-scope-orgid",
+            )),
         },
     }
 }

@@ -27,10 +27,19 @@ impl HeaderFilter for Chatty {
 
     fn filter_request(config: &Config, request: &Request) -> Result<Vec<Edit>, Refusal> {
         for line in 0..config.lines {
-            log::write(log::Level::Info, &format!("line {line} of {}\r\nforged", request.context.path));
+            log::write(
+                log::Level::Info,
+                &format!("line {line} of {}\r\nforged", request.context.path),
+            );
         }
-        let hex: String = random::bytes(config.bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(vec![Edit::Set(field("x-random", &hex)), Edit::Set(field("x-now", &clock::now().to_string()))])
+        let hex: String = random::bytes(config.bytes)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        Ok(vec![
+            Edit::Set(field("x-random", &hex)),
+            Edit::Set(field("x-now", &clock::now().to_string())),
+        ])
     }
 }
 

@@ -3,12 +3,13 @@
 
 use tollgate_plugin::{Edit, HeaderFilter, Plans, Refusal, Request, empty_plans, field, header_filter};
 
-
 mod bindings {
     wit_bindgen::generate!({ path: "wit", world: "foreign", generate_all });
 }
 
-use bindings::wasi::{cli::environment, clocks::monotonic_clock, clocks::wall_clock, filesystem::preopens, random::random};
+use bindings::wasi::{
+    cli::environment, clocks::monotonic_clock, clocks::wall_clock, filesystem::preopens, random::random,
+};
 
 #[derive(Debug)]
 struct Foreign;
@@ -21,7 +22,10 @@ impl HeaderFilter for Foreign {
     }
 
     fn filter_request(_config: &(), _request: &Request) -> Result<Vec<Edit>, Refusal> {
-        let random = random::get_random_bytes(8).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let random = random::get_random_bytes(8)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>();
         let seen = [
             ("x-environment", environment::get_environment().len().to_string()),
             ("x-preopens", preopens::get_directories().len().to_string()),
@@ -29,7 +33,10 @@ impl HeaderFilter for Foreign {
             ("x-monotonic", monotonic_clock::now().to_string()),
             ("x-random", random),
         ];
-        Ok(seen.into_iter().map(|(name, value)| Edit::Set(field(name, &value))).collect())
+        Ok(seen
+            .into_iter()
+            .map(|(name, value)| Edit::Set(field(name, &value)))
+            .collect())
     }
 }
 

@@ -57,7 +57,13 @@ impl HeaderFilter for Hostile {
                     Edit::Set(field) => Some(field),
                     Edit::Remove(_) | Edit::Append(_) => None,
                 });
-                Ok(Plans { request: Plan { set: set.collect(), ..empty_plan() }, ..empty_plans() })
+                Ok(Plans {
+                    request: Plan {
+                        set: set.collect(),
+                        ..empty_plan()
+                    },
+                    ..empty_plans()
+                })
             }
         }
     }
