@@ -5,7 +5,7 @@
 //! readings, 500 for a broken invariant. Never: a field of the host's own that
 //! a client or plugin wrote.
 //!
-//! The order is the type: [`clean`] takes everything away that is not the
+//! The order is the type: [`clean()`] takes everything away that is not the
 //! client's to say, plugins edit [`Cleaned::fields_mut`], and
 //! [`Cleaned::seal`] writes the host's own fields last, refusing to overwrite:
 //! a name that is already there is an error, never two fields.

@@ -4,7 +4,7 @@
 //! boolean, a text or a list of texts. Never: unbounded work. The crate has no
 //! type check, no cost limit and no interrupt, so the bounds are set here,
 //! before evaluation: on the source, on the parsed tree, on the work the tree
-//! can do ([`cost`]) and on the size of what is handed in ([`input`]).
+//! can do (`cel/cost.rs`) and on the size of what is handed in (`cel/input.rs`).
 //!
 //! Source: <https://github.com/google/cel-spec>; names of functions as in
 //! Kubernetes' `AuthenticationConfiguration`.

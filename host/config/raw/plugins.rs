@@ -1,6 +1,6 @@
 //! The part `plugins` of the settings file.
 //!
-//! In: the part as it is written. Out: [`config::Plugins`], and every mistake
+//! In: the part as it is written. Out: [`crate::config::Plugins`], and every mistake
 //! by line. Never: a grant that means more than it says.
 
 use std::collections::BTreeMap;
