@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::support::backend::{Backend, Reply};
 use crate::support::client::{Answer, Client};
 use crate::support::world::{Setup, World};
-use crate::wire::{admin, get, once, put_argocd_cm, reason, request, status};
+use crate::wire::{admin, get, once, put_argocd_cm, read_head, reason, request, status};
 
 /// Alice and bob may both call everything.
 const POLICY: &str = "p, role:dev, applications, get, shop/*, allow\np, role:dev, extensions, invoke, *, allow\n\
@@ -97,6 +97,7 @@ async fn a_persons_concurrency_is_given_back_when_content_ends() {
     let mut client = Client::connect(world.address()).await;
     client.send(&get("echo/held", "alice")).await;
     let (mut held, _) = listener.accept().await.unwrap();
+    read_head(&mut held).await;
     held.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhel")
         .await
         .unwrap();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::support::backend::{Backend, Reply};
 use crate::support::client::Client;
 use crate::support::world::{Setup, World};
-use crate::wire::{admin, get, install, many, once, reason, request, uninstall};
+use crate::wire::{admin, get, install, many, once, read_head, reason, request, uninstall};
 
 /// A way to misbehave, and what the caller is told.
 const HOSTILE: [(&str, u16, &str); 8] = [
@@ -138,6 +138,7 @@ async fn a_call_ends_with_the_plugin_it_began_with() {
     let mut client = Client::connect(world.address()).await;
     client.send(&get("echo/", "alice")).await;
     let (mut backend, _) = listener.accept().await.unwrap();
+    read_head(&mut backend).await;
     uninstall(&world, "hostile");
     world
         .until("the plugin to go", || async { loaded(&world).await.is_empty() })

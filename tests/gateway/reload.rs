@@ -11,8 +11,8 @@ use crate::support::client::Client;
 use crate::support::token;
 use crate::support::world::{SESSION_KEY, Setup, World, map};
 use crate::wire::{
-    admin, bare, check, findings, get, is_broken, once, put, put_argocd_cm, put_policy, put_secrets, reason, status,
-    uninstall,
+    admin, bare, check, findings, get, is_broken, once, put, put_argocd_cm, put_policy, put_secrets, read_head, reason,
+    status, uninstall,
 };
 
 /// Policy of the default world.
@@ -348,6 +348,7 @@ async fn an_open_stream_survives_reloads() {
     let mut client = Client::connect(world.address()).await;
     client.send(&get("echo/events", "alice")).await;
     let (mut backend, _) = listener.accept().await.unwrap();
+    read_head(&mut backend).await;
     backend
         .write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nfirst\r\n")
         .await

@@ -17,7 +17,7 @@ use crate::support::backend::{Backend, Reply};
 use crate::support::client::{Client, PATIENCE};
 use crate::support::token;
 use crate::support::world::{SESSION_KEY, Setup, World};
-use crate::wire::{admin, bare, get, many, once, reason, request, status};
+use crate::wire::{admin, bare, get, many, once, read_head, reason, request, status};
 
 /// Bytes of a large body.
 const LARGE: usize = 100 << 20;
@@ -32,21 +32,6 @@ async fn bare_backend() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
-}
-
-/// Reads through the end of a head; gives what came behind it.
-async fn read_head(stream: &mut TcpStream) -> (String, Vec<u8>) {
-    let mut read = Vec::new();
-    loop {
-        if let Some(at) = read.windows(4).position(|window| window == b"\r\n\r\n") {
-            let rest = read.split_off(at + 4);
-            return (String::from_utf8(read).unwrap(), rest);
-        }
-        let length = timeout(PATIENCE, stream.read_buf(&mut read))
-            .await
-            .expect("a head in time");
-        assert!(length.unwrap() > 0, "the connection ended within a head");
-    }
 }
 
 /// Writes at most `most` bytes, until nobody takes any; gives how many were

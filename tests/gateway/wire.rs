@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::process::Output;
 
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
-use crate::support::client::{Answer, Client};
+use crate::support::client::{Answer, Client, PATIENCE};
 use crate::support::token;
 use crate::support::world::{CONTROL_PLANE, SESSION_KEY, World, checkout, object};
 
@@ -166,4 +169,19 @@ pub(crate) async fn check(world: &World) -> Output {
         .output()
         .await
         .expect("`tollgate check` runs")
+}
+
+/// Reads through the end of a head; gives what came behind it.
+pub(crate) async fn read_head(stream: &mut TcpStream) -> (String, Vec<u8>) {
+    let mut read = Vec::new();
+    loop {
+        if let Some(at) = read.windows(4).position(|window| window == b"\r\n\r\n") {
+            let rest = read.split_off(at + 4);
+            return (String::from_utf8(read).unwrap(), rest);
+        }
+        let length = timeout(PATIENCE, stream.read_buf(&mut read))
+            .await
+            .expect("a head in time");
+        assert!(length.unwrap() > 0, "the connection ended within a head");
+    }
 }
