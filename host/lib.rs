@@ -6,6 +6,7 @@ pub mod assertion;
 pub mod authenticate;
 pub mod authorize;
 pub mod caller;
+pub mod claims;
 pub mod cli;
 pub mod config;
 pub mod diagnostic;

@@ -14,9 +14,10 @@ use super::clock::Clock;
 use super::error::{Error, Field, Malformed, Reason};
 use super::keys::{KeyCache, KeyError};
 use super::mapping::{Mapping, check_email_verified, check_unmapped_name};
-use super::principal::{Identity, Kind, scope_values, text, user_identifier};
+use super::principal::{Identity, Kind, text};
 use super::token::{Times, Token};
 use super::userinfo::Userinfo;
+use crate::claims::{scope_values, user_identifier};
 
 /// Algorithms an issuer may use at all. `HS*` and `none` are not among them.
 pub(super) const ASYMMETRIC: [Algorithm; 9] = [

@@ -9,6 +9,9 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+#[cfg(test)]
+use crate::claims::{scope_values, user_identifier};
+
 /// How the credential came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Presented {
@@ -185,34 +188,9 @@ impl fmt::Debug for Principal {
     }
 }
 
-/// Argo CD's user identifier (`util/jwt`): `federated_claims.user_id` if it is
-/// a text that is not empty, else `sub`.
-pub(super) fn user_identifier(claims: &Map<String, Value>) -> &str {
-    claims
-        .get("federated_claims")
-        .and_then(|federated| federated.get("user_id"))
-        .and_then(Value::as_str)
-        .filter(|id| !id.is_empty())
-        .unwrap_or_else(|| text(claims, "sub"))
-}
-
 /// A claim that is a text, else `""`.
 pub(super) fn text<'a>(claims: &'a Map<String, Value>, claim: &str) -> &'a str {
     claims.get(claim).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// The values of every scope claim in order; a claim is a text or a list whose
-/// texts count (Argo CD, `util/jwt` `GetScopeValues`).
-pub(super) fn scope_values(claims: &Map<String, Value>, scopes: &[String]) -> Vec<String> {
-    let mut values = Vec::new();
-    for scope in scopes {
-        match claims.get(scope) {
-            Some(Value::Array(items)) => values.extend(items.iter().filter_map(Value::as_str).map(str::to_owned)),
-            Some(Value::String(value)) => values.push(value.clone()),
-            Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) | None => {}
-        }
-    }
-    values
 }
 
 fn stable_key(identity: &Identity) -> u64 {

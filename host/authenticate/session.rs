@@ -15,8 +15,9 @@ use serde_json::{Map, Value};
 
 use super::account::{Accounts, Capability};
 use super::error::{Error, Reason, Revocation};
-use super::principal::{Identity, Kind, scope_values, text};
+use super::principal::{Identity, Kind, text};
 use super::token::{Times, Token};
+use crate::claims::scope_values;
 use crate::diagnostic::Diagnostic;
 use crate::state::{Project, Resources};
 

@@ -19,7 +19,6 @@ use crate::diagnostic::Location;
 use crate::state::{Project, Text};
 
 mod can;
-mod claims;
 mod compile;
 mod decide;
 mod differences;
@@ -35,8 +34,8 @@ mod read;
 #[cfg(test)]
 mod tests;
 
+pub use crate::claims::{is_member, project_of_subject, scope_values, user_identifier};
 pub use can::{Advice, Question, RequestError, resolve_resource, validate_request};
-pub use claims::{is_member, project_of_subject, scope_values, user_identifier};
 pub use differences::{Difference, differences};
 pub use explain::{Explanation, Field, MatchedRule, NearMiss, Tried, TriedOutcome};
 pub use identity::{Identity, PrincipalKind};

@@ -5,9 +5,9 @@
 //!
 //! Source: Argo CD `cmd/argocd/commands/admin/settings_rbac.go`.
 
-use super::claims::project_of_subject;
 use super::names::is_project_scoped;
 use super::{Rbac, Tuple, Verdict};
+use crate::claims::project_of_subject;
 
 /// What `rbac can` is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
 
-use super::claims::{project_of_subject, scope_values, user_identifier};
 use super::{ProjectId, Rbac, SubjectId};
+use crate::claims::{project_of_subject, scope_values, user_identifier};
 use crate::config::Semantics;
 
 /// Identities kept per policy.
