@@ -10,7 +10,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::json;
 use tollgate::authorize::cel::{Expression, Variables};
 use tollgate::authorize::rego::{
-    Bundle, Checker, ExtensionInput, Front, Prepared, Principal, RbacRow, RbacVerdict, Request,
+    Bundle, Checker, ExtensionInput, Front, Prepared, Principal, Rbac, RbacRow, RbacVerdict, Request, Verdicts,
 };
 use tollgate::diagnostic::Location;
 use tollgate::state;
@@ -75,7 +75,21 @@ fn rego(c: &mut Criterion) {
         effect: "allow",
     };
     let rows = vec![row; 64];
-    let input = |candidates| ExtensionInput {
+    let denied = RbacVerdict {
+        allow: false,
+        rule: None,
+        why: "no rule",
+    };
+    let verdicts = |applications_get, candidates: &[RbacRow<'_>]| {
+        Verdicts::new(&Rbac {
+            applications_get: Some(applications_get),
+            projects_get: None,
+            extensions_invoke: allowed,
+            candidates,
+        })
+    };
+    let (good, bad) = (verdicts(allowed, &[]), verdicts(denied, &[]));
+    let input = |verdicts| ExtensionInput {
         principal: &principal,
         request: Request {
             method: "GET",
@@ -84,37 +98,22 @@ fn rego(c: &mut Criterion) {
             project: Some("payments"),
         },
         prepared: &prepared,
-        applications_get: Some(allowed),
-        projects_get: None,
-        extensions_invoke: allowed,
-        candidates,
+        verdicts,
     };
-    let denied = RbacVerdict {
-        allow: false,
-        rule: None,
-        why: "no rule",
-    };
-    let ready = input(&[]).to_value();
+    let ready = input(&good).to_value();
     c.bench_function("rego/decide, input built before", |b| {
         b.iter(|| bundle.decide(black_box(ready.clone())))
     });
-    c.bench_function("rego/build input", |b| b.iter(|| black_box(input(&[]).to_value())));
-    c.bench_function("rego/build input, 64 candidate rows", |b| {
-        b.iter(|| black_box(input(&rows).to_value()))
+    c.bench_function("rego/build input", |b| b.iter(|| black_box(input(&good).to_value())));
+    c.bench_function("rego/build verdicts", |b| b.iter(|| verdicts(black_box(allowed), &[])));
+    c.bench_function("rego/build verdicts, 64 candidate rows", |b| {
+        b.iter(|| verdicts(black_box(allowed), &rows))
     });
     c.bench_function("rego/build input and decide, allowed", |b| {
-        b.iter(|| bundle.decide(input(&[]).to_value()))
+        b.iter(|| bundle.decide(input(&good).to_value()))
     });
     c.bench_function("rego/build input and decide, denied", |b| {
-        b.iter(|| {
-            bundle.decide(
-                ExtensionInput {
-                    applications_get: Some(denied),
-                    ..input(&[])
-                }
-                .to_value(),
-            )
-        });
+        b.iter(|| bundle.decide(input(&bad).to_value()));
     });
     c.bench_function("rego/load: scan, child process, cases, compile", |b| {
         b.iter(|| Bundle::load(&directory, Front::Extensions, &checker).value.is_some());

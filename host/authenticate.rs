@@ -16,6 +16,7 @@ use std::time::Duration;
 use aws_lc_rs::digest;
 use http::request::Parts;
 use moka::sync::Cache;
+use rustc_hash::FxBuildHasher;
 use serde_json::Map;
 
 mod account;
@@ -62,7 +63,7 @@ pub struct Authenticator {
     trusted_origins: Vec<String>,
     /// Who a request without credential counts as, where it may pass.
     anonymous: Option<Arc<Principal>>,
-    remembered: Cache<TokenKey, Remembered>,
+    remembered: Cache<TokenKey, Remembered, FxBuildHasher>,
     clock: Clock,
 }
 

@@ -9,16 +9,21 @@ use std::sync::Arc;
 use crate::caller::Caller;
 use crate::forward::Backend;
 use crate::front::extensions::{Call, Extension};
+use crate::headers;
 use crate::record::Open;
 use crate::snapshot::Snapshot;
 use crate::state::Cluster;
 
 pub mod cel;
 mod facts;
+mod judgment;
 pub mod rbac;
 pub mod rego;
 
 pub use facts::Target;
+pub use judgment::Judgments;
+
+use judgment::Judgment;
 
 /// Proof that policy allowed one call.
 ///
@@ -26,18 +31,17 @@ pub use facts::Target;
 /// cannot reach its backend around this stage:
 ///
 /// ```compile_fail,E0451
-/// fn forge(caller: std::sync::Arc<tollgate::caller::Caller>) {
-///     let _ = tollgate::authorize::Permit { caller, ..unreachable!() };
+/// fn forge(call: tollgate::front::extensions::Call) {
+///     let _ = tollgate::authorize::Permit { call, ..unreachable!() };
 /// }
 /// ```
 #[derive(Debug)]
 pub struct Permit {
-    caller: Arc<Caller>,
+    judgment: Arc<Judgment>,
     extension: Arc<Extension>,
     backend: Arc<Backend>,
     call: Call,
-    target: Arc<Target>,
-    decision: rego::Decision,
+    decision: Arc<rego::Decision>,
 }
 
 /// Why a call does not pass.
@@ -71,21 +75,19 @@ pub enum Error {
 ///
 /// # Errors
 /// [`Error`]; each one means the request does not pass.
-pub fn authorize(snapshot: &Snapshot, caller: Arc<Caller>, call: Call, record: &mut Open) -> Result<Permit, Error> {
-    let facts = facts::Facts::gather(snapshot, &caller, &call);
+pub fn authorize(snapshot: &Snapshot, caller: &Arc<Caller>, call: Call, record: &mut Open) -> Result<Permit, Error> {
+    let judgment = snapshot.judgments.of(snapshot, caller, &call);
+    let target = &judgment.facts.target;
     record.note(|record| {
-        record.checks = facts.checks();
-        record.destination.clone_from(&facts.target.destination);
+        record.checks = Arc::clone(&judgment.facts.checks);
+        record.destination.clone_from(&target.destination);
         record.policy = Some(Arc::clone(&snapshot.policy_digest));
     });
-    let decision = snapshot
-        .policy
-        .decide(facts.input(snapshot, &caller, &call))
-        .map_err(Error::Policy)?;
+    let decision = judgment.decide(snapshot, &call).map_err(Error::Policy)?;
     record.note(|record| record.notes.clone_from(&decision.log));
     if !decision.allow {
         return Err(Error::Denied {
-            reason: decision.reason,
+            reason: decision.reason.clone(),
         });
     }
     // After the policy: only who could call an extension of that name learns
@@ -93,7 +95,6 @@ pub fn authorize(snapshot: &Snapshot, caller: Arc<Caller>, call: Call, record: &
     let Some(extension) = call.extension.clone() else {
         return Err(Error::UnknownExtension { name: call.asked.name });
     };
-    let target = facts.target;
     let compatibility = snapshot.config.extensions.compatibility;
     let backend = extension
         .backend(target.literal.as_ref(), target.destination.as_deref(), compatibility)
@@ -102,11 +103,10 @@ pub fn authorize(snapshot: &Snapshot, caller: Arc<Caller>, call: Call, record: &
             name: Arc::clone(extension.name()),
         })?;
     Ok(Permit {
-        caller,
+        judgment,
         extension,
         backend,
         call,
-        target,
         decision,
     })
 }
@@ -114,7 +114,7 @@ pub fn authorize(snapshot: &Snapshot, caller: Arc<Caller>, call: Call, record: &
 impl Permit {
     /// Who was allowed.
     pub fn caller(&self) -> &Arc<Caller> {
-        &self.caller
+        self.judgment.caller()
     }
 
     /// Which extension.
@@ -134,7 +134,12 @@ impl Permit {
 
     /// The application's cluster, when the call is about an application.
     pub fn destination(&self) -> Option<&Cluster> {
-        self.target.destination.as_deref()
+        self.judgment.facts.target.destination.as_deref()
+    }
+
+    /// What the backend is told the call is about, or why it cannot be told.
+    pub fn subject(&self) -> &Result<headers::Subject, headers::Error> {
+        &self.judgment.facts.target.headers
     }
 
     /// What the policy asks of the host besides.

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxBuildHasher;
+
 use crate::authenticate::Principal;
 use crate::authorize::{rbac, rego};
 use crate::headers;
@@ -27,11 +29,16 @@ pub struct Caller {
 
 /// Callers by principal. One a snapshot, since roles change with it.
 #[derive(Clone, Debug)]
-pub struct Callers(moka::sync::Cache<usize, Arc<Caller>>);
+pub struct Callers(moka::sync::Cache<usize, Arc<Caller>, FxBuildHasher>);
 
 impl Default for Callers {
     fn default() -> Self {
-        Self(moka::sync::Cache::new(CALLERS))
+        // Nobody chooses an address, so a plain hash will do.
+        Self(
+            moka::sync::Cache::builder()
+                .max_capacity(CALLERS)
+                .build_with_hasher(FxBuildHasher),
+        )
     }
 }
 

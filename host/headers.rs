@@ -17,6 +17,7 @@ mod identity;
 mod names;
 mod response;
 mod seal;
+mod subject;
 mod upstream;
 
 pub use clean::{Cleaned, Protocol, clean};
@@ -24,6 +25,7 @@ pub use identity::{Caller, Identity};
 pub use names::{Owner, owner};
 pub use response::clean_response;
 pub use seal::{Held, Outbound, Own};
+pub use subject::{About, Subject};
 pub(crate) use upstream::RequestHeader;
 pub use upstream::Upstream;
 

@@ -130,7 +130,7 @@ impl Gateway {
         let call = Call::read(&path, &head, &snapshot.extensions)?;
         record.note(|record| note_call(record, &call));
         let caller = snapshot.callers.of(&principal, &snapshot.rbac);
-        let permit = authorize::authorize(snapshot, caller, call, record);
+        let permit = authorize::authorize(snapshot, &caller, call, record);
         record.step(Step::Authorize);
         let permit = permit?;
 
@@ -187,16 +187,7 @@ impl Gateway {
         let call = permit.call();
         let own = Own {
             identity: caller.identity.as_ref().map_err(Clone::clone)?,
-            namespace: &snapshot.config.control_plane_namespace,
-            application: call
-                .asked
-                .subject
-                .application()
-                .map(|app| (app.namespace.as_str(), app.name.as_str())),
-            project: call.asked.subject.project(),
-            cluster: permit
-                .destination()
-                .map(|cluster| (cluster.name.as_str(), cluster.server.as_str())),
+            subject: permit.subject().as_ref().map_err(Clone::clone)?,
             assertion: assertion.as_ref(),
         };
         let upstream = permit.backend().upstream();

@@ -100,7 +100,7 @@ pub struct Record {
     /// Cluster the request was for: name and server.
     pub destination: Option<Arc<crate::state::Cluster>>,
     /// Permissions looked up, in order.
-    pub checks: Vec<Check>,
+    pub checks: Arc<[Check]>,
     /// Digest of the policy bundle that decided.
     pub policy: Option<Arc<str>>,
     /// `name@digest` of each plugin that took part.
@@ -206,7 +206,7 @@ impl Recorder {
             application: None,
             project: None,
             destination: None,
-            checks: Vec::new(),
+            checks: Arc::default(),
             policy: None,
             plugins: Vec::new(),
             notes: BTreeMap::new(),

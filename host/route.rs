@@ -117,19 +117,35 @@ pub fn has_pseudo_authority(version: Version) -> bool {
 }
 
 fn check_authority(text: &str) -> Result<(), Error> {
-    // Most names are plain: letters, digits, dots, dashes and a port.
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b':' | b'_' | b'[' | b']');
-    if text.is_empty() || !text.bytes().all(plain) {
-        return Err(Error::HostInvalid);
+    let mut colon = None;
+    let mut bracket = false;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b':' => colon = colon.or(Some(at)),
+            b'[' | b']' => bracket = true,
+            b'.' | b'-' | b'_' => {}
+            _ if byte.is_ascii_alphanumeric() => {}
+            _ => return Err(Error::HostInvalid),
+        }
+    }
+    if !bracket {
+        // Most are a plain name or IPv4 address.
+        let (host, port) = text.split_at_checked(colon.unwrap_or(text.len())).unwrap_or_default();
+        let valid = !host.is_empty() && (port.is_empty() || port.get(1..).is_some_and(is_port));
+        return if valid { Ok(()) } else { Err(Error::HostInvalid) };
     }
     let parsed: Authority = text.parse().map_err(|_| Error::HostInvalid)?;
     let tail = text.strip_prefix(parsed.host()).ok_or(Error::HostInvalid)?;
     match (parsed.host().is_empty(), tail.strip_prefix(':')) {
         (true, _) => Err(Error::HostInvalid),
         (false, None) if tail.is_empty() => Ok(()),
-        (false, Some(port)) if port.parse::<u16>().is_ok() => Ok(()),
+        (false, Some(port)) if is_port(port) => Ok(()),
         (false, _) => Err(Error::HostInvalid),
     }
+}
+
+fn is_port(text: &str) -> bool {
+    text.parse::<u16>().is_ok()
 }
 
 /// Checks a raw path for everything that two readers could read differently.

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use crate::authenticate::Authenticator;
-use crate::authorize::Target;
 use crate::authorize::rbac::{PolicySource, Rbac};
 use crate::authorize::rego::{Bundle, Checker, Front};
+use crate::authorize::{Judgments, Target};
 use crate::caller::Callers;
 use crate::config::{Compatibility, Config};
 use crate::diagnostic::{Diagnostic, Loaded};
@@ -45,6 +45,8 @@ pub struct Snapshot {
     pub callers: Callers,
     /// Applications and projects asked for.
     pub targets: moka::sync::Cache<Asked, Arc<Target>>,
+    /// What was judged of callers and what they ask for.
+    pub judgments: Judgments,
 }
 
 /// Weight of the targets remembered at once: some 300 bytes each. Callers
@@ -187,6 +189,7 @@ impl Loader {
             plugins,
             callers: Callers::default(),
             targets: targets(),
+            judgments: Judgments::default(),
         }
     }
 

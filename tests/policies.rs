@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tollgate::authorize::rego::{
-    Bundle, Checker, Coverage, Error, ExtensionInput, Front, Outcome, Prepared, Principal, RbacRow, RbacVerdict,
-    Request, Source,
+    Bundle, Checker, Coverage, Error, ExtensionInput, Front, Outcome, Prepared, Principal, Rbac, RbacRow, RbacVerdict,
+    Request, Source, Verdicts,
 };
 use tollgate::diagnostic::{Diagnostic, Location};
 use tollgate::state;
@@ -94,7 +94,7 @@ fn prepared(permitted: bool) -> Prepared {
         .with_destination(&cluster, "checkout", permitted)
 }
 
-fn input<'a>(principal: &'a Principal, prepared: &'a Prepared, rows: &'a [RbacRow<'a>]) -> ExtensionInput<'a> {
+fn input(principal: &Principal, prepared: &Prepared, rows: &[RbacRow<'_>]) -> regorus::Value {
     let allowed = RbacVerdict {
         allow: true,
         rule: Some("policy.csv:3"),
@@ -109,11 +109,14 @@ fn input<'a>(principal: &'a Principal, prepared: &'a Prepared, rows: &'a [RbacRo
             project: Some("payments"),
         },
         prepared,
-        applications_get: Some(allowed),
-        projects_get: None,
-        extensions_invoke: allowed,
-        candidates: rows,
+        verdicts: &Verdicts::new(&Rbac {
+            applications_get: Some(allowed),
+            projects_get: None,
+            extensions_invoke: allowed,
+            candidates: rows,
+        }),
     }
+    .to_value()
 }
 
 const ROW: RbacRow<'static> = RbacRow {
@@ -130,14 +133,14 @@ fn the_input_the_host_builds_fits_the_schema_and_is_decided() {
     let bundle = Bundle::load(&directory, Front::Extensions, &checker()).value.unwrap();
     let (principal, allowed, forbidden) = (principal(), prepared(true), prepared(false));
     let rows = vec![ROW; 200];
-    let yes = input(&principal, &allowed, &rows).to_value();
+    let yes = input(&principal, &allowed, &rows);
     let json = serde_json::to_value(&yes).unwrap();
     jsonschema::validate(Front::Extensions.input_schema(), &json).unwrap();
     assert_eq!(json["rbac"]["candidates"].as_array().unwrap().len(), 64);
     let decision = bundle.decide(yes).unwrap();
     assert!(decision.allow);
     assert_eq!(decision.reason, "allowed");
-    let no = bundle.decide(input(&principal, &forbidden, &[]).to_value()).unwrap();
+    let no = bundle.decide(input(&principal, &forbidden, &[])).unwrap();
     assert!(!no.allow);
     assert_eq!(no.reason, "the project does not permit the destination");
     // An input from nowhere is not an allow.
@@ -161,14 +164,7 @@ fn many_threads_decide_at_once_on_small_stacks() {
     let (principal, allowed) = (principal(), prepared(true));
     std::thread::scope(|scope| {
         for _ in 0..8 {
-            let work = || {
-                (0..200).all(|_| {
-                    bundle
-                        .decide(input(&principal, &allowed, &[ROW]).to_value())
-                        .unwrap()
-                        .allow
-                })
-            };
+            let work = || (0..200).all(|_| bundle.decide(input(&principal, &allowed, &[ROW])).unwrap().allow);
             let stack = tollgate::authorize::rego::STACK_BYTES;
             let thread = std::thread::Builder::new()
                 .stack_size(stack)
@@ -361,7 +357,7 @@ fn obligations_reach_the_host() {
     let bundle = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
     let principal = principal();
     let prepared = Prepared::new("e", "global");
-    let decision = bundle.decide(input(&principal, &prepared, &[]).to_value()).unwrap();
+    let decision = bundle.decide(input(&principal, &prepared, &[])).unwrap();
     assert!(decision.allow);
     assert_eq!(
         decision.set_headers,
@@ -399,9 +395,9 @@ fn conditions_in_cel_can_only_deny() {
         .unwrap();
     let prepared = Prepared::new("e", "global");
     let good = Principal::new("a", "a", &[], "i", "oidc");
-    assert!(bundle.decide(input(&good, &prepared, &[]).to_value()).unwrap().allow);
+    assert!(bundle.decide(input(&good, &prepared, &[])).unwrap().allow);
     let bad = Principal::new("a", "a", &[], "j", "oidc");
-    let denied = bundle.decide(input(&bad, &prepared, &[]).to_value()).unwrap();
+    let denied = bundle.decide(input(&bad, &prepared, &[])).unwrap();
     assert!(!denied.allow);
     assert_eq!(denied.reason, "only from our issuer");
     // Cannot be evaluated: denied as well.
@@ -413,7 +409,7 @@ fn conditions_in_cel_can_only_deny() {
         .value
         .unwrap();
     assert!(
-        matches!(bundle.decide(input(&failing, &self::prepared(true), &[]).to_value()), Err(Error::Condition { name, .. }) if name == "n")
+        matches!(bundle.decide(input(&failing, &self::prepared(true), &[])), Err(Error::Condition { name, .. }) if name == "n")
     );
 
     refused(
@@ -558,14 +554,7 @@ fn a_decision_does_not_prepare_anything() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies/extensions");
     let bundle = Bundle::load(&directory, Front::Extensions, &checker()).value.unwrap();
     let (principal, allowed) = (principal(), prepared(true));
-    let decide = || {
-        assert!(
-            bundle
-                .decide(input(&principal, &allowed, &[]).to_value())
-                .unwrap()
-                .allow
-        )
-    };
+    let decide = || assert!(bundle.decide(input(&principal, &allowed, &[])).unwrap().allow);
     decide();
     let started = std::time::Instant::now();
     (0..10_000).for_each(|_| decide());

@@ -4,6 +4,8 @@
 //! [`Authenticator`] and every finding. Never: a connection; keys are fetched
 //! with the first token that needs them.
 
+use rustc_hash::FxBuildHasher;
+
 use super::issuer::{ASYMMETRIC, Reading};
 use super::keys::{KeyCache, Source};
 use super::mapping::Mapping;
@@ -83,7 +85,8 @@ impl Builder<'_> {
                 .weigher(|_, remembered: &super::Remembered| remembered.token_bytes)
                 .max_capacity(REMEMBERED_BYTES)
                 .time_to_live(REMEMBERED)
-                .build(),
+                // Keys are digests already, and only of tokens that were verified.
+                .build_with_hasher(FxBuildHasher),
             clock: self.clock,
         };
         Loaded::new(authenticator, findings)

@@ -119,7 +119,11 @@ fn chunk_count(text: &str) -> Result<usize, Malformed> {
 fn sole<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Malformed> {
     let mut found = None;
     for field in headers.get_all(COOKIE) {
-        for pair in field.as_bytes().split(|byte| *byte == b';') {
+        let mut rest = field.as_bytes();
+        while !rest.is_empty() {
+            let end = memchr::memchr(b';', rest).unwrap_or(rest.len());
+            let (pair, after) = rest.split_at_checked(end).unwrap_or((rest, b""));
+            rest = after.get(1..).unwrap_or_default();
             let Some(value) = pair
                 .trim_ascii()
                 .strip_prefix(name.as_bytes())

@@ -1,16 +1,18 @@
 //! What the policy is told about a call: RBAC verdicts, the project, the
 //! application and its destination, each looked up once.
 //!
-//! In: a call, its caller, the snapshot. Out: lookups and the policy's input.
-//! Never: a decision; an application of another project than the one named.
+//! In: what is asked, by whom, the snapshot. Out: lookups and the policy's input.
+//! Never: a decision; an application of another project than the one named;
+//! anything of a request besides what it asks for.
 
 use std::sync::Arc;
 
-use super::rbac::{Effect, Outcome, RuleId, Tuple, Verdict, Why, object_name};
-use super::rego::{ExtensionInput, Prepared, RbacRow, RbacVerdict, Request};
+use super::rbac::{Effect, Outcome, Tuple, Verdict, Why, object_name};
+use super::rego::{ExtensionInput, Prepared, Rbac, RbacRow, RbacVerdict, Request, Verdicts};
 use crate::caller::Caller;
 use crate::config::Compatibility;
 use crate::front::extensions::{Asked, Call, Scope, Subject};
+use crate::headers;
 use crate::record::Check;
 use crate::snapshot::Snapshot;
 use crate::state::{Application, Cluster, Destination, ObjectName, Project, destination};
@@ -37,25 +39,29 @@ pub struct Target {
     /// The application's cluster, when its destination names exactly one.
     pub(super) destination: Option<Arc<Cluster>>,
     prepared: Prepared,
+    /// The same for backends, or why they cannot be told.
+    pub(super) headers: Result<headers::Subject, headers::Error>,
     weight: u32,
 }
 
-/// Everything looked up for one call.
+/// Everything looked up about one caller and one thing asked for. It holds for
+/// as long as the snapshot it was looked up in.
 #[derive(Debug)]
 pub(super) struct Facts {
-    /// `applications, get` or `projects, get`; none for global extensions.
-    read: Option<Lookup>,
-    /// `extensions, invoke`.
-    invoke: Lookup,
+    /// The lookups as the record shows them, in the order they are judged.
+    pub(super) checks: Arc<[Check]>,
     /// What the call is about.
     pub(super) target: Arc<Target>,
+    /// The lookups as policies see them.
+    verdicts: Verdicts,
+    weight: u32,
 }
 
 impl Facts {
     /// Looks everything up in the request's snapshot.
-    pub(super) fn gather(snapshot: &Snapshot, caller: &Caller, call: &Call) -> Self {
+    pub(super) fn gather(snapshot: &Snapshot, caller: &Caller, asked: &Asked) -> Self {
         let look = |resource, action, object| Lookup::of(snapshot, caller, [resource, action], object);
-        let read = match &call.asked.subject {
+        let read = match &asked.subject {
             Subject::Application { application, project } => Some(look(
                 "applications",
                 "get",
@@ -64,42 +70,36 @@ impl Facts {
             Subject::Project { project } => Some(look("projects", "get", project.clone())),
             Subject::Global => None,
         };
-        let invoke = look("extensions", "invoke", call.asked.name.to_string());
-        let target = snapshot
-            .targets
-            .get_with_by_ref(&call.asked, || Arc::new(Target::of(snapshot, &call.asked)));
-        Self { read, invoke, target }
-    }
-
-    /// The lookups as the record shows them, in the order they are judged.
-    pub(super) fn checks(&self) -> Vec<Check> {
-        self.read.iter().chain([&self.invoke]).map(Lookup::check).collect()
-    }
-
-    /// What the policy decides on.
-    pub(super) fn input(&self, snapshot: &Snapshot, caller: &Caller, call: &Call) -> regorus::Value {
+        let invoke = look("extensions", "invoke", asked.name.to_string());
+        let rows = if snapshot.policy.reads().candidates {
+            candidates(snapshot, caller, read.iter().chain([&invoke]))
+        } else {
+            Vec::new()
+        };
         let verdict = |resource| {
-            self.read
-                .as_ref()
+            read.as_ref()
                 .filter(|read| read.resource == resource)
                 .map(Lookup::verdict)
         };
-        let rows: Vec<RbacRow<'_>> = self
-            .candidates(snapshot, caller)
-            .into_iter()
-            .filter_map(|id| snapshot.rbac.rule(id))
-            .map(|rule| RbacRow {
-                subject: &rule.subject,
-                resource: &rule.resource,
-                action: &rule.action,
-                object: &rule.object,
-                effect: match rule.effect {
-                    Effect::Allow => "allow",
-                    Effect::Deny => "deny",
-                    Effect::Inert => "inert",
-                },
-            })
-            .collect();
+        let verdicts = Verdicts::new(&Rbac {
+            applications_get: verdict("applications"),
+            projects_get: verdict("projects"),
+            extensions_invoke: invoke.verdict(),
+            candidates: &rows,
+        });
+        let weight = u32::try_from(rows.len()).unwrap_or(u32::MAX).saturating_add(1);
+        Self {
+            checks: read.into_iter().chain([invoke]).map(Lookup::into_check).collect(),
+            target: snapshot
+                .targets
+                .get_with_by_ref(asked, || Arc::new(Target::of(snapshot, asked))),
+            verdicts,
+            weight,
+        }
+    }
+
+    /// What the policy decides on.
+    pub(super) fn input(&self, caller: &Caller, call: &Call) -> regorus::Value {
         ExtensionInput {
             principal: &caller.policy,
             request: Request {
@@ -109,22 +109,42 @@ impl Facts {
                 project: call.asked.subject.project(),
             },
             prepared: &self.target.prepared,
-            applications_get: verdict("applications"),
-            projects_get: verdict("projects"),
-            extensions_invoke: self.invoke.verdict(),
-            candidates: &rows,
+            verdicts: &self.verdicts,
         }
         .to_value()
     }
 
-    fn candidates(&self, snapshot: &Snapshot, caller: &Caller) -> Vec<RuleId> {
-        let mut rows = Vec::new();
-        for lookup in self.read.iter().chain([&self.invoke]) {
-            let left = CANDIDATES.saturating_sub(rows.len());
-            rows.extend(snapshot.rbac.candidates(&caller.roles, lookup.tuple(), left));
-        }
-        rows
+    /// How much it holds, in rows of some hundred bytes.
+    pub(super) fn weight(&self) -> u32 {
+        self.weight
     }
+}
+
+/// The rows of the table that could matter to `lookups`.
+fn candidates<'a>(
+    snapshot: &'a Snapshot,
+    caller: &Caller,
+    lookups: impl Iterator<Item = &'a Lookup>,
+) -> Vec<RbacRow<'a>> {
+    let mut rows = Vec::new();
+    for lookup in lookups {
+        let left = CANDIDATES.saturating_sub(rows.len());
+        rows.extend(snapshot.rbac.candidates(&caller.roles, lookup.tuple(), left));
+    }
+    let rules = rows.into_iter().filter_map(|id| snapshot.rbac.rule(id));
+    rules
+        .map(|rule| RbacRow {
+            subject: &rule.subject,
+            resource: &rule.resource,
+            action: &rule.action,
+            object: &rule.object,
+            effect: match rule.effect {
+                Effect::Allow => "allow",
+                Effect::Deny => "deny",
+                Effect::Inert => "inert",
+            },
+        })
+        .collect()
 }
 
 impl Lookup {
@@ -177,13 +197,13 @@ impl Lookup {
         }
     }
 
-    fn check(&self) -> Check {
+    fn into_check(self) -> Check {
         Check {
             resource: self.resource,
             action: self.action,
-            object: self.object.clone(),
             allowed: self.is_allowed(),
-            rule: self.rule.clone(),
+            object: self.object,
+            rule: self.rule,
         }
     }
 }
@@ -218,6 +238,7 @@ impl Target {
                 literal: None,
                 destination: None,
                 prepared,
+                headers: subject(snapshot, asked, None),
                 weight,
             };
         };
@@ -234,11 +255,28 @@ impl Target {
         };
         Self {
             literal: Some(application.destination.clone()),
+            headers: subject(snapshot, asked, destination.as_ref()),
             destination: destination.map(Arc::new),
             prepared,
             weight,
         }
     }
+}
+
+fn subject(
+    snapshot: &Snapshot,
+    asked: &Asked,
+    destination: Option<&Cluster>,
+) -> Result<headers::Subject, headers::Error> {
+    headers::Subject::new(&headers::About {
+        namespace: &snapshot.config.control_plane_namespace,
+        application: asked
+            .subject
+            .application()
+            .map(|app| (app.namespace.as_str(), app.name.as_str())),
+        project: asked.subject.project(),
+        cluster: destination.map(|cluster| (cluster.name.as_str(), cluster.server.as_str())),
+    })
 }
 
 fn weigh(project: Option<&Arc<Project>>, application: Option<&Application>) -> u32 {

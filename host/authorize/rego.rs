@@ -23,6 +23,7 @@ mod compile;
 mod decision;
 mod graph;
 mod input;
+mod reads;
 mod scan;
 mod source;
 mod vm;
@@ -30,7 +31,10 @@ mod worker;
 
 pub use decision::Decision;
 pub use graph::CALL_DEPTH;
-pub use input::{ExtensionInput, Prepared, Principal, RbacRow, RbacVerdict, Request, extension_input_schema};
+pub use input::{
+    ExtensionInput, Prepared, Principal, Rbac, RbacRow, RbacVerdict, Request, Verdicts, extension_input_schema,
+};
+pub use reads::{Reads, RequestParts};
 pub use scan::{BRACKET_DEPTH, COLUMNS, FILE_BYTES, LINES};
 pub use source::Source;
 pub use worker::{CaseResult, Checker, Coverage, FileCoverage, Limits, Outcome, Report, answer};
@@ -228,6 +232,11 @@ impl Bundle {
         }
         let value = vm::run(self.generation, &self.alive, &self.compiled, input)?;
         decision::read(self.front, &value)
+    }
+
+    /// Which of the input's parts the decision can depend on.
+    pub fn reads(&self) -> Reads {
+        self.compiled.reads
     }
 
     /// Hex SHA-256 of the bundle's files.

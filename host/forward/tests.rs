@@ -483,12 +483,16 @@ async fn a_request_goes_only_where_it_was_sealed_for() {
     let address = "127.0.0.1:1".parse().unwrap();
     let peer = Arc::new(crate::server::Peer::for_test(address, crate::server::Transport::Plain));
     let identity = crate::headers::Identity::default();
-    let own = crate::headers::Own {
-        identity: &identity,
+    let subject = crate::headers::Subject::new(&crate::headers::About {
         namespace: "argocd",
         application: None,
         project: None,
         cluster: None,
+    });
+    let subject = subject.unwrap();
+    let own = crate::headers::Own {
+        identity: &identity,
+        subject: &subject,
         assertion: None,
     };
     let sealed = || {

@@ -26,12 +26,15 @@ pub fn clean_response(fields: &mut HeaderMap) {
         let _ = remove_named_by_connection(fields);
     }
     // Looking is cheaper than removing what is not there.
-    if fields.keys().any(|name| HOP_BY_HOP.contains(&name.as_str())) {
-        for name in HOP_BY_HOP {
-            fields.remove(name);
+    let mut foreign = Vec::new();
+    for name in fields.keys() {
+        if HOP_BY_HOP.contains(&name.as_str()) || name.as_str() == "clear-site-data" {
+            foreign.push(name.clone());
         }
     }
-    fields.remove("clear-site-data");
+    for name in foreign {
+        fields.remove(name);
+    }
     remove_session_cookies(fields);
 }
 

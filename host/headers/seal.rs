@@ -15,15 +15,11 @@ use hyper::upgrade::OnUpgrade;
 
 use super::clean::{Cleaned, Protocol};
 use super::identity::Identity;
+use super::subject::Subject;
 use super::upstream::{RequestHeader, Upstream};
 use super::{Error, is_host_owned};
 use crate::server::Peer;
 
-const NAMESPACE: HeaderName = HeaderName::from_static("argocd-namespace");
-const APPLICATION: HeaderName = HeaderName::from_static("argocd-application-name");
-const PROJECT: HeaderName = HeaderName::from_static("argocd-project-name");
-const CLUSTER_NAME: HeaderName = HeaderName::from_static("argocd-target-cluster-name");
-const CLUSTER_URL: HeaderName = HeaderName::from_static("argocd-target-cluster-url");
 const USER_ID: HeaderName = HeaderName::from_static("argocd-user-id");
 const USERNAME: HeaderName = HeaderName::from_static("argocd-username");
 const USER_GROUPS: HeaderName = HeaderName::from_static("argocd-user-groups");
@@ -37,14 +33,8 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 pub struct Own<'a> {
     /// Who calls.
     pub identity: &'a Identity,
-    /// Namespace of the control plane.
-    pub namespace: &'a str,
-    /// Namespace and name of the application, when the request is about one.
-    pub application: Option<(&'a str, &'a str)>,
-    /// Project, when the request is about one.
-    pub project: Option<&'a str>,
-    /// Name and server of the canonical destination, when there is one.
-    pub cluster: Option<(&'a str, &'a str)>,
+    /// What the request is about.
+    pub subject: &'a Subject,
     /// Signed assertion, see [`crate::assertion`].
     pub assertion: Option<&'a HeaderValue>,
 }
@@ -157,7 +147,9 @@ impl Cleaned {
         put(&mut fields, FORWARDED_FOR, peer.forwarded_for().clone())?;
         put(&mut fields, FORWARDED_HOST, host)?;
         put(&mut fields, FORWARDED_PROTO, HeaderValue::from_static(peer.scheme()))?;
-        put_subject(&mut fields, own)?;
+        for (name, value) in own.subject.fields() {
+            put(&mut fields, name.clone(), value.clone())?;
+        }
         put_identity(&mut fields, own, upstream.request_header)?;
         if accepts_trailers {
             put(&mut fields, TE, HeaderValue::from_static("trailers"))?;
@@ -188,31 +180,6 @@ impl Cleaned {
     }
 }
 
-/// What the request is about.
-fn put_subject(fields: &mut HeaderMap, own: &Own<'_>) -> Result<(), Error> {
-    put(fields, NAMESPACE, text(&NAMESPACE, own.namespace)?)?;
-    if let Some((namespace, name)) = own.application {
-        let value = HeaderValue::try_from([namespace, ":", name].concat());
-        put(
-            fields,
-            APPLICATION,
-            value.map_err(|_| Error::Value { name: APPLICATION })?,
-        )?;
-    }
-    if let Some(project) = own.project {
-        put(fields, PROJECT, text(&PROJECT, project)?)?;
-    }
-    if let Some((name, server)) = own.cluster {
-        for (field, value) in [(CLUSTER_NAME, name), (CLUSTER_URL, server)] {
-            if !value.is_empty() {
-                let value = text(&field, value)?;
-                put(fields, field, value)?;
-            }
-        }
-    }
-    Ok(())
-}
-
 /// Who calls.
 fn put_identity(fields: &mut HeaderMap, own: &Own<'_>, request_header: RequestHeader) -> Result<(), Error> {
     let Identity {
@@ -240,13 +207,6 @@ fn put_identity(fields: &mut HeaderMap, own: &Own<'_>, request_header: RequestHe
             }
             Ok(())
         }
-    }
-}
-
-fn text(name: &HeaderName, value: &str) -> Result<HeaderValue, Error> {
-    match super::identity::single("", value) {
-        Ok(Some(value)) => Ok(value),
-        Ok(None) | Err(_) => Err(Error::Value { name: name.clone() }),
     }
 }
 

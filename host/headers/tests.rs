@@ -39,13 +39,17 @@ fn peer() -> Arc<Peer> {
     Arc::new(Peer::for_test("203.0.113.7:1234".parse().unwrap(), Transport::Tls))
 }
 
-fn own(identity: &Identity) -> Own<'_> {
+const ABOUT: About<'static> = About {
+    namespace: "argocd",
+    application: Some(("apps", "web")),
+    project: Some("shop"),
+    cluster: Some(("prod", "https://k8s.example")),
+};
+
+fn own<'a>(identity: &'a Identity, subject: &'a Subject) -> Own<'a> {
     Own {
         identity,
-        namespace: "argocd",
-        application: Some(("apps", "web")),
-        project: Some("shop"),
-        cluster: Some(("prod", "https://k8s.example")),
+        subject,
         assertion: None,
     }
 }
@@ -55,7 +59,7 @@ fn seal(cleaned: Cleaned) -> Result<HeaderMap, Error> {
     let identity = Identity::new(&caller(&groups, &[])).unwrap();
     let path = crate::route::join("/", "/x", None).unwrap();
     let upstream = upstream(&[], RequestHeader::Absent);
-    let outbound = cleaned.seal((&upstream, path), &own(&identity), &peer())?;
+    let outbound = cleaned.seal((&upstream, path), &own(&identity, &Subject::new(&ABOUT)?), &peer())?;
     Ok(outbound.head().headers().clone())
 }
 
@@ -300,12 +304,14 @@ fn service_fields_replace_the_clients_and_cannot_be_the_hosts() {
         ("x-team", "two"),
     ]))
     .unwrap();
-    let own = Own {
+    let subject = Subject::new(&About {
         application: None,
         project: None,
         cluster: None,
-        ..own(&identity)
-    };
+        ..ABOUT
+    });
+    let subject = subject.unwrap();
+    let own = own(&identity, &subject);
     let outbound = cleaned.seal((&upstream, path), &own, &peer()).unwrap();
     let fields = outbound.head().headers();
     assert_eq!(fields.get_all("authorization").iter().collect::<Vec<_>>(), ["Bearer s"]);
@@ -390,14 +396,16 @@ fn request_header_identity_is_complete_or_refused() {
     let caller = caller(&groups, &extra);
     let upstream = upstream(&[], RequestHeader::Sent);
     let path = || crate::route::join("/", "", None).unwrap();
-    let bare = Identity::new(&caller).unwrap();
+    let (bare, subject) = (Identity::new(&caller).unwrap(), Subject::new(&ABOUT).unwrap());
     let refused = clean(head(&[]))
         .unwrap()
-        .seal((&upstream, path()), &own(&bare), &peer());
+        .seal((&upstream, path()), &own(&bare, &subject), &peer());
     assert_eq!(refused.unwrap_err(), Error::Nameless);
     let full = bare.with_request_header(&caller).unwrap();
     let cleaned = clean(head(&[("x-remote-user", "root"), ("x-remote-extra-a", "b")])).unwrap();
-    let outbound = cleaned.seal((&upstream, path()), &own(&full), &peer()).unwrap();
+    let outbound = cleaned
+        .seal((&upstream, path()), &own(&full, &subject), &peer())
+        .unwrap();
     let all = |name: &str| {
         outbound
             .head()
@@ -426,21 +434,15 @@ fn request_header_identity_is_complete_or_refused() {
 
 #[test]
 fn values_of_the_gateway_are_checked_too() {
-    let identity = Identity::default();
-    let path = crate::route::join("/", "", None).unwrap();
-    let own = Own {
-        project: Some("a\nb"),
-        ..own(&identity)
-    };
-    let sealed = clean(head(&[]))
-        .unwrap()
-        .seal((&upstream(&[], RequestHeader::Absent), path), &own, &peer());
-    assert_eq!(
-        sealed.unwrap_err(),
-        Error::Value {
-            name: HeaderName::from_static("argocd-project-name")
-        }
-    );
+    for project in ["a\nb", " a", "a ", ""] {
+        let about = About {
+            project: Some(project),
+            ..ABOUT
+        };
+        let name = HeaderName::from_static("argocd-project-name");
+        assert_eq!(Subject::new(&about).unwrap_err(), Error::Value { name }, "{project:?}");
+    }
+    assert!(Subject::new(&ABOUT).is_ok());
 }
 
 #[test]

@@ -81,13 +81,13 @@ fn a_caller_does_not_see_what_only_operators_may_know() {
         }));
         record.plugins = vec!["secret-plugin@1".into()];
         record.notes.insert("secret-note".to_owned(), String::new());
-        record.checks = vec![super::Check {
+        record.checks = Arc::new([super::Check {
             resource: "applications",
             action: "get",
             object: "shop/cart".to_owned(),
             allowed: false,
             rule: Some("secret-file:1: p, x".to_owned()),
-        }];
+        }]);
         let claims: Map<String, Value> = [("sub".to_owned(), json!("alice"))].into_iter().collect();
         record.principal = Some(Arc::new(Principal::for_test(claims, Presented::Bearer)));
     });

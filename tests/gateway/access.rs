@@ -11,6 +11,7 @@ use crate::support::world::{SESSION_KEY, Setup, World, application, map, project
 
 mod identity;
 mod records;
+mod remembered;
 
 async fn backend() -> Backend {
     Backend::start(|_| Reply::ok("x")).await

@@ -13,7 +13,7 @@ use regorus::{Engine, Value};
 use serde::Deserialize;
 
 use super::source::{Kind, Source};
-use super::{Decision, Error, decision, graph, parse_yaml, shorten};
+use super::{Decision, Error, Reads, decision, graph, parse_yaml, shorten};
 use crate::authorize::cel;
 use crate::diagnostic::{Diagnostic, Location};
 
@@ -29,6 +29,8 @@ pub(super) struct Compiled {
     /// The data tree as JSON; each thread parses its own copy once.
     pub(super) data: String,
     conditions: Vec<Condition>,
+    /// Parts of the input that rules and conditions look at.
+    pub(super) reads: Reads,
 }
 
 /// A match condition: when it is not true, the request is denied.
@@ -115,11 +117,15 @@ pub(super) fn compile(source: &Source) -> Result<Parsed, Vec<Diagnostic>> {
     }
     let entry_point = source.front.entry_point();
     let entry: Vec<&str> = entry_point.split('.').skip(1).collect();
-    found.extend(graph::check(&modules, &entry));
+    let reads = graph::check(&modules, &entry).map_err(|more| found.extend(more));
     let data = data(source, &mut found);
     let conditions = conditions(source, &mut found);
-    if found.iter().any(Diagnostic::is_error) {
+    let Some(mut reads) = reads.ok().filter(|_| !found.iter().any(Diagnostic::is_error)) else {
         return Err(found);
+    };
+    if !conditions.is_empty() {
+        // What an expression looks at is not followed.
+        reads.note(&[]);
     }
     let policy = source
         .of(Kind::Policy)
@@ -131,6 +137,7 @@ pub(super) fn compile(source: &Source) -> Result<Parsed, Vec<Diagnostic>> {
                 program,
                 data,
                 conditions,
+                reads,
             },
             engine,
         })

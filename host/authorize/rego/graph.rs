@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use regorus::unstable::{Expr, ExprRef, Literal, Module, Query, Rule, RuleAssign, RuleHead, Span};
 
-use super::builtins;
+use super::{Reads, builtins};
 use crate::diagnostic::{Diagnostic, Location};
 
 /// Rules and functions that wait for one another at once.
@@ -21,7 +21,8 @@ pub const CALL_DEPTH: usize = 32;
 type Path = Vec<String>;
 
 /// Checks all modules together. `entry` is the path of the rule that decides.
-pub(super) fn check(modules: &[Module], entry: &[&str]) -> Vec<Diagnostic> {
+/// Gives the parts of `input` they name, or findings.
+pub(super) fn check(modules: &[Module], entry: &[&str]) -> Result<Reads, Vec<Diagnostic>> {
     let mut graph = Graph::default();
     for module in modules {
         graph.declare(module);
@@ -32,17 +33,21 @@ pub(super) fn check(modules: &[Module], entry: &[&str]) -> Vec<Diagnostic> {
             .first()
             .map_or("policy.rego", |module| module.package.span.source.get_path().as_str());
         let message = format!("there is no rule `data.{}`", entry.join("."));
-        return vec![
+        return Err(vec![
             Diagnostic::error(Location::new(file, 0), message)
                 .with_hint("the package must be that of the front, the rule `decision`"),
-        ];
+        ]);
     }
     for module in modules {
         graph.collect(module);
     }
     let cycles = graph.cycles();
     graph.found.extend(cycles);
-    graph.found
+    if graph.found.is_empty() {
+        Ok(graph.reads)
+    } else {
+        Err(graph.found)
+    }
 }
 
 #[derive(Default)]
@@ -50,6 +55,7 @@ struct Graph {
     /// Place of each rule in `nodes`, by full path below `data`.
     rules: BTreeMap<Path, usize>,
     nodes: Vec<Node>,
+    reads: Reads,
     found: Vec<Diagnostic>,
 }
 
@@ -163,8 +169,13 @@ impl Graph {
                 .as_ref()
                 .map(|span| span.text().to_owned())
                 .or_else(|| path.last().cloned());
-            if let (Some(alias), Some("data")) = (alias, path.first().map(String::as_str)) {
-                imports.insert(alias, path);
+            match (alias, path.first().map(String::as_str)) {
+                (Some(alias), Some("data")) => {
+                    imports.insert(alias, path);
+                }
+                // What is done with the alias is not followed.
+                (_, Some("input")) => self.reads.note(path.get(1..).unwrap_or_default()),
+                _ => {}
             }
         }
         for rule in &module.policy {
@@ -426,6 +437,9 @@ impl Walk<'_> {
     }
 
     fn reference(&mut self, path: &[String]) {
+        if let Some(("input", rest)) = path.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+            self.graph.reads.note(rest);
+        }
         let Some(path) = self.resolve(path) else { return };
         let reached = self.graph.reach(&path);
         if let Some(node) = self.graph.nodes.get_mut(self.node) {

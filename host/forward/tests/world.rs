@@ -104,12 +104,16 @@ impl Gateway {
         let identity = Identity::new(&caller)
             .and_then(|identity| identity.with_request_header(&caller))
             .unwrap();
-        let own = Own {
-            identity: &identity,
+        let subject = crate::headers::Subject::new(&crate::headers::About {
             namespace: "argocd",
             application: Some(("argocd", "guestbook")),
             project: Some("default"),
             cluster: None,
+        });
+        let subject = subject.unwrap();
+        let own = Own {
+            identity: &identity,
+            subject: &subject,
             assertion: None,
         };
         let sealed = cleaned.seal((backend.upstream(), target), &own, peer);

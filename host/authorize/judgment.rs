@@ -1,0 +1,110 @@
+//! What was found out about a caller and what the caller asks for, kept while
+//! the snapshot lives.
+//!
+//! In: a caller, a call, the snapshot. Out: facts and the policy's decision,
+//! worked out once where requests cannot differ. Never: one caller's for
+//! another; an answer of another snapshot; an error kept.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, OnceLock};
+
+use http::Method;
+use rustc_hash::FxBuildHasher;
+
+use super::facts::Facts;
+use super::rego::{self, Decision, RequestParts};
+use crate::caller::Caller;
+use crate::front::extensions::{Asked, Call};
+use crate::snapshot::Snapshot;
+
+/// Weight of the judgments remembered at once: some kilobyte each, and some
+/// hundred bytes for each row a policy is shown.
+const JUDGMENTS: u64 = 50_000;
+
+/// Judgments by caller and what they ask for. One a snapshot.
+#[derive(Debug)]
+pub struct Judgments {
+    kept: moka::sync::Cache<u64, Arc<Judgment>, FxBuildHasher>,
+    /// Keyed at random, so that callers cannot aim at one another's places.
+    hasher: RandomState,
+}
+
+/// One caller, one thing asked for, and what follows from the two.
+#[derive(Debug)]
+pub(super) struct Judgment {
+    caller: Arc<Caller>,
+    asked: Asked,
+    /// Only where the policy reads it.
+    method: Option<Method>,
+    pub(super) facts: Facts,
+    /// Only where the policy reads neither path nor query.
+    decision: OnceLock<Arc<Decision>>,
+}
+
+impl Default for Judgments {
+    fn default() -> Self {
+        Self {
+            kept: moka::sync::Cache::builder()
+                .weigher(|_, judgment: &Arc<Judgment>| judgment.facts.weight())
+                .max_capacity(JUDGMENTS)
+                // Keys are hashes already.
+                .build_with_hasher(FxBuildHasher),
+            hasher: RandomState::new(),
+        }
+    }
+}
+
+impl Judgments {
+    /// What is known of `caller` and what `call` asks for.
+    pub(super) fn of(&self, snapshot: &Snapshot, caller: &Arc<Caller>, call: &Call) -> Arc<Judgment> {
+        let method = (snapshot.policy.reads().request == RequestParts::Method).then_some(&call.method);
+        let key = self
+            .hasher
+            .hash_one((Arc::as_ptr(caller) as usize, &call.asked, method));
+        if let Some(kept) = self.kept.get(&key) {
+            // INVARIANT: an entry keeps its caller alive, so no other caller can
+            // have the same address while the entry exists.
+            if Arc::ptr_eq(&kept.caller, caller) && kept.asked == call.asked && kept.method.as_ref() == method {
+                return kept;
+            }
+        }
+        let judgment = Arc::new(Judgment {
+            caller: Arc::clone(caller),
+            asked: call.asked.clone(),
+            method: method.cloned(),
+            facts: Facts::gather(snapshot, caller, &call.asked),
+            decision: OnceLock::new(),
+        });
+        self.kept.insert(key, Arc::clone(&judgment));
+        judgment
+    }
+}
+
+impl Judgment {
+    /// Who asks.
+    pub(super) fn caller(&self) -> &Arc<Caller> {
+        &self.caller
+    }
+
+    /// The policy's decision about `call`, which asks for what this judgment is
+    /// about.
+    ///
+    /// # Errors
+    /// Every [`rego::Error`] is a denial. None is kept: the next call tries again.
+    pub(super) fn decide(&self, snapshot: &Snapshot, call: &Call) -> Result<Arc<Decision>, rego::Error> {
+        let decide = || {
+            snapshot
+                .policy
+                .decide(self.facts.input(&self.caller, call))
+                .map(Arc::new)
+        };
+        if snapshot.policy.reads().request == RequestParts::All {
+            return decide();
+        }
+        if let Some(decision) = self.decision.get() {
+            return Ok(Arc::clone(decision));
+        }
+        let decision = decide()?;
+        Ok(Arc::clone(self.decision.get_or_init(|| decision)))
+    }
+}

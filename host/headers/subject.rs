@@ -1,0 +1,72 @@
+//! What a backend is told about what the request is about.
+//!
+//! In: names of the control plane, application, project and cluster. Out:
+//! header values, made once and used for every request about the same. Refuses:
+//! names a header cannot carry unchanged. Never: a name the client sent and
+//! nobody checked.
+
+use http::{HeaderName, HeaderValue};
+
+use super::{Error, identity};
+
+const NAMESPACE: HeaderName = HeaderName::from_static("argocd-namespace");
+const APPLICATION: HeaderName = HeaderName::from_static("argocd-application-name");
+const PROJECT: HeaderName = HeaderName::from_static("argocd-project-name");
+const CLUSTER_NAME: HeaderName = HeaderName::from_static("argocd-target-cluster-name");
+const CLUSTER_URL: HeaderName = HeaderName::from_static("argocd-target-cluster-url");
+
+/// The names, as they were looked up.
+#[derive(Clone, Copy, Debug)]
+pub struct About<'a> {
+    /// Namespace of the control plane.
+    pub namespace: &'a str,
+    /// Namespace and name of the application, when the request is about one.
+    pub application: Option<(&'a str, &'a str)>,
+    /// Project, when the request is about one.
+    pub project: Option<&'a str>,
+    /// Name and server of the canonical destination, when there is one. An
+    /// empty one is not sent.
+    pub cluster: Option<(&'a str, &'a str)>,
+}
+
+/// Header values that say what a request is about. Cloning one costs a count.
+#[derive(Clone, Debug, Default)]
+pub struct Subject(Vec<(HeaderName, HeaderValue)>);
+
+impl Subject {
+    /// The `Argocd-*` fields of `about`.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for a name with control characters or blanks at either
+    /// end: HTTP parsers trim, and another name would arrive.
+    ///
+    /// Source: Argo CD, `server/extension` `prepareRequest`.
+    pub fn new(about: &About<'_>) -> Result<Self, Error> {
+        let mut fields = Vec::with_capacity(5);
+        let mut put = |name: HeaderName, value: &str| match identity::single("", value) {
+            Ok(Some(value)) => {
+                fields.push((name, value));
+                Ok(())
+            }
+            Ok(None) | Err(_) => Err(Error::Value { name }),
+        };
+        put(NAMESPACE, about.namespace)?;
+        if let Some((namespace, name)) = about.application {
+            put(APPLICATION, &[namespace, ":", name].concat())?;
+        }
+        if let Some(project) = about.project {
+            put(PROJECT, project)?;
+        }
+        let (name, server) = about.cluster.unwrap_or_default();
+        for (field, value) in [(CLUSTER_NAME, name), (CLUSTER_URL, server)] {
+            if !value.is_empty() {
+                put(field, value)?;
+            }
+        }
+        Ok(Self(fields))
+    }
+
+    pub(super) fn fields(&self) -> &[(HeaderName, HeaderValue)] {
+        &self.0
+    }
+}
