@@ -87,14 +87,18 @@ impl Facts {
             extensions_invoke: invoke.verdict(),
             candidates: &rows,
         });
-        let weight = u32::try_from(rows.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let checks: Arc<[Check]> = read.into_iter().chain([invoke]).map(Lookup::into_check).collect();
+        let texts = checks
+            .iter()
+            .map(|check| check.object.len() + check.rule.as_ref().map_or(0, String::len));
+        let kibibytes = texts.sum::<usize>() / 1_024 + rows.len() + 1;
         Self {
-            checks: read.into_iter().chain([invoke]).map(Lookup::into_check).collect(),
+            weight: u32::try_from(kibibytes).unwrap_or(u32::MAX),
+            checks,
             target: snapshot
                 .targets
                 .get_with_by_ref(asked, || Arc::new(Target::of(snapshot, asked))),
             verdicts,
-            weight,
         }
     }
 
@@ -114,17 +118,17 @@ impl Facts {
         .to_value()
     }
 
-    /// How much it holds, in rows of some hundred bytes.
+    /// How much it holds, in KiB, roughly.
     pub(super) fn weight(&self) -> u32 {
         self.weight
     }
 }
 
 /// The rows of the table that could matter to `lookups`.
-fn candidates<'a>(
+fn candidates<'a, 'b>(
     snapshot: &'a Snapshot,
     caller: &Caller,
-    lookups: impl Iterator<Item = &'a Lookup>,
+    lookups: impl Iterator<Item = &'b Lookup>,
 ) -> Vec<RbacRow<'a>> {
     let mut rows = Vec::new();
     for lookup in lookups {

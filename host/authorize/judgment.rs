@@ -17,9 +17,12 @@ use crate::caller::Caller;
 use crate::front::extensions::{Asked, Call};
 use crate::snapshot::Snapshot;
 
-/// Weight of the judgments remembered at once: some kilobyte each, and some
-/// hundred bytes for each row a policy is shown.
+/// KiB of judgments remembered at once, roughly.
 const JUDGMENTS: u64 = 50_000;
+
+/// Bytes of obligations of a decision that is remembered. Few are longer, and
+/// each caller and target has its own.
+const OBLIGATION_BYTES: usize = 1_024;
 
 /// Judgments by caller and what they ask for. One a snapshot.
 #[derive(Debug)]
@@ -105,6 +108,9 @@ impl Judgment {
             return Ok(Arc::clone(decision));
         }
         let decision = decide()?;
+        if decision.obligation_bytes() > OBLIGATION_BYTES {
+            return Ok(decision);
+        }
         Ok(Arc::clone(self.decision.get_or_init(|| decision)))
     }
 }

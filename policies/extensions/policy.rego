@@ -38,8 +38,8 @@ decision := {"allow": false, "reason": min(deny)} if {
 
 # Groups that never get through, from data/blocked.yaml.
 deny contains "your group may not use extensions" if {
-	some group in input.principal.groups
-	group in data.blocked.groups
+	some group in data.blocked.groups
+	group in input.principal.groups
 }
 
 # ------------------------------------------------------------------------------
@@ -56,18 +56,14 @@ permitted if {
 	input.application.project == input.request.project
 	input.project.name == input.request.project
 	input.destination.permitted
-}
-
-# An extension about a project.
-permitted if {
+} else if {
+	# An extension about a project.
 	input.extension.scope == "project"
 	input.rbac.projects_get.allow
 	input.rbac.extensions_invoke.allow
 	input.project.name == input.request.project
-}
-
-# An extension about nothing in particular: it needs a grant of its own.
-permitted if {
+} else if {
+	# An extension about nothing in particular: it needs a grant of its own.
 	input.extension.scope == "global"
 	input.rbac.extensions_invoke.allow
 }

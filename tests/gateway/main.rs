@@ -14,6 +14,7 @@ mod access;
 mod attacks;
 mod behaviours;
 mod limits;
+mod memory;
 mod plugins;
 mod reload;
 mod streaming;

@@ -155,9 +155,11 @@ async fn proxies(
     load::measure(&proxies, effort).await
 }
 
+/// Builds what operators run.
 fn build_gateway(root: &Path) -> Result<PathBuf> {
-    crate::run(root, "cargo", &["build", "--release", "--locked", "--bin", "tollgate"])?;
-    Ok(target(root).join("release/tollgate"))
+    let build = ["build", "--profile", "dist", "--locked", "--bin", "tollgate"];
+    crate::run(root, "cargo", &build)?;
+    Ok(target(root).join("dist/tollgate"))
 }
 
 /// The target folder cargo uses.

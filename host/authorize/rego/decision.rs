@@ -38,6 +38,17 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// Bytes of names and texts in the obligations.
+    pub fn obligation_bytes(&self) -> usize {
+        let set = self
+            .set_headers
+            .iter()
+            .map(|(name, value)| name.as_str().len() + value.len());
+        let removed = self.remove_headers.iter().map(|name| name.as_str().len());
+        let logged = self.log.iter().map(|(key, text)| key.len() + text.len());
+        set.sum::<usize>() + removed.sum::<usize>() + logged.sum::<usize>()
+    }
+
     /// A denial without obligations. `reason` is a text an operator wrote.
     pub(super) fn denied(reason: &str) -> Self {
         Self {

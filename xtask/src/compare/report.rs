@@ -28,14 +28,33 @@ pub(super) const DIRECT: &str = "direct to the backend";
 const NEEDED: [&str; 4] = ["rbac/hit/10000", "rbac/miss/10000", "rego/extensions", "list/10000"];
 
 /// What a bench is held to: its name, the bound in nanoseconds, in words.
-const BOUNDS: [(&str, f64, &str); 6] = [
+const BOUNDS: [(&str, f64, &str); 9] = [
     ("rbac/hit/10000", 300.0, "RBAC decision at 10,000 rows, allowed"),
     ("rbac/miss/10000", 300.0, "RBAC decision at 10,000 rows, denied"),
     ("rbac/hit/100000", 500.0, "RBAC decision at 100,000 rows, allowed"),
     ("rbac/miss/100000", 500.0, "RBAC decision at 100,000 rows, denied"),
     ("rego/extensions", 3_000.0, "decision through the shipped Rego bundle"),
     ("list/10000", 10_000_000.0, "list of 10,000 applications"),
+    (
+        "plan/request, 12 fields",
+        500.0,
+        "static header plan, request of 12 fields",
+    ),
+    (
+        "plan/response, 12 fields",
+        500.0,
+        "static header plan, response of 12 fields",
+    ),
+    (ONE_THREAD, 12_000.0, "per-request plugin"),
 ];
+
+/// A plugin's call on one thread and on two.
+const ONE_THREAD: &str = "call/fresh instance, 1 threads";
+const TWO_THREADS: &str = "call/fresh instance, 2 threads";
+/// Arithmetic that shares nothing: what the machine itself makes of two threads.
+const CONTROL: [&str; 2] = ["call/control, 1 threads", "call/control, 2 threads"];
+/// How much more work two threads are to do than one.
+const THREADS: f64 = 1.6;
 
 /// What throughput is held to: the other row and the least ratio.
 const RATIOS: [(&str, f64); 2] = [(NGINX, 0.7), (ARGOCD, 3.0)];
@@ -195,6 +214,18 @@ impl<'a> Report<'a> {
                 );
             }
         }
+        let ratio = |one: &str, two: &str| Some(self.own(one)? / self.own(two)?);
+        if let (Some(reached), Some(most)) = (ratio(ONE_THREAD, TWO_THREADS), ratio(CONTROL[0], CONTROL[1])) {
+            row(
+                &mut table,
+                &[
+                    format!("plugin calls of two threads beside one; plain arithmetic reached {most:.2} ×"),
+                    format!("{THREADS:.1} ×"),
+                    format!("{reached:.2} ×"),
+                    yes(reached >= THREADS),
+                ],
+            );
+        }
         for (other, least) in RATIOS {
             if let Some(reached) = self
                 .rate(TOLLGATE)
@@ -340,10 +371,13 @@ mod tests {
                 nanoseconds: 9.4e6,
                 scaled_from: None,
             }],
-            benches: vec![Bench {
-                name: "rbac/hit/10000".into(),
-                nanoseconds: 188.0,
-            }],
+            benches: vec![
+                bench("rbac/hit/10000", 188.0),
+                bench(ONE_THREAD, 8_000.0),
+                bench(TWO_THREADS, 4_000.0),
+                bench(CONTROL[0], 1_000.0),
+                bench(CONTROL[1], 520.0),
+            ],
         };
         let machine = Machine {
             hardware: "a machine".into(),
@@ -364,6 +398,17 @@ mod tests {
             text.contains("| RBAC decision at 10,000 rows, allowed | 300 ns | 188 ns | yes |"),
             "{text}"
         );
+        assert!(
+            text.contains("arithmetic reached 1.92 × | 1.6 × | 2.00 × | yes |"),
+            "{text}"
+        );
+    }
+
+    fn bench(name: &str, nanoseconds: f64) -> Bench {
+        Bench {
+            name: name.into(),
+            nanoseconds,
+        }
     }
 
     fn proxy(name: &'static str, requests_per_second: f64) -> Measured {

@@ -1,0 +1,123 @@
+//! Memory of the gateway as a process of its own, while large contents pass.
+
+use std::net::SocketAddr;
+use std::process::Stdio;
+
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use crate::support::client::PATIENCE;
+use crate::support::world::{Setup, World};
+use crate::wire::{read_head, request};
+
+/// Bytes of a large body.
+const LARGE: usize = 100 << 20;
+/// What the process may grow by: buffers of a few connections, and what the
+/// allocators of its threads keep. A sixth of what passes.
+const GROWTH_KIB: u64 = 32 << 10;
+
+/// `tollgate serve` over a world's files.
+struct Process {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Process {
+    async fn start(world: &World) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .args(["serve", "--config"])
+            .arg(world.path("tollgate.yaml"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let address = loop {
+            let line = timeout(PATIENCE, lines.next_line()).await.expect("a line in time");
+            let line = line.unwrap().expect("the gateway runs");
+            if let Some((_, after)) = line.split_once("listen=") {
+                break after.split(' ').next().unwrap().parse().unwrap();
+            }
+        };
+        // Whoever does not read the log would hold the gateway up in the end.
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        Self { child, address }
+    }
+
+    /// Most memory it ever had in RAM, in KiB. Source: proc(5), `VmHWM`.
+    fn peak_kib(&self) -> u64 {
+        let file = format!("/proc/{}/status", self.child.id().unwrap());
+        let status = std::fs::read_to_string(file).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+}
+
+/// Reads `length` bytes of content and answers with as many.
+async fn swap(listener: &TcpListener, length: usize) {
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let (_, behind) = read_head(&mut stream).await;
+    swallow(&mut stream, length - behind.len()).await;
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    pour(&mut stream, length).await;
+}
+
+async fn swallow(stream: &mut TcpStream, mut left: usize) {
+    let mut sink = vec![0; 1 << 16];
+    while left > 0 {
+        let most = left.min(sink.len());
+        let read = timeout(PATIENCE, stream.read(&mut sink[..most])).await;
+        let read = read.expect("bytes in time").unwrap();
+        assert!(read > 0, "the connection ended {left} bytes early");
+        left -= read;
+    }
+}
+
+async fn pour(stream: &mut TcpStream, mut left: usize) {
+    let piece = vec![b'x'; 1 << 16];
+    while left > 0 {
+        let next = &piece[..piece.len().min(left)];
+        timeout(PATIENCE, stream.write_all(next))
+            .await
+            .expect("taken in time")
+            .unwrap();
+        left -= next.len();
+    }
+}
+
+/// Sends and receives `length` bytes through the gateway.
+async fn exchange(process: &Process, listener: &TcpListener, length: usize) {
+    let there = async {
+        let mut client = TcpStream::connect(process.address).await.unwrap();
+        let fields = format!("content-length: {length}\r\nconnection: close\r\n");
+        client
+            .write_all(&request("POST", "echo/", "alice", &fields))
+            .await
+            .unwrap();
+        pour(&mut client, length).await;
+        let (head, behind) = read_head(&mut client).await;
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        swallow(&mut client, length - behind.len()).await;
+    };
+    tokio::join!(there, swap(listener, length));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_stays_flat_while_a_hundred_megabytes_go_up_and_come_down() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let world = Setup::with_backend(listener.local_addr().unwrap()).start().await;
+    let process = Process::start(&world).await;
+    // The first exchange pays for what every process needs once.
+    exchange(&process, &listener, 1 << 20).await;
+    let before = process.peak_kib();
+    exchange(&process, &listener, LARGE).await;
+    let after = process.peak_kib();
+    assert!(
+        after - before < GROWTH_KIB,
+        "the peak grew from {before} to {after} KiB, {GROWTH_KIB} KiB more are allowed"
+    );
+}
