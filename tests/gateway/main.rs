@@ -19,4 +19,5 @@ mod reload;
 mod streaming;
 #[expect(dead_code, reason = "unit tests, case runner and benches use the rest")]
 mod support;
+mod unread;
 mod wire;
