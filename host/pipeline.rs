@@ -143,7 +143,7 @@ impl Gateway {
             .prepare(headers::clean(head)?, &permit, snapshot, (peer, record))
             .await?;
         outbound.hold(permits);
-        outbound.end_with(principal.expires_at());
+        outbound.end_with(principal.expires_at(), record.id());
         record.step(Step::Headers);
 
         let forwarded = permit.backend().forward(outbound, body).await;

@@ -279,6 +279,14 @@ fn not_forwarded(error: &forward::Error) -> Answer {
     let reason = match error {
         Error::Connect(_) => "backend_unreachable",
         Error::Broken(_) => "backend_broke_off",
+        // As a credential that ended before it was looked at.
+        Error::CredentialEnded => {
+            return Answer::denied(
+                error.status(),
+                "credential_ended",
+                "the token has expired, sign in again",
+            );
+        }
         Error::Silent { .. } => "backend_silent",
         Error::Total { .. } => "backend_too_slow",
         Error::ContentTooLarge => "content_too_large",

@@ -12,6 +12,7 @@ use http::header::{CONNECTION, HOST, TE, TRAILER, UPGRADE, VIA};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use hyper::upgrade::OnUpgrade;
+use uuid::Uuid;
 
 use super::clean::{Cleaned, Protocol};
 use super::identity::Identity;
@@ -63,8 +64,10 @@ pub struct Outbound {
     upstream: Arc<Upstream>,
     peer: Arc<Peer>,
     held: Vec<Held>,
-    /// When the caller's credential ends: no tunnel outlives it.
+    /// When the caller's credential ends: no exchange outlives it.
     ends_at: Option<jiff::Timestamp>,
+    /// What let it pass, for the log.
+    decision: Uuid,
 }
 
 impl fmt::Debug for Outbound {
@@ -84,9 +87,17 @@ impl Outbound {
         self.held.push(Box::new(thing));
     }
 
-    /// Ends a tunnel with the caller's credential.
-    pub fn end_with(&mut self, credential_ends_at: Option<jiff::Timestamp>) {
+    /// Ends the exchange with the caller's credential.
+    ///
+    /// - `decision`: id of the record that let it pass.
+    pub fn end_with(&mut self, credential_ends_at: Option<jiff::Timestamp>, decision: Uuid) {
         self.ends_at = credential_ends_at;
+        self.decision = decision;
+    }
+
+    /// Id of the decision that let it pass.
+    pub(crate) fn decision(&self) -> Uuid {
+        self.decision
     }
 
     /// Time until the caller's credential ends.
@@ -113,6 +124,7 @@ impl Outbound {
             peer,
             held,
             ends_at: _,
+            decision: _,
         } = self;
         (request, upgrade, peer, held)
     }
@@ -184,6 +196,7 @@ impl Cleaned {
             peer: peer.clone(),
             held: Vec::new(),
             ends_at: None,
+            decision: Uuid::nil(),
         })
     }
 }

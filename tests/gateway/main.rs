@@ -13,6 +13,7 @@
 mod access;
 mod attacks;
 mod behaviours;
+mod expiry;
 mod limits;
 mod plugins;
 mod reload;
