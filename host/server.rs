@@ -37,6 +37,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Time connections have to end after the drain was cut short.
 const CUT: Duration = Duration::from_secs(2);
 
+/// Connections of the admin listener at once: probes, scrapers, a few operators.
+pub const ADMIN_CONNECTIONS: usize = 64;
+
 /// Bounds on clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -76,6 +79,17 @@ impl Limits {
             streams: 200,
             connections: limits.connections,
             drain,
+        }
+    }
+
+    /// Bounds on the callers of the admin listener, who only ask. They are
+    /// not waited for at the end.
+    pub fn admin(limits: &crate::config::Limits) -> Self {
+        Self {
+            body_bytes: 0,
+            streams: 16,
+            connections: ADMIN_CONNECTIONS,
+            ..Self::new(limits, Duration::ZERO)
         }
     }
 }

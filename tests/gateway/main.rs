@@ -11,6 +11,7 @@
 )]
 
 mod access;
+mod admin;
 mod attacks;
 mod behaviours;
 mod expiry;
