@@ -22,7 +22,7 @@ use uuid::Uuid;
 use crate::diagnostic::Diagnostic;
 use crate::forward::Body;
 use crate::metrics::{Metrics, Part};
-use crate::record::{Outcome, Recorder, View};
+use crate::record::{Recorder, View};
 use crate::server::{Handler, Peer};
 use crate::snapshot::Current;
 
@@ -205,7 +205,7 @@ async fn decisions(State(admin): State<Admin>, Query(wanted): Query<Wanted>) -> 
         }) && wanted
             .outcome
             .as_deref()
-            .is_none_or(|outcome| outcome == word(record.outcome))
+            .is_none_or(|outcome| outcome == record.outcome.as_str())
     });
     Json(records.iter().map(|record| View::of(record)).collect::<Vec<_>>()).into_response()
 }
@@ -215,15 +215,6 @@ async fn decision(State(admin): State<Admin>, Path(id): Path<String>) -> Respons
     match record {
         Some(record) => Json(View::of(&record)).into_response(),
         None => (StatusCode::NOT_FOUND, "no such decision among the latest\n").into_response(),
-    }
-}
-
-fn word(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Allowed => "allowed",
-        Outcome::Denied => "denied",
-        Outcome::Failed => "failed",
-        Outcome::Cancelled => "cancelled",
     }
 }
 

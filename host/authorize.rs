@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use crate::caller::Caller;
+use crate::config::Compatibility;
 use crate::forward::Backend;
 use crate::front::extensions::{Call, Extension};
 use crate::record::Open;
@@ -135,6 +136,19 @@ impl Permit {
     /// The application's cluster, when the call is about an application.
     pub fn destination(&self) -> Option<&Cluster> {
         self.target.destination.as_deref()
+    }
+
+    /// Name and server the backend is told; an empty one is not sent. Argo CD
+    /// tells what the application's destination says, which is one of both.
+    pub fn told_cluster(&self, compatibility: Compatibility) -> Option<(&str, &str)> {
+        let cluster = self.destination()?;
+        match compatibility {
+            Compatibility::None => Some((cluster.name.as_str(), cluster.server.as_str())),
+            Compatibility::Argocd => {
+                let literal = self.target.literal.as_ref()?;
+                Some((literal.name.as_str(), literal.server.as_str()))
+            }
+        }
     }
 
     /// What the policy asks of the host besides.

@@ -195,9 +195,7 @@ impl Gateway {
                 .application()
                 .map(|app| (app.namespace.as_str(), app.name.as_str())),
             project: call.asked.subject.project(),
-            cluster: permit
-                .destination()
-                .map(|cluster| (cluster.name.as_str(), cluster.server.as_str())),
+            cluster: permit.told_cluster(snapshot.config.extensions.compatibility),
             assertion: assertion.as_ref(),
         };
         let upstream = permit.backend().upstream();

@@ -46,6 +46,18 @@ pub enum Outcome {
     Cancelled,
 }
 
+impl Outcome {
+    /// The word of records, metrics and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
 /// A permission that was looked up, and what decided it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
@@ -285,7 +297,7 @@ impl Recorder {
             tracing::info!(
                 target: "tollgate::decision",
                 decision = %record.id,
-                outcome = ?record.outcome,
+                outcome = record.outcome.as_str(),
                 reason = record.reason,
                 status = record.status,
                 peer = record.peer.map(tracing::field::display),

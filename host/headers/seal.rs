@@ -1,7 +1,8 @@
 //! Writes the host's own fields last.
 //!
 //! In: [`Cleaned`], what the gateway knows. Out: [`Outbound`]. Refuses: a field
-//! of the host's own that is already there (500).
+//! of the host's own that is already there (500). Never: a field of the host's
+//! own that anyone else wrote.
 
 use std::any::Any;
 use std::fmt;
@@ -44,7 +45,8 @@ pub struct Own<'a> {
     pub application: Option<(&'a str, &'a str)>,
     /// Project, when the request is about one.
     pub project: Option<&'a str>,
-    /// Name and server of the canonical destination, when there is one.
+    /// Name and server of the destination, when there is one; what is empty is
+    /// not sent.
     pub cluster: Option<(&'a str, &'a str)>,
     /// Signed assertion, see [`crate::assertion`].
     pub assertion: Option<&'a HeaderValue>,
