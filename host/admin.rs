@@ -1,8 +1,9 @@
 //! The admin listener: health, readiness, metrics, decisions, what is loaded.
 //!
 //! In: the current snapshot, records, metrics. Out: text and JSON. Refuses: 421
-//! for a host it cannot have been called by. Never: an address people can reach;
-//! a change of anything; a secret; an answer to another site's page.
+//! for a host it cannot have been called by, and what [`crate::server`] refuses.
+//! Never: an address people can reach; a change of anything; a secret; an answer
+//! to another site's page; a decision record, as nothing is decided here.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,11 +16,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
+use tower::Service as _;
 use uuid::Uuid;
 
 use crate::diagnostic::Diagnostic;
+use crate::forward::Body;
 use crate::metrics::{Metrics, Part};
-use crate::record::{Outcome, Recorder, View};
+use crate::record::{Recorder, View};
+use crate::server::{Handler, Peer};
 use crate::snapshot::Current;
 
 /// What the admin listener shows.
@@ -78,8 +82,35 @@ struct Wanted {
 /// Records one answer may hold.
 const MOST_RECORDS: usize = 1_000;
 
-/// Routes of the admin listener.
-pub fn router(admin: Admin) -> Router {
+/// Answers the requests of the admin listener.
+#[derive(Debug)]
+pub struct Desk(Router);
+
+impl Desk {
+    /// Shows what `admin` holds.
+    pub fn new(admin: Admin) -> Self {
+        Self(router(admin))
+    }
+}
+
+impl Handler for Desk {
+    async fn handle(&self, request: axum::http::Request<Body>, _: &Arc<Peer>) -> axum::http::Response<Body> {
+        let request = request.map(axum::body::Body::new);
+        let Ok(response) = self.0.clone().call(request).await;
+        let (parts, content) = response.into_parts();
+        // Every page is whole in memory already.
+        match axum::body::to_bytes(content, usize::MAX).await {
+            Ok(bytes) => axum::http::Response::from_parts(parts, Body::from(bytes)),
+            Err(_) => {
+                let mut response = axum::http::Response::new(Body::empty());
+                *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                response
+            }
+        }
+    }
+}
+
+fn router(admin: Admin) -> Router {
     let operators = Router::new()
         .route("/configuration", get(configuration))
         .route("/decisions", get(decisions))
@@ -174,7 +205,7 @@ async fn decisions(State(admin): State<Admin>, Query(wanted): Query<Wanted>) -> 
         }) && wanted
             .outcome
             .as_deref()
-            .is_none_or(|outcome| outcome == word(record.outcome))
+            .is_none_or(|outcome| outcome == record.outcome.as_str())
     });
     Json(records.iter().map(|record| View::of(record)).collect::<Vec<_>>()).into_response()
 }
@@ -184,15 +215,6 @@ async fn decision(State(admin): State<Admin>, Path(id): Path<String>) -> Respons
     match record {
         Some(record) => Json(View::of(&record)).into_response(),
         None => (StatusCode::NOT_FOUND, "no such decision among the latest\n").into_response(),
-    }
-}
-
-fn word(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Allowed => "allowed",
-        Outcome::Denied => "denied",
-        Outcome::Failed => "failed",
-        Outcome::Cancelled => "cancelled",
     }
 }
 

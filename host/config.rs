@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::diagnostic::Location;
+
 pub(crate) mod duration;
 pub mod raw;
 
@@ -138,6 +140,8 @@ pub struct Grant {
     pub time: Option<Duration>,
     /// Bytes of guest memory.
     pub memory_bytes: Option<usize>,
+    /// Where the settings name it.
+    pub location: Option<Location>,
 }
 
 /// Who may call, and how they prove it.

@@ -18,6 +18,7 @@ use crate::headers::{Outbound, clean_response};
 
 mod backend;
 mod body;
+mod end;
 mod limits;
 pub(crate) mod timeout;
 mod tls;
@@ -29,6 +30,7 @@ pub use limits::{Exhausted, Limiter, Permit, Refused};
 pub use tls::Error as TlsError;
 
 use body::{Failure, Progress};
+use end::End;
 
 /// Why there is no response of the backend's.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +54,9 @@ pub enum Error {
         /// The bound.
         allowed: Duration,
     },
+    /// The caller's credential ended before the response head. (401)
+    #[error("the caller's credential ended")]
+    CredentialEnded,
     /// The client's content is too long. (413)
     #[error("content is longer than allowed")]
     ContentTooLarge,
@@ -76,6 +81,7 @@ impl Error {
             Self::Connect(_) | Self::Broken(_) | Self::Protocol => StatusCode::BAD_GATEWAY,
             Self::Silent { .. } | Self::ClientSilent => StatusCode::REQUEST_TIMEOUT,
             Self::Total { .. } => StatusCode::GATEWAY_TIMEOUT,
+            Self::CredentialEnded => StatusCode::UNAUTHORIZED,
             Self::ContentTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::ClientBroken => StatusCode::BAD_REQUEST,
             Self::OtherBackend => StatusCode::INTERNAL_SERVER_ERROR,
@@ -99,19 +105,20 @@ impl Backend {
         if !Arc::ptr_eq(outbound.upstream(), self.upstream()) {
             return Err(Error::OtherBackend);
         }
-        let left = outbound.left();
+        let (left, decision) = (outbound.left(), outbound.decision());
         let (head, upgrade, peer, held) = outbound.into_parts();
         let timeouts = self.timeouts();
-        let total = timeouts
-            .total
-            .and_then(|total| Some((total, Instant::now().checked_add(total)?)));
+        let credential = left.and_then(|left| End::credential(left, decision));
+        let end = End::earlier(timeouts.total.and_then(End::total), credential);
+        // Content on its way up may outlast the response.
+        body.end_with(credential);
         let progress = body.watch();
         let call = self.client(upgrade.is_some()).request(head.map(|()| body));
         let response = Waiting {
             call,
             progress,
             idle: timeouts.idle,
-            total,
+            end,
         }
         .head()
         .await?;
@@ -131,7 +138,7 @@ impl Backend {
             _ => {
                 let (mut parts, incoming) = response.into_parts();
                 clean_response(&mut parts.headers);
-                let mut body = Body::download(incoming, timeouts.idle, total.map(|(_, deadline)| deadline));
+                let mut body = Body::download(incoming, timeouts.idle, end);
                 body.hold_all(held);
                 Ok(Response::from_parts(parts, body))
             }
@@ -144,12 +151,12 @@ struct Waiting {
     call: ResponseFuture,
     progress: Option<Arc<Progress>>,
     idle: Option<Duration>,
-    total: Option<(Duration, Instant)>,
+    end: Option<End>,
 }
 
 impl Waiting {
     async fn head(mut self) -> Result<Response<Incoming>, Error> {
-        let answer = match (self.idle, self.total) {
+        let answer = match (self.idle, self.end) {
             (None, None) => (&mut self.call).await,
             _ => self.bounded().await?,
         };
@@ -162,10 +169,7 @@ impl Waiting {
         let mut seen = self.frames();
         let mut silent_at = self.idle.and_then(|idle| Instant::now().checked_add(idle));
         loop {
-            let next = [silent_at, self.total.map(|(_, deadline)| deadline)]
-                .into_iter()
-                .flatten()
-                .min();
+            let next = [silent_at, self.end.map(|end| end.at)].into_iter().flatten().min();
             let Some(next) = next else {
                 return Ok((&mut self.call).await);
             };
@@ -175,8 +179,8 @@ impl Waiting {
                 () = sleep_until(next) => {}
             }
             let now = Instant::now();
-            if let Some((allowed, _)) = self.total.filter(|(_, deadline)| now >= *deadline) {
-                return Err(Error::Total { allowed });
+            if let Some(end) = self.end.filter(|end| now >= end.at) {
+                return Err(end.error());
             }
             if let (Some(waited), true) = (self.idle, silent_at.is_some_and(|at| now >= at)) {
                 let frames = self.frames();
@@ -200,6 +204,7 @@ impl Waiting {
             Some(Failure::TooLarge) => Error::ContentTooLarge,
             Some(Failure::Silent) => Error::ClientSilent,
             Some(Failure::Broken) => Error::ClientBroken,
+            Some(Failure::CredentialEnded) => Error::CredentialEnded,
             None if error.is_connect() => Error::Connect(error),
             None => Error::Broken(error),
         }

@@ -1,3 +1,6 @@
 //! What is special about each front.
+//!
+//! In: a request's path and fields. Out: what is asked of which front. Never: an
+//! order of stages: that is [`crate::pipeline`]'s.
 
 pub mod extensions;

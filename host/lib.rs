@@ -1,5 +1,25 @@
 //! Tollgate: a policy gateway between people, their GitOps control plane and
 //! their Kubernetes clusters. The modules are the path of one request.
+//!
+//! In: settings, Kubernetes objects, policies, plugins, requests. Out: answers,
+//! each with one decision record. Never: a request passed on without a permit.
+//!
+//! | path of a request | takes and gives |
+//! |---|---|
+//! | [`server`] | a socket, a request and its peer |
+//! | [`route`] | a path, its front |
+//! | [`authenticate`] | credentials, a principal |
+//! | [`front`] | fields, what is asked |
+//! | [`caller`], [`claims`] | a principal, what decisions need of it |
+//! | [`authorize`] ([`glob`]) | caller and call, a permit |
+//! | [`headers`] ([`plugin`], [`assertion`]) | a client's fields and a permit, what may leave |
+//! | [`forward`] | what may leave, the backend's response |
+//! | [`record`], [`metrics`] | an ending, its record and count |
+//!
+//! Beside it: [`pipeline`] knows the order, [`rejection`] words refusals,
+//! [`snapshot`] is what decides, made of [`state`], policies and plugins, with
+//! every [`diagnostic`]; [`config`] reads the settings, [`running`] starts and
+//! stops all, [`admin`] shows it, [`cli`] are the commands.
 
 pub mod admin;
 pub mod assertion;

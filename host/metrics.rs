@@ -13,7 +13,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::front::extensions::Extension;
-use crate::record::{Outcome, Record};
+use crate::record::Record;
 
 /// Bounds Argo CD's own histogram has, in seconds.
 const DURATION_BUCKETS: [f64; 7] = [0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0];
@@ -158,15 +158,9 @@ impl Metrics {
 
     /// Counts a closed record.
     pub fn decided(&self, record: &Record) {
-        let outcome = match record.outcome {
-            Outcome::Allowed => "allowed",
-            Outcome::Denied => "denied",
-            Outcome::Failed => "failed",
-            Outcome::Cancelled => "cancelled",
-        };
         let labels = DecisionLabels {
             front: record.front,
-            outcome,
+            outcome: record.outcome.as_str(),
             reason: record.reason,
         };
         self.decisions.get_or_create(&labels).inc();

@@ -9,7 +9,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use http::{HeaderName, HeaderValue, Request, Response};
+use http::{HeaderName, HeaderValue, Request, Response, request};
 
 use crate::assertion::{Signer, Statement};
 use crate::authorize::{self, Permit};
@@ -80,6 +80,7 @@ impl Gateway {
         let compatibility = snapshot.config.extensions.compatibility;
         record.note(|record| {
             record.generation = snapshot.generation;
+            record.peer = Some(peer.address());
             record.trace_id = trace_id(request.headers());
         });
         let decision = record.id();
@@ -142,7 +143,7 @@ impl Gateway {
             .prepare(headers::clean(head)?, &permit, snapshot, (peer, record))
             .await?;
         outbound.hold(permits);
-        outbound.end_with(principal.expires_at());
+        outbound.end_with(principal.expires_at(), record.id());
         record.step(Step::Headers);
 
         let forwarded = permit.backend().forward(outbound, body).await;
@@ -247,15 +248,32 @@ impl Handler for Gateway {
         self.answer(request, peer).await
     }
 
-    fn refuse(&self, refusal: Refusal) -> Response<Body> {
+    fn refuse(&self, refusal: Refusal, head: Option<&request::Parts>, peer: &Arc<Peer>) -> Response<Body> {
         let snapshot = self.current.load();
-        let mut record = self.recorder.open(http::Method::default(), "");
-        record.note(|record| record.generation = snapshot.generation);
+        let mut record = match head {
+            Some(head) => self.recorder.open(head.method.clone(), head.uri.path()),
+            None => self.recorder.open_unread(),
+        };
+        record.note(|record| {
+            record.generation = snapshot.generation;
+            record.peer = Some(peer.address());
+            record.trace_id = head.and_then(|head| trace_id(&head.headers));
+        });
         refuse(
             &Rejection::Server(refusal),
             record,
             snapshot.config.extensions.compatibility,
         )
+    }
+
+    fn broken_off(&self, peer: &Arc<Peer>) {
+        let generation = self.current.load().generation;
+        // Dropped, it says `cancelled`.
+        self.recorder.open_unread().note(|record| {
+            record.generation = generation;
+            record.peer = Some(peer.address());
+            "the client went away in the request head".clone_into(&mut record.detail);
+        });
     }
 }
 

@@ -5,6 +5,7 @@
 //! request; a request without one.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -43,6 +44,18 @@ pub enum Outcome {
     Failed,
     /// The client went away, or a panic unwound, before the answer.
     Cancelled,
+}
+
+impl Outcome {
+    /// The word of records, metrics and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
 }
 
 /// A permission that was looked up, and what decided it.
@@ -84,7 +97,9 @@ pub struct Record {
     pub generation: u64,
     /// Front that served the request.
     pub front: &'static str,
-    /// Request method.
+    /// Address the request came from, as the kernel sees it.
+    pub peer: Option<SocketAddr>,
+    /// Request method; `UNREAD` when the request ended before its head was read.
     pub method: Method,
     /// Request path, raw, without the query: a query may hold secrets. At most
     /// 1,024 bytes and `…` of it.
@@ -199,6 +214,7 @@ impl Recorder {
             at: jiff::Timestamp::now(),
             generation: 0,
             front: "none",
+            peer: None,
             method: short_method(method),
             path: short_path(path),
             principal: None,
@@ -223,6 +239,11 @@ impl Recorder {
             step_started: now,
             recorder: Arc::clone(self),
         }
+    }
+
+    /// Opens the record of a request that ended before its head was read.
+    pub fn open_unread(self: &Arc<Self>) -> Open {
+        self.open(Method::from_bytes(b"UNREAD").unwrap_or_default(), "")
     }
 
     /// The record with this id, while it is among the latest. Takes the same
@@ -276,9 +297,10 @@ impl Recorder {
             tracing::info!(
                 target: "tollgate::decision",
                 decision = %record.id,
-                outcome = ?record.outcome,
+                outcome = record.outcome.as_str(),
                 reason = record.reason,
                 status = record.status,
+                peer = record.peer.map(tracing::field::display),
                 principal = record.principal.as_ref().map(|principal| principal.user_id()),
                 extension = record.extension.as_deref(),
                 detail = %record.detail,

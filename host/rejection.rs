@@ -102,7 +102,7 @@ impl Rejection {
     fn honest(&self) -> Answer {
         match self {
             Self::Route(error) => Answer::denied(StatusCode::BAD_REQUEST, "bad_request_target", error.to_string()),
-            Self::Server(error) => Answer::denied(error.status(), "bad_request", error.to_string()),
+            Self::Server(error) => Answer::denied(error.status(), refused_form(error), error.to_string()),
             Self::NotFound => Answer::denied(StatusCode::NOT_FOUND, "not_found", "nothing is served here"),
             Self::Authenticate(error) => unauthenticated(error),
             Self::Call(error) => Answer::denied(StatusCode::BAD_REQUEST, error.code(), error.to_string()),
@@ -180,6 +180,18 @@ impl Rejection {
             message,
             ..honest
         }
+    }
+}
+
+fn refused_form(refusal: &crate::server::Refusal) -> &'static str {
+    use crate::server::Refusal;
+    match refusal {
+        Refusal::Target(_) | Refusal::Content { .. } => "bad_request",
+        Refusal::Malformed => "malformed_head",
+        Refusal::Ambiguous => "ambiguous_head",
+        Refusal::TargetTooLong => "target_too_long",
+        Refusal::Fields { .. } | Refusal::HeadTooLarge => "head_too_large",
+        Refusal::HeadTimeout { .. } => "head_timeout",
     }
 }
 
@@ -267,6 +279,14 @@ fn not_forwarded(error: &forward::Error) -> Answer {
     let reason = match error {
         Error::Connect(_) => "backend_unreachable",
         Error::Broken(_) => "backend_broke_off",
+        // As a credential that ended before it was looked at.
+        Error::CredentialEnded => {
+            return Answer::denied(
+                error.status(),
+                "credential_ended",
+                "the token has expired, sign in again",
+            );
+        }
         Error::Silent { .. } => "backend_silent",
         Error::Total { .. } => "backend_too_slow",
         Error::ContentTooLarge => "content_too_large",

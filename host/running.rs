@@ -14,7 +14,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::admin::{Admin, Findings};
+use crate::admin::{Admin, Desk, Findings};
 use crate::authorize::rego::Checker;
 use crate::cli::complain;
 use crate::config::Config;
@@ -37,6 +37,9 @@ pub struct Running {
     recorder: Arc<Recorder>,
     stop: DropGuard,
     server: JoinHandle<()>,
+    /// Ends the connections of the admin listener, which answers until the last
+    /// request of the other one ended.
+    _admin: DropGuard,
     /// Admin listener, reloads, watches: aborted with this.
     helpers: JoinSet<()>,
 }
@@ -78,7 +81,9 @@ impl Running {
             metrics,
             findings: findings.clone(),
         };
-        helpers.spawn(serve_admin(private, admin));
+        let admin_stop = CancellationToken::new();
+        let desk = Server::new(private, None, Limits::admin(&config.limits));
+        helpers.spawn(desk.serve(Arc::new(Desk::new(admin)), admin_stop.clone()));
         helpers.spawn(reload_on(changes, loader, current, findings));
         let stop = CancellationToken::new();
         let server = Server::new(public, tls, Limits::new(&config.limits, config.drain));
@@ -89,6 +94,7 @@ impl Running {
             recorder,
             stop: stop.drop_guard(),
             server,
+            _admin: admin_stop.drop_guard(),
             helpers,
         })
     }
@@ -132,12 +138,6 @@ impl Running {
             tracing::error!("the last decision lines could not be written in time");
         }
         Ok(served?)
-    }
-}
-
-async fn serve_admin(listener: TcpListener, admin: Admin) {
-    if let Err(error) = axum::serve(listener, crate::admin::router(admin)).await {
-        tracing::error!(%error, "the admin listener ended");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Connections of clients.
 //!
 //! In: sockets. Out: requests with bounded heads and content, and the [`Peer`]
-//! they came from. Refuses: 400, 408, 413, 431. Never: lets one client's slow
+//! they came from. Refuses: 400, 408, 413, 414, 431. Never: lets one client's slow
 //! or broken connection wait in the way of another's; passes on a request two
 //! parsers could read differently.
 
@@ -9,7 +9,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, request};
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{interval, sleep, timeout};
@@ -36,6 +36,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Time connections have to end after the drain was cut short.
 const CUT: Duration = Duration::from_secs(2);
+
+/// Connections of the admin listener at once: probes, scrapers, a few operators.
+pub const ADMIN_CONNECTIONS: usize = 64;
 
 /// Bounds on clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +81,17 @@ impl Limits {
             drain,
         }
     }
+
+    /// Bounds on the callers of the admin listener, who only ask. They are
+    /// not waited for at the end.
+    pub fn admin(limits: &crate::config::Limits) -> Self {
+        Self {
+            body_bytes: 0,
+            streams: 16,
+            connections: ADMIN_CONNECTIONS,
+            ..Self::new(limits, Duration::ZERO)
+        }
+    }
 }
 
 /// A request the server itself answers.
@@ -102,15 +116,35 @@ pub enum Refusal {
         /// Bytes allowed.
         most: u64,
     },
+    /// Bytes that are no HTTP/1.1 head. (400)
+    #[error("the request head is malformed")]
+    Malformed,
+    /// A head two parsers could read differently. (400)
+    #[error("the lines or the framing of the request head are ambiguous")]
+    Ambiguous,
+    /// A target longer than the parser takes. (414)
+    #[error("the request target is too long")]
+    TargetTooLong,
+    /// More bytes or fields of an HTTP/1.1 head than allowed. (431)
+    #[error("the request head is larger than allowed")]
+    HeadTooLarge,
+    /// A head that began and did not end in time. (408)
+    #[error("the request head did not end within {allowed:?}")]
+    HeadTimeout {
+        /// The bound.
+        allowed: Duration,
+    },
 }
 
 impl Refusal {
     /// The status the client gets.
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::Target(_) => StatusCode::BAD_REQUEST,
-            Self::Fields { .. } => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::Target(_) | Self::Malformed | Self::Ambiguous => StatusCode::BAD_REQUEST,
+            Self::Fields { .. } | Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::Content { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TargetTooLong => StatusCode::URI_TOO_LONG,
+            Self::HeadTimeout { .. } => StatusCode::REQUEST_TIMEOUT,
         }
     }
 }
@@ -122,8 +156,17 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Words a refusal of the server's own. The status is replaced by the
     /// refusal's.
-    fn refuse(&self, refusal: Refusal) -> Response<Body> {
+    ///
+    /// - `head`: absent when the request ended before it was read. The client
+    ///   has its answer from the parser then, and this one is dropped.
+    fn refuse(&self, refusal: Refusal, head: Option<&request::Parts>, peer: &Arc<Peer>) -> Response<Body> {
+        let _ = (head, peer);
         Response::new(Body::from(format!("{refusal}\n")))
+    }
+
+    /// Learns that a client went away in the middle of a head.
+    fn broken_off(&self, peer: &Arc<Peer>) {
+        let _ = peer;
     }
 }
 

@@ -259,7 +259,13 @@ impl Target {
         };
         Self {
             literal: Some(application.destination.clone()),
-            headers: subject(snapshot, asked, destination.as_ref()),
+            headers: subject(
+                snapshot,
+                asked,
+                destination
+                    .as_ref()
+                    .map(|cluster| told(snapshot, cluster, &application.destination)),
+            ),
             destination: destination.map(Arc::new),
             prepared,
             weight,
@@ -270,7 +276,7 @@ impl Target {
 fn subject(
     snapshot: &Snapshot,
     asked: &Asked,
-    destination: Option<&Cluster>,
+    cluster: Option<(&str, &str)>,
 ) -> Result<headers::Subject, headers::Error> {
     headers::Subject::new(&headers::About {
         namespace: &snapshot.config.control_plane_namespace,
@@ -279,8 +285,17 @@ fn subject(
             .application()
             .map(|app| (app.namespace.as_str(), app.name.as_str())),
         project: asked.subject.project(),
-        cluster: destination.map(|cluster| (cluster.name.as_str(), cluster.server.as_str())),
+        cluster,
     })
+}
+
+/// Name and server the backend is told; an empty one is not sent. Argo CD tells
+/// what the application's destination says, which is one of both.
+fn told<'a>(snapshot: &Snapshot, cluster: &'a Cluster, literal: &'a Destination) -> (&'a str, &'a str) {
+    match snapshot.config.extensions.compatibility {
+        Compatibility::None => (&cluster.name, &cluster.server),
+        Compatibility::Argocd => (&literal.name, &literal.server),
+    }
 }
 
 fn weigh(project: Option<&Arc<Project>>, application: Option<&Application>) -> u32 {

@@ -14,8 +14,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio::time::Instant;
 
+use super::end::{Deadline, End};
 use super::timeout::Lazy;
 use crate::headers::{Held, Owner, owner};
 
@@ -46,6 +46,9 @@ pub enum BodyError {
     /// The exchange took longer than allowed.
     #[error("the exchange took longer than allowed")]
     Total,
+    /// The caller's credential ended.
+    #[error("the caller's credential ended")]
+    CredentialEnded,
     /// The backend broke off, or its framing is broken.
     #[error("reading from the backend failed")]
     Backend(#[source] hyper::Error),
@@ -65,6 +68,7 @@ pub(super) enum Failure {
     TooLarge,
     Silent,
     Broken,
+    CredentialEnded,
 }
 
 impl Progress {
@@ -77,6 +81,7 @@ impl Progress {
             1 => Some(Failure::TooLarge),
             2 => Some(Failure::Silent),
             3 => Some(Failure::Broken),
+            4 => Some(Failure::CredentialEnded),
             _ => None,
         }
     }
@@ -85,6 +90,7 @@ impl Progress {
         let failure = match error {
             BodyError::TooLarge { .. } => 1,
             BodyError::ClientSilent { .. } => 2,
+            BodyError::CredentialEnded => 4,
             _ => 3,
         };
         self.failure.store(failure, Ordering::Release);
@@ -112,13 +118,14 @@ struct Upload {
     left: u64,
     limit: u64,
     idle: Lazy,
+    deadline: Option<Deadline>,
     progress: Option<Arc<Progress>>,
 }
 
 struct Download {
     incoming: Incoming,
     idle: Option<Lazy>,
-    deadline: Option<Lazy>,
+    deadline: Option<Deadline>,
 }
 
 impl fmt::Debug for Body {
@@ -172,6 +179,7 @@ impl Body {
             left: limit_bytes,
             limit: limit_bytes,
             idle: Lazy::new(idle),
+            deadline: None,
             progress: None,
         };
         Self {
@@ -181,15 +189,15 @@ impl Body {
     }
 
     /// Content a backend sends, with at most `idle` between two frames and
-    /// nothing after `deadline`.
-    pub(super) fn download(incoming: Incoming, idle: Option<Duration>, deadline: Option<Instant>) -> Self {
+    /// nothing after `end`.
+    pub(super) fn download(incoming: Incoming, idle: Option<Duration>, end: Option<End>) -> Self {
         if incoming.is_end_stream() {
             return Self::empty();
         }
         let download = Download {
             incoming,
             idle: idle.map(Lazy::new),
-            deadline: deadline.map(Lazy::until),
+            deadline: end.map(Deadline::new),
         };
         Self {
             kind: Kind::Download(download),
@@ -207,6 +215,13 @@ impl Body {
             self.held = things;
         } else {
             self.held.extend(things);
+        }
+    }
+
+    /// Ends an upload at `end`, whatever becomes of the response.
+    pub(super) fn end_with(&mut self, end: Option<End>) {
+        if let Kind::Upload(upload) = &mut self.kind {
+            upload.deadline = end.map(Deadline::new);
         }
     }
 
@@ -237,12 +252,20 @@ impl Upload {
 
     fn poll_checked(&mut self, cx: &mut Context<'_>) -> Polled {
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
+            if let Some(deadline) = &mut self.deadline
+                && let Poll::Ready(error) = deadline.poll(cx)
+            {
+                return Poll::Ready(Some(Err(error)));
+            }
             ready!(self.idle.poll_expired(cx));
             return Poll::Ready(Some(Err(BodyError::ClientSilent {
                 waited: self.idle.bound(),
             })));
         };
         self.idle.rest();
+        if let Some(error) = self.deadline.as_ref().and_then(Deadline::past) {
+            return Poll::Ready(Some(Err(error)));
+        }
         Poll::Ready(match frame {
             None => None,
             Some(Err(error)) => Some(Err(BodyError::Client(error))),
@@ -287,18 +310,16 @@ impl Download {
                     idle.rest();
                 }
                 // A backend that never stops sending is still bounded.
-                match &mut self.deadline {
-                    Some(deadline) if deadline.is_past() => Poll::Ready(Some(Err(BodyError::Total))),
-                    _ => Poll::Ready(Some(Ok(frame))),
-                }
+                let past = self.deadline.as_ref().and_then(Deadline::past);
+                Poll::Ready(Some(past.map_or(Ok(frame), Err)))
             }
             Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(BodyError::Backend(error)))),
             Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending => {
                 if let Some(deadline) = &mut self.deadline
-                    && deadline.poll_expired(cx).is_ready()
+                    && let Poll::Ready(error) = deadline.poll(cx)
                 {
-                    return Poll::Ready(Some(Err(BodyError::Total)));
+                    return Poll::Ready(Some(Err(error)));
                 }
                 let Some(idle) = &mut self.idle else {
                     return Poll::Pending;

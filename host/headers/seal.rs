@@ -1,7 +1,8 @@
 //! Writes the host's own fields last.
 //!
 //! In: [`Cleaned`], what the gateway knows. Out: [`Outbound`]. Refuses: a field
-//! of the host's own that is already there (500).
+//! of the host's own that is already there (500). Never: a field of the host's
+//! own that anyone else wrote.
 
 use std::any::Any;
 use std::fmt;
@@ -12,6 +13,7 @@ use http::header::{CONNECTION, HOST, TE, TRAILER, UPGRADE, VIA};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use hyper::upgrade::OnUpgrade;
+use uuid::Uuid;
 
 use super::clean::{Cleaned, Protocol};
 use super::identity::Identity;
@@ -53,8 +55,10 @@ pub struct Outbound {
     upstream: Arc<Upstream>,
     peer: Arc<Peer>,
     held: Vec<Held>,
-    /// When the caller's credential ends: no tunnel outlives it.
+    /// When the caller's credential ends: no exchange outlives it.
     ends_at: Option<jiff::Timestamp>,
+    /// What let it pass, for the log.
+    decision: Uuid,
 }
 
 impl fmt::Debug for Outbound {
@@ -74,9 +78,17 @@ impl Outbound {
         self.held.push(Box::new(thing));
     }
 
-    /// Ends a tunnel with the caller's credential.
-    pub fn end_with(&mut self, credential_ends_at: Option<jiff::Timestamp>) {
+    /// Ends the exchange with the caller's credential.
+    ///
+    /// - `decision`: id of the record that let it pass.
+    pub fn end_with(&mut self, credential_ends_at: Option<jiff::Timestamp>, decision: Uuid) {
         self.ends_at = credential_ends_at;
+        self.decision = decision;
+    }
+
+    /// Id of the decision that let it pass.
+    pub(crate) fn decision(&self) -> Uuid {
+        self.decision
     }
 
     /// Time until the caller's credential ends.
@@ -103,6 +115,7 @@ impl Outbound {
             peer,
             held,
             ends_at: _,
+            decision: _,
         } = self;
         (request, upgrade, peer, held)
     }
@@ -176,6 +189,7 @@ impl Cleaned {
             peer: peer.clone(),
             held: Vec::new(),
             ends_at: None,
+            decision: Uuid::nil(),
         })
     }
 }

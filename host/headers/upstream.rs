@@ -1,4 +1,7 @@
 //! What all requests to one upstream share.
+//!
+//! In: a service's address and fields, checked. Out: [`Upstream`]. Never: a field
+//! of the host's own.
 
 use http::header::{AUTHORIZATION, COOKIE};
 use http::uri::{Authority, Scheme};

@@ -197,10 +197,13 @@ impl Loader<'_> {
 
     /// A grant without a plugin is a typing mistake more often than not.
     fn unused_grants(&self, pairs: &BTreeMap<String, Pair>, diagnostics: &mut Vec<Diagnostic>) {
-        for name in self.config.grants.keys().filter(|name| !pairs.contains_key(*name)) {
+        for (name, grant) in &self.config.grants {
+            if pairs.contains_key(name) {
+                continue;
+            }
             let message = format!("`plugins.grants.{name}` is for a plugin that is not there");
             diagnostics.push(
-                Diagnostic::warning(None, message)
+                Diagnostic::warning(grant.location.clone(), message)
                     .with_hint("put its `.wasm` and `.yaml` into the plugins folder, or remove the grant"),
             );
         }

@@ -1,4 +1,7 @@
 //! YAML of manifests, with the place of every mistake.
+//!
+//! In: a manifest's text. Out: one document, or a finding with line and column.
+//! Never: a piece of the text in a finding.
 
 use std::sync::Arc;
 

@@ -5,6 +5,7 @@
 //! [`View::for_caller`].
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -23,6 +24,8 @@ pub struct View<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     detail: &'a str,
     status: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer: Option<SocketAddr>,
     method: &'a str,
     path: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,6 +95,7 @@ impl<'a> View<'a> {
             reason: record.reason,
             detail: &record.detail,
             status: record.status,
+            peer: record.peer,
             method: record.method.as_str(),
             path: &record.path,
             principal: record.principal.as_ref().map(|principal| Who {
@@ -128,12 +132,13 @@ impl<'a> View<'a> {
     /// The same view for the caller himself: without what only operators may
     /// know. The destination is looked up before policy decides: with it, a
     /// caller who is refused would learn that the application exists, and where
-    /// its cluster is.
+    /// its cluster is. The peer may be a proxy of the operators' own.
     #[must_use]
     pub fn for_caller(mut self) -> Self {
         static NOTHING: BTreeMap<String, String> = BTreeMap::new();
         self.detail = "";
         self.destination = None;
+        self.peer = None;
         self.plugins.clear();
         self.notes = &NOTHING;
         for check in &mut self.checks {

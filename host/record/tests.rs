@@ -36,6 +36,13 @@ fn a_dropped_record_is_written_as_cancelled_and_a_closed_one_once() {
 }
 
 #[test]
+fn an_outcome_is_the_same_word_everywhere() {
+    for outcome in [Outcome::Allowed, Outcome::Denied, Outcome::Failed, Outcome::Cancelled] {
+        assert_eq!(serde_json::to_value(outcome).unwrap(), json!(outcome.as_str()));
+    }
+}
+
+#[test]
 fn strangers_do_not_choose_how_much_a_record_holds() {
     let recorder = recorder(10);
     let path = format!("/{}é", "a".repeat(1_022));
@@ -91,12 +98,17 @@ fn a_caller_does_not_see_what_only_operators_may_know() {
         let claims: Map<String, Value> = [("sub".to_owned(), json!("alice"))].into_iter().collect();
         record.principal = Some(Arc::new(Principal::for_test(claims, Presented::Bearer)));
     });
+    open.note(|record| record.peer = Some(([10, 9, 8, 7], 6).into()));
     open.close(Outcome::Denied, StatusCode::FORBIDDEN, "permission_denied");
     let record = &recorder.latest(1, |_| true)[0];
     let operator = serde_json::to_string(&View::of(record)).unwrap();
     assert_eq!(operator.matches("secret-").count(), 6, "{operator}");
     let caller = serde_json::to_string(&View::of(record).for_caller()).unwrap();
     assert!(!caller.contains("secret-"), "{caller}");
+    assert!(
+        operator.contains("10.9.8.7:6") && !caller.contains("10.9.8.7"),
+        "{caller}"
+    );
     assert!(caller.contains("shop/cart") && caller.contains("alice"), "{caller}");
 }
 

@@ -36,6 +36,9 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Sent when a head took too long; the parser has no words for it.
 const HEAD_TIMEOUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
+/// What the parser calls a target it answers 414.
+const TARGET_TOO_LONG: &str = "URI too long";
+
 /// After the last byte to a client, time and bytes to let it finish sending:
 /// closing with unread bytes makes the kernel throw our answer away.
 const LINGER: Duration = Duration::from_secs(1);
@@ -142,14 +145,26 @@ pub(super) async fn run<H: Handler>(
             let io = Watched::http2(socket, prefix, &shared.limits);
             serve_http2(shared, io, peer, ends).await;
         }
+        Ok(Begun::Late(socket)) => {
+            drop(
+                shared
+                    .handler
+                    .refuse(Refusal::HeadTimeout { allowed: bound }, None, &peer),
+            );
+            let _ = timeout(LINGER, part(Ended::HeadTimeout, socket)).await;
+        }
+        Ok(Begun::BrokenOff) => shared.handler.broken_off(&peer),
         Err(error) => tracing::debug!(%address, %error, "connection ended before a request"),
     }
 }
 
-/// A connection whose protocol is known, and what was read to know it.
+/// A connection that sent something: its protocol and what was read to know it,
+/// or how it ended before that.
 enum Begun {
     Http1(Socket, Bytes),
     Http2(Socket, Bytes),
+    Late(Socket),
+    BrokenOff,
 }
 
 async fn handshake(tls: &Certificates, stream: TcpStream, bound: Duration) -> io::Result<Begun> {
@@ -180,18 +195,22 @@ async fn sniff(mut stream: TcpStream, bound: Duration) -> io::Result<Begun> {
             }
         }
     };
-    let http2 = timeout(bound, sniffing).await??;
+    let sniffed = timeout(bound, sniffing).await;
+    let silent = read.is_empty();
     let (socket, read) = (Socket::Plain(stream), read.freeze());
-    Ok(if http2 {
-        Begun::Http2(socket, read)
-    } else {
-        Begun::Http1(socket, read)
-    })
+    match sniffed {
+        Ok(Ok(true)) => Ok(Begun::Http2(socket, read)),
+        Ok(Ok(false)) => Ok(Begun::Http1(socket, read)),
+        Ok(Err(error)) if silent => Err(error),
+        Err(elapsed) if silent => Err(elapsed.into()),
+        Ok(Err(_)) => Ok(Begun::BrokenOff),
+        Err(_) => Ok(Begun::Late(socket)),
+    }
 }
 
 async fn serve_http1<H: Handler>(shared: Arc<Shared<H>>, io: Watched, peer: Arc<Peer>, ends: Ends) {
     let service = {
-        let shared = shared.clone();
+        let (shared, peer) = (shared.clone(), peer.clone());
         service_fn(move |request| answer(shared.clone(), peer.clone(), request))
     };
     let mut connection = shared.http1.serve_connection(TokioIo::new(io), service).with_upgrades();
@@ -210,20 +229,42 @@ async fn serve_http1<H: Handler>(shared: Arc<Shared<H>>, io: Watched, peer: Arc<
             () = cutting.as_mut() => return,
         }
     };
+    // Nothing to part from when the connection became a tunnel.
+    let io = connection.into_parts().map(|parts| parts.io.into_inner());
     if let Err(error) = &result {
         tracing::debug!(%error, "connection ended early");
+        if let Some(io) = &io {
+            report(&shared, &peer, io, error);
+        }
     }
-    // Nothing to part from when the connection became a tunnel.
-    if let Some(parts) = connection.into_parts() {
+    if let Some(io) = io {
         // Whatever the client still does, the time is bounded.
-        let _ = timeout(LINGER, part(parts.io.into_inner())).await;
+        let _ = timeout(LINGER, part(io.ended(), io.into_socket())).await;
     }
 }
 
+/// Tells the handler of a request that ended before its head was read: nobody
+/// else knows of it. Broken content is none of this: its request has a head.
+fn report<H: Handler>(shared: &Shared<H>, peer: &Arc<Peer>, io: &Watched, error: &hyper::Error) {
+    let allowed = shared.limits.header_timeout;
+    let refusal = match io.ended() {
+        Ended::HeadTimeout => Refusal::HeadTimeout { allowed },
+        // The parser has no other name for it.
+        _ if error.is_parse_too_large() && error.to_string() == TARGET_TOO_LONG => Refusal::TargetTooLong,
+        _ if error.is_parse_too_large() => Refusal::HeadTooLarge,
+        Ended::Refused if error.is_parse() => Refusal::Ambiguous,
+        _ if error.is_parse() => Refusal::Malformed,
+        Ended::No | Ended::Client if io.is_in_head() => {
+            shared.handler.broken_off(peer);
+            return;
+        }
+        Ended::No | Ended::Client | Ended::Idle | Ended::Refused => return,
+    };
+    drop(shared.handler.refuse(refusal, None, peer));
+}
+
 /// Says the last word, if one is due, and waits for the client's end.
-async fn part(io: Watched) {
-    let ended = io.ended();
-    let mut socket = io.into_socket();
+async fn part(ended: Ended, mut socket: Socket) {
     match ended {
         Ended::Client | Ended::Idle => return,
         Ended::HeadTimeout => {
@@ -301,7 +342,7 @@ async fn answer<H: Handler>(
             )
         }
         Err(refusal) => {
-            let mut response = shared.handler.refuse(refusal);
+            let mut response = shared.handler.refuse(refusal, Some(&head), &open.0);
             *response.status_mut() = refusal.status();
             (response, true)
         }

@@ -6,7 +6,11 @@
 //!
 //! Refused: content length and transfer coding together, either of them twice,
 //! codings other than `chunked`, lines not ended by CR LF, CR inside a line,
-//! folded lines, blanks before the colon, malformed chunk sizes.
+//! folded lines, blanks before the colon, malformed chunk sizes; and the preface
+//! of HTTP/2 where HTTP/1.1 is spoken.
+
+/// Begins the preface of HTTP/2. Source: RFC 9113, section 3.4.
+const HTTP2_LINE: &[u8] = b"PRI * HTTP/2.0";
 
 /// Bytes of a chunk-size line with its extensions.
 const CHUNK_LINE_BYTES: usize = 4096;
@@ -167,6 +171,8 @@ impl Guard {
         self.state = match (self.state, line.is_empty()) {
             // RFC 9112, section 2.2: an empty line before a request is ignored.
             (State::RequestLine, true) => State::RequestLine,
+            // Another protocol's first line, which the parser would not answer.
+            (State::RequestLine, false) if line == HTTP2_LINE => return None,
             (State::RequestLine, false) => State::Field,
             (State::Field, true) => self.content(),
             (State::Field, false) => {

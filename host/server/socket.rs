@@ -95,6 +95,12 @@ impl Watched {
         self.ended
     }
 
+    /// Whether a head has begun and not ended.
+    pub(super) fn is_in_head(&self) -> bool {
+        let reading = self.reading.as_ref();
+        reading.is_some_and(|reading| reading.guard.position() == Position::Head)
+    }
+
     /// The transport itself, for what the parser has no part in.
     pub(super) fn into_socket(self) -> Socket {
         self.socket

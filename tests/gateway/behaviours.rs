@@ -415,3 +415,35 @@ async fn drv_ext_027_a_long_token_comes_in_chunks() {
         assert_eq!(backend.seen().len(), 2);
     }
 }
+
+#[tokio::test]
+async fn a_backend_is_told_the_cluster_and_with_compat_what_the_application_says_of_it() {
+    let by_server = json!({"spec": {"project": "shop", "destination": {
+        "server": "https://kubernetes.default.svc", "namespace": "till"}}});
+    let by_server = object("argoproj.io/v1alpha1", "Application", "till", "argocd", by_server);
+    let (name, server) = (["in-cluster"].as_slice(), ["https://kubernetes.default.svc"].as_slice());
+    for (settings, application, told) in [
+        (json!({}), "argocd:cart", (name, server)),
+        (json!({}), "argocd:till", (name, server)),
+        (argocd(), "argocd:cart", (name, [].as_slice())),
+        (argocd(), "argocd:till", ([].as_slice(), server)),
+    ] {
+        let backend = backend("x").await;
+        let mut setup = Setup::with_backend(backend.address);
+        setup.objects.push(by_server.clone());
+        setup.settings = settings.clone();
+        let world = setup.start().await;
+        let answer = get(&world, "/extensions/echo/x", application).await;
+        assert_eq!(answer.status, 200, "{settings} {application}");
+        let seen = only(&backend);
+        let found = (
+            seen.values("argocd-target-cluster-name"),
+            seen.values("argocd-target-cluster-url"),
+        );
+        assert_eq!(
+            (found.0.as_slice(), found.1.as_slice()),
+            told,
+            "{settings} {application}"
+        );
+    }
+}

@@ -11,8 +11,10 @@
 )]
 
 mod access;
+mod admin;
 mod attacks;
 mod behaviours;
+mod expiry;
 mod limits;
 mod memory;
 mod plugins;
@@ -20,4 +22,5 @@ mod reload;
 mod streaming;
 #[expect(dead_code, reason = "unit tests, case runner and benches use the rest")]
 mod support;
+mod unread;
 mod wire;

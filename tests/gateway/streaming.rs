@@ -28,7 +28,7 @@ const IN_FLIGHT: usize = 40 << 20;
 const HELD_BACK: Duration = Duration::from_millis(500);
 
 /// A backend whose test holds its one connection.
-async fn bare_backend() -> (TcpListener, SocketAddr) {
+pub(crate) async fn bare_backend() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
@@ -347,12 +347,17 @@ async fn a_tunnel_ends_with_its_lifetime() {
     assert!(taken >= Duration::from_millis(800), "{taken:?}");
 }
 
+/// A session of alice's that ends in three seconds at most.
+pub(crate) fn ending_session() -> String {
+    let now = jiff::Timestamp::now().as_second();
+    let claims = json!({"iss": "argocd", "sub": "alice:login", "iat": now, "nbf": now, "exp": now + 3, "jti": "1"});
+    token::sign(SESSION_KEY, &claims)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tunnel_ends_with_the_callers_token() {
     let world = Setup::with_backend(websocket_echo().await).start().await;
-    let now = jiff::Timestamp::now().as_second();
-    let claims = json!({"iss": "argocd", "sub": "alice:login", "iat": now, "nbf": now, "exp": now + 2, "jti": "1"});
-    let token = token::sign(SESSION_KEY, &claims);
+    let token = ending_session();
     let handshake = format!(
         "authorization: Bearer {token}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
          sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
@@ -362,7 +367,7 @@ async fn a_tunnel_ends_with_the_callers_token() {
     assert_eq!(client.head().await.unwrap().status, 101);
     let begun = Instant::now();
     client.rest().await;
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]

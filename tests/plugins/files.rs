@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
 use serde_json::json;
+use tollgate::diagnostic::Location;
 use tollgate::plugin::{CallError, Origin};
 
 use crate::support::{Place, call, filter, lines, same};
@@ -239,4 +240,24 @@ async fn a_cache_others_can_write_to_is_not_used() {
     assert!(diagnostics.iter().all(|finding| !finding.is_error()));
     call(&filter(&set, "a"), &mut HeaderMap::new()).await.unwrap();
     assert_eq!(fs::read_dir(&cache).unwrap().count(), 0);
+}
+
+#[test]
+fn a_grant_for_a_plugin_that_is_not_there_is_named_with_its_place() {
+    let mut place = Place::new();
+    place.install("hostile", "a", same);
+    for name in ["a", "b"] {
+        place.grant(name, &[], json!({}));
+        let grant = place.plugins.grants.get_mut(name).unwrap();
+        grant.location = Some(Location::new("tollgate.yaml", 7));
+    }
+    let (_set, diagnostics) = place.runtime().load(None);
+    let found: Vec<_> = diagnostics.iter().map(ToString::to_string).collect();
+    let [found] = found.as_slice() else {
+        panic!("one finding, not {found:#?}");
+    };
+    assert!(
+        found.starts_with("tollgate.yaml:7: warning: `plugins.grants.b` is for"),
+        "{found}"
+    );
 }

@@ -93,12 +93,21 @@ fn test_value(bundle: &Checked) -> Value {
     value
 }
 
+/// A time in the unit people read it in.
+fn time(micros: u64) -> String {
+    match micros {
+        ..1_000 => format!("{micros} µs"),
+        1_000..1_000_000 => format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100),
+        _ => format!("{}.{} s", micros / 1_000_000, micros % 1_000_000 / 100_000),
+    }
+}
+
 fn test_text(out: &mut dyn Write, bundle: &Checked, threshold: Option<u8>) -> std::io::Result<()> {
     let cases = &bundle.report.cases;
     writeln!(out, "{}:", bundle.directory.display())?;
     for case in cases {
         let word = if case.outcome == Outcome::Pass { "PASS" } else { "FAIL" };
-        writeln!(out, "{}: {word} ({}µs)", case.note, case.micros)?;
+        writeln!(out, "{}: {word} ({})", case.note, time(case.micros))?;
         if let Outcome::Fail(how) = &case.outcome {
             writeln!(out, "  {}:{}: {how}", case.file, case.line)?;
         }
@@ -192,4 +201,24 @@ pub(super) fn evaluation(out: &mut dyn Write, report: &Report, output: Output) -
         }
     }
     exit(decided)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::time;
+
+    #[test]
+    fn times_have_the_unit_people_read_them_in() {
+        for (micros, text) in [
+            (0, "0 µs"),
+            (999, "999 µs"),
+            (1_000, "1.0 ms"),
+            (12_345, "12.3 ms"),
+            (999_999, "999.9 ms"),
+            (1_050_000, "1.0 s"),
+            (61_234_567, "61.2 s"),
+        ] {
+            assert_eq!(time(micros), text);
+        }
+    }
 }

@@ -3,6 +3,7 @@
 //! In: the part as it is written. Out: [`crate::config::Plugins`], and every mistake
 //! by line. Never: a grant that means more than it says.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,7 +34,32 @@ pub struct RawPlugins {
     /// Names that must be loaded.
     required: Vec<Spanned<String>>,
     /// What each plugin may do, by name.
-    grants: BTreeMap<String, RawGrant>,
+    grants: BTreeMap<Name, RawGrant>,
+}
+
+/// A key, and where it stands. Keys are compared by their text.
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+struct Name(Spanned<String>);
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.value == other.0.value
+    }
+}
+
+impl Eq for Name {}
+
+impl PartialOrd for Name {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Name {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.value.cmp(&other.0.value)
+    }
 }
 
 /// One entry of `plugins.grants`.
@@ -62,7 +88,10 @@ impl RawPlugins {
         let grants = self
             .grants
             .into_iter()
-            .map(|(name, grant)| (name, check.grant(grant)))
+            .map(|(name, grant)| {
+                let location = check.place(&name.0);
+                (name.0.value, check.grant(grant, location))
+            })
             .collect();
         Plugins {
             directory: self.directory,
@@ -80,18 +109,22 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn refuse<T>(&mut self, part: &Spanned<T>, message: impl Into<String>, hint: &str) {
+    fn place<T>(&self, part: &Spanned<T>) -> Location {
         let number = |value: u64| u32::try_from(value).unwrap_or(0);
         let place = &part.referenced;
-        let place = Location {
+        Location {
             file: self.file.clone(),
             line: number(place.line()),
             column: number(place.column()),
-        };
+        }
+    }
+
+    fn refuse<T>(&mut self, part: &Spanned<T>, message: impl Into<String>, hint: &str) {
+        let place = self.place(part);
         self.diagnostics.push(Diagnostic::error(place, message).with_hint(hint));
     }
 
-    fn grant(&mut self, raw: RawGrant) -> Grant {
+    fn grant(&mut self, raw: RawGrant, location: Location) -> Grant {
         let RawGrant {
             sha256,
             imports,
@@ -107,6 +140,7 @@ impl Check<'_> {
             config,
             time: time.and_then(|part| self.time(&part)),
             memory_bytes: memory_bytes.and_then(|part| self.memory(&part)),
+            location: Some(location),
         }
     }
 
@@ -176,6 +210,8 @@ mod tests {
         assert_eq!(grant.time, Some(Duration::from_millis(50)));
         assert_eq!(grant.memory_bytes, Some(1 << 20));
         assert_eq!(grant.imports, ["log"]);
+        let location = grant.location.as_ref().unwrap();
+        assert_eq!((location.line, location.column), (4, 3), "the grant's name");
         assert_eq!(grant.config["keepCookies"], true);
         assert_eq!(plugins.required, ["baseline"]);
     }

@@ -44,6 +44,7 @@ fn requests_with_two_framings_are_refused() {
         "POST / HTTP/1.1\r\nTransfer-Encoding: xchunked\r\n\r\n",
         "POST / HTTP/1.1\r\nTransfer-Encoding:\r\n\r\n",
         "GET / HTTP/1.1\nHost: a\r\n\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\n\n",
         "GET / HTTP/1.1\r\nHost: a\rb: c\r\n\r\n",

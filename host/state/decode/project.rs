@@ -1,4 +1,8 @@
 //! AppProjects and Applications.
+//!
+//! In: an object's fields. Out: [`Project`], [`Application`]. Refuses: what is not
+//! of the type Argo CD gives it, with its place. Never: a destination or a role
+//! that nobody wrote.
 
 use std::collections::BTreeMap;
 

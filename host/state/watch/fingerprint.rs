@@ -1,4 +1,7 @@
 //! One number for everything below some paths.
+//!
+//! In: paths. Out: a digest that changes with them. Never: more files, or more of
+//! one, than the bounds say.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
