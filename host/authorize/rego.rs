@@ -22,6 +22,7 @@ mod cases;
 mod compile;
 mod decision;
 mod graph;
+mod growth;
 mod input;
 mod scan;
 mod source;
@@ -30,6 +31,7 @@ mod worker;
 
 pub use decision::Decision;
 pub use graph::CALL_DEPTH;
+pub use growth::{TREE_DEPTH, TREE_NODES};
 pub use input::{ExtensionInput, Prepared, Principal, RbacRow, RbacVerdict, Request, extension_input_schema};
 pub use scan::{BRACKET_DEPTH, COLUMNS, FILE_BYTES, LINES};
 pub use source::Source;
