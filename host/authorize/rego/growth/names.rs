@@ -46,9 +46,9 @@ pub(super) struct Names<'a> {
 /// Whether the declaration of a variable is what gives it its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Bound {
-    /// No: `some x`, or none at all.
+    /// No: `some x`, `every`, or none at all.
     Elsewhere,
-    /// Yes: `:=`, `some … in`, `every`, an argument.
+    /// Yes: `:=`, `some … in`, an argument.
     Here,
 }
 
@@ -60,14 +60,11 @@ impl<'a> Names<'a> {
         let Rule::Spec { head, bodies, .. } = rule else {
             return names;
         };
-        let mut arguments = BTreeMap::new();
+        names.scopes.push(BTreeMap::new());
         if let RuleHead::Func { args, .. } = head {
             for argument in args {
-                each_name(argument, &mut |name| {
-                    arguments.insert(name, Bound::Here);
-                });
+                each_name(argument, &mut |name| names.declare(name, Bound::Here));
             }
-            names.declare(arguments);
             for (at, argument) in args.iter().enumerate() {
                 names.pattern(argument, &|levels| Origin::Argument(at, levels), (0, Bound::Here));
             }
@@ -92,14 +89,16 @@ impl<'a> Names<'a> {
         self.meanings.get(&std::ptr::from_ref(name)).map_or(&[], Vec::as_slice)
     }
 
-    /// Opens a scope.
-    fn declare(&mut self, names: BTreeMap<&'a str, Bound>) {
+    /// Declares a name from here on, in the innermost scope.
+    ///
+    /// The engine refuses a name that is used before its declaration in one
+    /// query, and in queries nested there takes it for another variable.
+    fn declare(&mut self, name: &'a str, bound: Bound) {
         self.declared += 1;
         let scope = self.declared;
-        let variables = names
-            .into_iter()
-            .map(|(name, bound)| (name, Variable { scope, name, bound }));
-        self.scopes.push(variables.collect());
+        if let Some(innermost) = self.scopes.last_mut() {
+            innermost.insert(name, Variable { scope, name, bound });
+        }
     }
 
     fn meaning(&self, name: &'a str) -> Variable<'a> {
@@ -160,7 +159,7 @@ struct Walk<'a, 'b> {
 impl<'a> Walk<'a, '_> {
     /// A body and what its head says when it holds.
     fn body(&mut self, head: &'a RuleHead, body: &'a RuleBody) {
-        self.open(&body.query);
+        self.names.scopes.push(BTreeMap::new());
         self.statements(&body.query);
         self.assign(body.assign.as_ref());
         if !body.is_else {
@@ -193,41 +192,8 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// Enters a query: the names it declares come first, wherever they stand.
-    fn open(&mut self, query: &'a Query) {
-        let mut scope = BTreeMap::new();
-        for statement in &query.stmts {
-            match &statement.literal {
-                Literal::SomeVars { vars, .. } => vars.iter().for_each(|name| {
-                    scope.entry(name.text()).or_insert(Bound::Elsewhere);
-                }),
-                Literal::SomeIn { key, value, .. } => {
-                    for pattern in key.iter().chain([value]) {
-                        each_name(pattern, &mut |name| {
-                            scope.insert(name, Bound::Here);
-                        });
-                    }
-                }
-                Literal::Expr { expr, .. } => {
-                    if let Expr::AssignExpr {
-                        op: AssignOp::ColEq,
-                        lhs,
-                        ..
-                    } = expr.as_ref()
-                    {
-                        each_name(lhs, &mut |name| {
-                            scope.insert(name, Bound::Here);
-                        });
-                    }
-                }
-                Literal::NotExpr { .. } | Literal::Every { .. } => {}
-            }
-        }
-        self.names.declare(scope);
-    }
-
     fn nested(&mut self, query: &'a Query, heads: &[&'a Expr]) {
-        self.open(query);
+        self.names.scopes.push(BTreeMap::new());
         self.statements(query);
         heads.iter().for_each(|head| self.expr(head));
         self.names.scopes.pop();
@@ -236,10 +202,17 @@ impl<'a> Walk<'a, '_> {
     fn statements(&mut self, query: &'a Query) {
         for statement in &query.stmts {
             match &statement.literal {
-                Literal::SomeVars { .. } => {}
+                Literal::SomeVars { vars, .. } => {
+                    vars.iter()
+                        .for_each(|name| self.names.declare(name.text(), Bound::Elsewhere));
+                }
                 Literal::SomeIn {
                     key, value, collection, ..
                 } => {
+                    self.expr(collection);
+                    for pattern in key.iter().chain([value]) {
+                        each_name(pattern, &mut |name| self.names.declare(name, Bound::Here));
+                    }
                     if let Some(key) = key {
                         self.names
                             .pattern(key, &|levels| Origin::Key(collection, levels), (0, Bound::Here));
@@ -248,7 +221,6 @@ impl<'a> Walk<'a, '_> {
                     self.names
                         .pattern(value, &|levels| Origin::Inside(collection, levels), (1, Bound::Here));
                     self.expr(value);
-                    self.expr(collection);
                 }
                 Literal::Expr { expr, .. } | Literal::NotExpr { expr, .. } => self.expr(expr),
                 Literal::Every {
@@ -259,12 +231,17 @@ impl<'a> Walk<'a, '_> {
                     ..
                 } => {
                     self.expr(domain);
-                    let names = key.iter().chain([value]).map(|name| (name.text(), Bound::Here));
-                    self.names.declare(names.collect());
-                    if let Some(key) = key {
-                        self.names.bind(key.text(), Origin::Key(domain, 0), Bound::Here);
+                    self.names.scopes.push(BTreeMap::new());
+                    // As an index in a query nested there, the machine lets
+                    // these go through all items.
+                    for name in key.iter().chain([value]) {
+                        self.names.declare(name.text(), Bound::Elsewhere);
                     }
-                    self.names.bind(value.text(), Origin::Inside(domain, 1), Bound::Here);
+                    if let Some(key) = key {
+                        self.names.bind(key.text(), Origin::Key(domain, 0), Bound::Elsewhere);
+                    }
+                    self.names
+                        .bind(value.text(), Origin::Inside(domain, 1), Bound::Elsewhere);
                     self.nested(query, &[]);
                     self.names.scopes.pop();
                 }
@@ -300,15 +277,18 @@ impl<'a> Walk<'a, '_> {
                 self.expr(index);
             }
             Expr::AssignExpr { op, lhs, rhs, .. } => {
+                self.expr(rhs);
                 match op {
-                    AssignOp::ColEq => self.unify(lhs, rhs, Bound::Here),
+                    AssignOp::ColEq => {
+                        each_name(lhs, &mut |name| self.names.declare(name, Bound::Here));
+                        self.unify(lhs, rhs, Bound::Here);
+                    }
                     AssignOp::Eq => {
                         self.unify(lhs, rhs, Bound::Elsewhere);
                         self.unify(rhs, lhs, Bound::Elsewhere);
                     }
                 }
                 self.expr(lhs);
-                self.expr(rhs);
             }
             Expr::BinExpr { lhs, rhs, .. } | Expr::BoolExpr { lhs, rhs, .. } | Expr::ArithExpr { lhs, rhs, .. } => {
                 self.expr(lhs);
