@@ -53,6 +53,16 @@ struct RawCondition {
 }
 
 impl Compiled {
+    /// What was never checked: for tests of what happens then.
+    #[cfg(test)]
+    pub(super) fn without_conditions(program: Arc<Program>, data: String) -> Self {
+        Self {
+            program,
+            data,
+            conditions: Vec::new(),
+        }
+    }
+
     /// Whether a condition denies: all of them must be true.
     ///
     /// # Errors
@@ -156,7 +166,7 @@ fn parse(source: &Source, found: &mut Vec<Diagnostic>) -> Vec<Module> {
     modules
 }
 
-fn build(source: &Source, entry_point: &str, data: &str) -> Result<(Arc<Program>, Engine), String> {
+pub(super) fn build(source: &Source, entry_point: &str, data: &str) -> Result<(Arc<Program>, Engine), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut engine = Engine::new();
     engine.set_strict_builtin_errors(true);
