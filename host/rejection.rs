@@ -339,3 +339,32 @@ impl Answer {
         response
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::{Outcome, Rejection};
+    use crate::authorize::{self, rego};
+    use crate::config::Compatibility;
+
+    #[test]
+    fn a_policy_that_is_given_up_denies_with_a_reason_of_its_own() {
+        for (cause, reason) in [
+            (
+                rego::Error::Stuck {
+                    limit: rego::STUCK_AFTER,
+                },
+                "policy_stuck",
+            ),
+            (rego::Error::Time { limit: rego::TIME }, "policy_failed"),
+        ] {
+            let rejection = Rejection::from(authorize::Error::Policy(cause));
+            let answer = rejection.answer(Compatibility::None);
+            assert_eq!((answer.status, answer.reason), (StatusCode::FORBIDDEN, reason));
+            assert!(matches!(answer.outcome, Outcome::Failed));
+            assert_eq!(answer.message, "the policy could not be evaluated");
+            assert_eq!(rejection.answer(Compatibility::Argocd).status, StatusCode::UNAUTHORIZED);
+        }
+    }
+}

@@ -234,8 +234,18 @@ fn nested_loops_over_shared_values_are_refused() {
 fn texts_numbers_and_depth_are_bounded() {
     let all = "x := [r | some r in input.rbac.candidates]\n\ny := [[x, i, j, k] | some i in data.t.numbers; some j in \
                data.t.numbers; some k in data.t.numbers]";
-    refused("sprintf(\"%v\", [y]) != \"\"", all, "`sprintf` can write");
+    refused("sprintf(\"%v\", [y]) != \"\"", all, "written out");
     accepted("sprintf(\"%v %v\", [input.rbac, input.principal.groups]) != \"\"", "");
+    // What takes a text writes out whatever else it gets, for its error.
+    let rows =
+        "x := [[r, r, i, j] | some r in input.rbac.candidates; some i in data.t.numbers; some j in data.t.numbers]";
+    refused("not startswith(x, \"a\")", rows, "written out");
+    accepted("count(x) > 0", rows);
+    // A key that is no text is written as a text: its quotes are escaped, and
+    // those of a key in it once more.
+    let keys = |levels| tower(levels, "{\"a\": 1}", &|name| format!("NEW := {{{name}: 1}}\n"));
+    refused("not startswith(x24, \"a\")", &keys(24), "written out");
+    accepted("count(x24) == 1\n\tsprintf(\"%v\", [x4]) != \"\"", &keys(24));
     let squares = tower(20, "1234567", &|name| format!("NEW := {name} * {name}\n"));
     refused("x20 > 0", &squares, "digits");
     accepted(

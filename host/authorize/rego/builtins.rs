@@ -36,8 +36,12 @@ enum Terms {
 /// How large the result of a call can be; what [`super::growth`] needs to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gives {
+    /// A boolean, a small number or a short text about a value of any type.
+    Fact,
     /// A boolean, a small number, a short text.
     Small,
+    /// The sum of the first argument's items.
+    Sum,
     /// A text or number at most this many times as long as the longest in the
     /// first argument.
     Scalar {
@@ -82,19 +86,19 @@ const ALLOWED: &[(&str, Terms, Gives)] = &[
     ("ceil", Terms::Free, WHOLE),
     ("concat", Terms::Concat, Gives::Concatenated),
     ("contains", Terms::Free, Gives::Small),
-    ("count", Terms::Free, Gives::Small),
+    ("count", Terms::Free, Gives::Fact),
     ("endswith", Terms::Free, Gives::Small),
     ("floor", Terms::Free, WHOLE),
     ("glob.match", Terms::Literal(0), Gives::Small),
     ("indexof", Terms::Free, Gives::Small),
     ("intersection", Terms::Free, Gives::Item),
-    ("is_array", Terms::Free, Gives::Small),
-    ("is_boolean", Terms::Free, Gives::Small),
-    ("is_null", Terms::Free, Gives::Small),
-    ("is_number", Terms::Free, Gives::Small),
-    ("is_object", Terms::Free, Gives::Small),
-    ("is_set", Terms::Free, Gives::Small),
-    ("is_string", Terms::Free, Gives::Small),
+    ("is_array", Terms::Free, Gives::Fact),
+    ("is_boolean", Terms::Free, Gives::Fact),
+    ("is_null", Terms::Free, Gives::Fact),
+    ("is_number", Terms::Free, Gives::Fact),
+    ("is_object", Terms::Free, Gives::Fact),
+    ("is_set", Terms::Free, Gives::Fact),
+    ("is_string", Terms::Free, Gives::Fact),
     ("lower", Terms::Free, CASED),
     ("max", Terms::Free, Gives::Item),
     ("min", Terms::Free, Gives::Item),
@@ -115,7 +119,7 @@ const ALLOWED: &[(&str, Terms, Gives)] = &[
     ("startswith", Terms::Free, Gives::Small),
     ("strings.reverse", Terms::Free, SAME),
     ("substring", Terms::Free, SAME),
-    ("sum", Terms::Free, SAME),
+    ("sum", Terms::Free, Gives::Sum),
     ("time.clock", Terms::Free, Gives::Parts),
     ("time.date", Terms::Free, Gives::Parts),
     ("time.parse_rfc3339_ns", Terms::Free, Gives::Small),
@@ -127,7 +131,7 @@ const ALLOWED: &[(&str, Terms, Gives)] = &[
     ("trim_right", Terms::Literal(1), SAME),
     ("trim_space", Terms::Free, SAME),
     ("trim_suffix", Terms::Free, SAME),
-    ("type_name", Terms::Free, Gives::Small),
+    ("type_name", Terms::Free, Gives::Fact),
     ("union", Terms::Free, Gives::Merged),
     ("upper", Terms::Free, CASED),
 ];

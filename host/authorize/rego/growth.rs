@@ -30,8 +30,11 @@ use size::Size;
 /// Nodes of the tree of one value, 64 bytes of text a node. Comparing two such
 /// values takes some 0.1 s.
 pub const TREE_NODES: u64 = 10_000_000;
-/// Nodes of all values in one call of `sprintf`, which writes them out.
-const FORMATTED_NODES: u64 = 100_000;
+/// Nodes of all arguments of a function that takes texts or numbers: it writes
+/// them out, if only to say that they are something else.
+const WRITTEN_NODES: u64 = 50_000;
+/// Nodes of all arguments of a function that takes lists and tables.
+const TABLE_NODES: u64 = 4_000_000;
 /// Nodes of a number: 16 KiB of digits. Multiplying and dividing take the
 /// square of it.
 const NUMBER_NODES: u64 = 256;

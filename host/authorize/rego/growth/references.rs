@@ -11,8 +11,8 @@ use regorus::unstable::{ArithOp, Expr, ExprRef, Module, Span};
 use super::super::builtins::Gives;
 use super::size::resolved;
 use super::{
-    Bound, FORMATTED_NODES, Growth, NUMBER_NODES, Origin, Path, Place, STEPS, Scope, Size, Sized, Variable, builtins,
-    checked, graph, too_large,
+    Bound, Growth, NUMBER_NODES, Origin, Path, Place, STEPS, Scope, Size, Sized, TABLE_NODES, Variable, WRITTEN_NODES,
+    builtins, checked, graph, too_large,
 };
 use crate::diagnostic::Diagnostic;
 
@@ -393,8 +393,10 @@ fn result(function: &Expr, gives: Gives, arguments: &[Size]) -> Sized {
     let argument = |at: usize| arguments.get(at).copied().unwrap_or(Size::ONE);
     let first = argument(0);
     let all = arguments.iter().copied().fold(Size::NONE, Size::joined);
+    written(function, gives, all)?;
     Ok(match gives {
-        Gives::Small => Size::ONE,
+        Gives::Fact | Gives::Small => Size::ONE,
+        Gives::Sum => Size::flat(first.scalar, 1),
         Gives::Scalar { factor } => Size::flat(first.scalar, factor),
         Gives::First => first,
         Gives::Item => first.any_item().either(argument(2)),
@@ -404,14 +406,31 @@ fn result(function: &Expr, gives: Gives, arguments: &[Size]) -> Sized {
         Gives::Parts => Size::literal((0..4).map(|_| (Some(Size::ONE), Size::ONE))),
         Gives::Pieces => first.pieces(),
         Gives::Concatenated => Size::flat(all.tree.saturating_add(argument(1).length), 1),
-        Gives::Formatted => {
-            if all.tree > FORMATTED_NODES {
-                let message = format!("`sprintf` can write {} nodes, {FORMATTED_NODES} are allowed", all.tree);
-                return Err(too_large(function.span(), message, "write out the fields you mean"));
-            }
-            Size::flat(all.tree, 1)
-        }
+        Gives::Formatted => Size::flat(all.written(), 1),
     })
+}
+
+/// Refuses arguments that are too large to be written out: `sprintf` does that,
+/// and the engine for the error text of any function that gets another type than
+/// it takes.
+fn written(function: &Expr, gives: Gives, all: Size) -> Result<(), Box<Diagnostic>> {
+    let allowed = match gives {
+        Gives::Fact => return Ok(()),
+        Gives::Sum | Gives::First | Gives::Item | Gives::Keys | Gives::Joined | Gives::Merged => TABLE_NODES,
+        Gives::Small | Gives::Scalar { .. } | Gives::Parts | Gives::Pieces | Gives::Concatenated | Gives::Formatted => {
+            WRITTEN_NODES
+        }
+    };
+    let observed = all.written();
+    if observed > allowed {
+        let message = format!("what the function takes can have {observed} nodes written out, {allowed} are allowed");
+        return Err(too_large(
+            graph::base(function).span(),
+            message,
+            "give it only the fields it needs",
+        ));
+    }
+    Ok(())
 }
 
 fn arithmetic(expr: &Expr, op: &ArithOp, left: Size, right: Size) -> Sized {

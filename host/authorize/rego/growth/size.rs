@@ -37,6 +37,9 @@ pub(super) struct Size {
     pub(super) depth: u64,
     /// The largest text or number anywhere in it, in nodes.
     pub(super) scalar: u64,
+    /// Levels of keys in keys that are no texts. Writing one out as text
+    /// escapes its quotes, those of the level below once more, and so on.
+    escapes: u32,
 }
 
 impl Size {
@@ -55,6 +58,7 @@ impl Size {
             length: 0,
             depth: 0,
             scalar: nodes,
+            escapes: 0,
         }
     }
 
@@ -74,6 +78,7 @@ impl Size {
             length,
             depth: 1,
             scalar: self.scalar,
+            escapes: 0,
         }
     }
 
@@ -108,6 +113,10 @@ impl Size {
             length: self.length.saturating_add(turns),
             depth: self.depth.max(own.depth.max(value.depth).saturating_add(1)),
             scalar: self.scalar.max(own.scalar).max(value.scalar),
+            escapes: self
+                .escapes
+                .max(value.escapes)
+                .max(own.escapes.saturating_add(u32::from(own.depth > 0))),
         }
     }
 
@@ -139,6 +148,7 @@ impl Size {
             length: tree,
             depth: self.depth.saturating_sub(1),
             scalar: self.scalar,
+            escapes: self.escapes,
         }
     }
 
@@ -152,7 +162,14 @@ impl Size {
             length: self.length.max(other.length),
             depth: self.depth.max(other.depth),
             scalar: self.scalar.max(other.scalar),
+            escapes: self.escapes.max(other.escapes),
         }
+    }
+
+    /// Nodes of the text that it is when written out.
+    pub(super) fn written(self) -> u64 {
+        self.tree
+            .saturating_mul(1_u64.checked_shl(self.escapes).unwrap_or(u64::MAX))
     }
 
     /// All items of two values in one.
