@@ -344,3 +344,6 @@ impl<'a> Growth<'a> {
         Ok(turns)
     }
 }
+
+#[cfg(test)]
+mod tests;
