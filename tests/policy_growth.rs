@@ -259,106 +259,109 @@ fn texts_numbers_and_depth_are_bounded() {
     accepted("x28 != 1", &tower(28, "1", &|name| format!("NEW := [[[{name}]]]\n")));
 }
 
-#[test]
-fn ordinary_policies_are_accepted() {
-    for (condition, rules) in [
-        // Roles of groups, with a helper and a default.
-        (
-            "allowed",
-            "default allowed := false\n\nallowed if {\n\tsome role in roles\n\tgrants(role, \"get\", input.application.name)\n}\n\n\
+/// A condition that holds for the case of all, and the rules it refers to.
+const ORDINARY: &[(&str, &str)] = &[
+    // Roles of groups, with a helper and a default.
+    (
+        "allowed",
+        "default allowed := false\n\nallowed if {\n\tsome role in roles\n\tgrants(role, \"get\", input.application.name)\n}\n\n\
              roles contains group if {\n\tsome group in input.principal.groups\n\tdata.t.roles[group]\n}\n\n\
              roles contains parent if {\n\tsome group in input.principal.groups\n\tsome parent in data.t.roles[group].parents\n}\n\n\
              grants(role, action, name) if {\n\tsome permission in data.t.roles[role].permissions\n\tpermission.action == action\n\tname in permission.on\n}",
-        ),
-        // Groups of rows, in one comprehension and in two.
-        (
-            "count(by_team.blue) == 2",
-            "by_team := {team: names |\n\tsome member in data.t.members\n\tteam := member.team\n\tnames := {other.name | some other in data.t.members; other.team == team}\n}",
-        ),
-        (
-            "count(groups.applications) == 2",
-            "groups := {kind: [row | some row in input.rbac.candidates; row.resource == kind] | some kind in {r.resource | some r in input.rbac.candidates}}",
-        ),
-        // Denials as a partial set with formatted texts, joined.
-        (
-            "count(deny) == 0\n\tmessage == \"\"",
-            "deny contains text if {\n\tsome group in input.principal.groups\n\tgroup == \"blocked\"\n\ttext := sprintf(\"%s of %s may not use %s\", [input.principal.username, group, input.extension.name])\n}\n\n\
+    ),
+    // Groups of rows, in one comprehension and in two.
+    (
+        "count(by_team.blue) == 2",
+        "by_team := {team: names |\n\tsome member in data.t.members\n\tteam := member.team\n\tnames := {other.name | some other in data.t.members; other.team == team}\n}",
+    ),
+    (
+        "count(groups.applications) == 2",
+        "groups := {kind: [row | some row in input.rbac.candidates; row.resource == kind] | some kind in {r.resource | some r in input.rbac.candidates}}",
+    ),
+    // Denials as a partial set with formatted texts, joined.
+    (
+        "count(deny) == 0\n\tmessage == \"\"",
+        "deny contains text if {\n\tsome group in input.principal.groups\n\tgroup == \"blocked\"\n\ttext := sprintf(\"%s of %s may not use %s\", [input.principal.username, group, input.extension.name])\n}\n\n\
              message := concat(\", \", {text | some text in deny})",
-        ),
-        // An else-chain with objects as values.
-        (
-            "verdict.allow",
-            "verdict := {\"allow\": false, \"why\": \"kind\"} if {\n\tinput.principal.kind == \"local\"\n} else := {\"allow\": false, \"why\": \"path\"} if {\n\tstartswith(input.request.path, \"/admin\")\n} else := {\"allow\": true, \"why\": \"else\"}",
-        ),
-        // Every, not, and membership.
-        (
-            "safe\n\tnot dangerous",
-            "safe if {\n\tevery destination in input.project.destinations {\n\t\tdestination.server != \"https://kubernetes.default.svc\"\n\t}\n\tevery key, value in input.application.labels {\n\t\tkey != value\n\t}\n}\n\n\
+    ),
+    // An else-chain with objects as values.
+    (
+        "verdict.allow",
+        "verdict := {\"allow\": false, \"why\": \"kind\"} if {\n\tinput.principal.kind == \"local\"\n} else := {\"allow\": false, \"why\": \"path\"} if {\n\tstartswith(input.request.path, \"/admin\")\n} else := {\"allow\": true, \"why\": \"else\"}",
+    ),
+    // Every, not, and membership.
+    (
+        "safe\n\tnot dangerous",
+        "safe if {\n\tevery destination in input.project.destinations {\n\t\tdestination.server != \"https://kubernetes.default.svc\"\n\t}\n\tevery key, value in input.application.labels {\n\t\tkey != value\n\t}\n}\n\n\
              dangerous if \"admin\" in input.principal.groups\n\ndangerous if {\n\tsome row in input.rbac.candidates\n\trow.effect == \"deny\"\n\tnot row.action in {\"delete\", \"get\"}\n}",
-        ),
-        // A path taken apart, by index and by pattern.
-        (
-            "parts[1] == \"v1\"\n\tresource == \"series\"",
-            "parts := split(trim_prefix(input.request.path, \"/\"), \"/\")\n\nresource := last if [\"api\", \"v1\", last] = parts",
-        ),
-        // A query as an object.
-        (
-            "query.a == \"b\"",
-            "query := {key: value |\n\tsome pair in split(input.request.query, \"&\")\n\t[key, value] := split(pair, \"=\")\n}",
-        ),
-        // Objects laid over one another, several times.
-        (
-            "limits.rate == 5",
-            "defaults := {\"rate\": 1, \"burst\": 2, \"teams\": {\"blue\": {\"rate\": 5}}}\n\nteam := input.application.labels.team\n\n\
+    ),
+    // A path taken apart, by index and by pattern.
+    (
+        "parts[1] == \"v1\"\n\tresource == \"series\"",
+        "parts := split(trim_prefix(input.request.path, \"/\"), \"/\")\n\nresource := last if [\"api\", \"v1\", last] = parts",
+    ),
+    // A query as an object.
+    (
+        "query.a == \"b\"",
+        "query := {key: value |\n\tsome pair in split(input.request.query, \"&\")\n\t[key, value] := split(pair, \"=\")\n}",
+    ),
+    // Objects laid over one another, several times.
+    (
+        "limits.rate == 5",
+        "defaults := {\"rate\": 1, \"burst\": 2, \"teams\": {\"blue\": {\"rate\": 5}}}\n\nteam := input.application.labels.team\n\n\
              limits := object.union(object.union(defaults, object.get(defaults.teams, team, {})), {\"team\": team})",
-        ),
-        // Partial objects, and one built from another.
-        (
-            "scores.ann == 3\n\tcount(ranked) > 0",
-            "scores[name] := count(name) if {\n\tsome member in data.t.members\n\tname := member.name\n}\n\n\
+    ),
+    // Partial objects, and one built from another.
+    (
+        "scores.ann == 3\n\tcount(ranked) > 0",
+        "scores[name] := count(name) if {\n\tsome member in data.t.members\n\tname := member.name\n}\n\n\
              ranked := [{\"name\": name, \"score\": score} | some name, score in scores; score > 1]",
-        ),
-        // A table of facts that several rules refer to.
-        (
-            "facts.team == \"blue\"\n\tsummary.facts.name == \"cart\"\n\tcount(reports) == 3",
-            "facts := {\"name\": input.application.name, \"team\": input.application.labels.team, \"groups\": input.principal.groups, \"destination\": input.destination}\n\n\
+    ),
+    // A table of facts that several rules refer to.
+    (
+        "facts.team == \"blue\"\n\tsummary.facts.name == \"cart\"\n\tcount(reports) == 3",
+        "facts := {\"name\": input.application.name, \"team\": input.application.labels.team, \"groups\": input.principal.groups, \"destination\": input.destination}\n\n\
              summary := {\"facts\": facts, \"rows\": input.rbac.candidates, \"project\": input.project}\n\n\
              reports := [{\"group\": group, \"summary\": summary} | some group in input.principal.groups]",
-        ),
-        // Numbers: hours, sums, averages.
-        (
-            "total == 45\n\ttotal / count(data.t.numbers) == 4.5\n\topen",
-            "total := sum(data.t.numbers)\n\nhours[day] := {\"from\": window.from * 60, \"to\": window.to * 60} if {\n\tsome window in data.t.windows\n\tsome day in window.days\n}\n\n\
+    ),
+    // Numbers: hours, sums, averages.
+    (
+        "total == 45\n\ttotal / count(data.t.numbers) == 4.5\n\topen",
+        "total := sum(data.t.numbers)\n\nhours[day] := {\"from\": window.from * 60, \"to\": window.to * 60} if {\n\tsome window in data.t.windows\n\tsome day in window.days\n}\n\n\
              open if hours.Monday.from < 9 * 60",
-        ),
-        // Old-fashioned loops with indices.
-        (
-            "owner\n\tcount(pairs) > 0",
-            "owner if data.t.owners[input.application.name][_] == input.application.labels.team\n\n\
+    ),
+    // Old-fashioned loops with indices.
+    (
+        "owner\n\tcount(pairs) > 0",
+        "owner if data.t.owners[input.application.name][_] == input.application.labels.team\n\n\
              pairs := [[data.t.members[i].name, data.t.members[j].name] | data.t.members[i].team == data.t.members[j].team; i < j]",
-        ),
-        // Helpers that call helpers, with objects as arguments.
-        (
-            "ok({\"name\": input.application.name, \"labels\": input.application.labels})",
-            "ok(app) if owned(app, owners(app.name))\n\nowned(app, teams) if app.labels.team in teams\n\n\
+    ),
+    // Helpers that call helpers, with objects as arguments.
+    (
+        "ok({\"name\": input.application.name, \"labels\": input.application.labels})",
+        "ok(app) if owned(app, owners(app.name))\n\nowned(app, teams) if app.labels.team in teams\n\n\
              owners(name) := data.t.owners[name]\n\ndefault owned(_, _) := false",
-        ),
-        // Set operations.
-        (
-            "count(both) == 1\n\tcount(all - both) >= 1",
-            "mine := {group | some group in input.principal.groups}\n\nboth := mine & {\"dev\", \"qa\"}\n\nall := mine | {\"dev\", \"qa\"}",
-        ),
-        // Names used again in other scopes.
-        (
-            "names == [\"ann\", \"bob\"]\n\tcount([x | some x in names]) == 2\n\tcount([x | some x in groups]) == 3",
-            "groups := [x | some x in input.principal.groups]\n\nnames := [name | some m in data.t.members; m.team == \"blue\"; name := m.name]",
-        ),
-        // The whole input in the log and in conditions.
-        (
-            "record.input.request.method == \"GET\"\n\trecord.input == input",
-            "record := {\"input\": input, \"roles\": data.t.roles}",
-        ),
-    ] {
+    ),
+    // Set operations.
+    (
+        "count(both) == 1\n\tcount(all - both) >= 1",
+        "mine := {group | some group in input.principal.groups}\n\nboth := mine & {\"dev\", \"qa\"}\n\nall := mine | {\"dev\", \"qa\"}",
+    ),
+    // Names used again in other scopes.
+    (
+        "names == [\"ann\", \"bob\"]\n\tcount([x | some x in names]) == 2\n\tcount([x | some x in groups]) == 3",
+        "groups := [x | some x in input.principal.groups]\n\nnames := [name | some m in data.t.members; m.team == \"blue\"; name := m.name]",
+    ),
+    // The whole input in the log and in conditions.
+    (
+        "record.input.request.method == \"GET\"\n\trecord.input == input",
+        "record := {\"input\": input, \"roles\": data.t.roles}",
+    ),
+];
+
+#[test]
+fn ordinary_policies_are_accepted() {
+    for (condition, rules) in ORDINARY {
         accepted(condition, rules);
     }
 }

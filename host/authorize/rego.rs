@@ -36,6 +36,7 @@ pub use growth::{TREE_DEPTH, TREE_NODES};
 pub use input::{ExtensionInput, Prepared, Principal, RbacRow, RbacVerdict, Request, extension_input_schema};
 pub use scan::{BRACKET_DEPTH, COLUMNS, FILE_BYTES, LINES};
 pub use source::Source;
+pub use watch::STUCK_AFTER;
 pub use worker::{CaseResult, Checker, Coverage, FileCoverage, Limits, Outcome, Report, answer};
 
 /// RVM instructions of one decision. A scan of a few thousand rows fits.
@@ -45,8 +46,6 @@ pub const TIME: Duration = Duration::from_millis(50);
 /// Bytes one decision may allocate beyond its input. Looked at between
 /// instructions: one built-in can overshoot by the factor its terms allow.
 pub const MEMORY_BYTES: u64 = 2 * 1024 * 1024;
-/// A decision that runs this long cannot be stopped: its bundle is given up.
-pub const STUCK_AFTER: Duration = TIME.saturating_mul(10);
 /// Bytes of stack a decision needs at most: [`CALL_DEPTH`] rules deep.
 pub const STACK_BYTES: usize = 1024 * 1024;
 

@@ -13,13 +13,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use super::{STUCK_AFTER, TIME};
+use super::TIME;
 
 /// Time between two looks.
 const INTERVAL: Duration = TIME.saturating_mul(2);
 /// Looks that find one and the same decision until it is stuck. Looks are
 /// counted, not time: after a pause of the whole process nothing is stuck.
-const LOOKS: u32 = (STUCK_AFTER.as_millis() / INTERVAL.as_millis()) as u32;
+const LOOKS: u32 = 5;
+/// A decision that runs this long cannot be stopped: its bundle is given up.
+pub const STUCK_AFTER: Duration = INTERVAL.saturating_mul(LOOKS);
 /// Stack of the watching thread.
 const STACK_BYTES: usize = 256 * 1024;
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use regorus::unstable::{ArithOp, Expr, ExprRef, Module, Span};
+use regorus::unstable::{ArithOp, Expr, ExprRef, Module, Query, Span};
 
 use super::super::builtins::Gives;
 use super::size::resolved;
@@ -125,21 +125,10 @@ impl<'a> Growth<'a> {
                 }
                 Size::literal(entries.into_iter())
             }
-            Expr::ArrayCompr { term, query, .. } => {
-                let mut turns = self.query(scope, query)?;
-                let value = self.turning(scope, term, &mut turns)?;
-                Size::collected(Some(Size::ONE), value, turns)
-            }
-            Expr::SetCompr { term, query, .. } => {
-                let mut turns = self.query(scope, query)?;
-                let value = self.turning(scope, term, &mut turns)?;
-                Size::collected(None, value, turns)
-            }
+            Expr::ArrayCompr { term, query, .. } => self.comprehension(scope, query, (None, term), Some(Size::ONE))?,
+            Expr::SetCompr { term, query, .. } => self.comprehension(scope, query, (None, term), None)?,
             Expr::ObjectCompr { key, value, query, .. } => {
-                let mut turns = self.query(scope, query)?;
-                let key = self.turning(scope, key, &mut turns)?;
-                let value = self.turning(scope, value, &mut turns)?;
-                Size::collected(Some(key), value, turns)
+                self.comprehension(scope, query, (Some(key), value), None)?
             }
             Expr::Call { fcn, params, .. } => self.call(scope, fcn, params)?,
             Expr::UnaryExpr { expr, .. } => Size::flat(self.expr(scope, expr)?.scalar, 1),
@@ -163,6 +152,23 @@ impl<'a> Growth<'a> {
             }
         };
         checked(size, graph::base(expr).span())
+    }
+
+    /// `index`: the key of each item when the head names none.
+    fn comprehension(
+        &mut self,
+        scope: &mut Scope<'a>,
+        query: &'a Query,
+        (key, value): (Option<&'a Expr>, &'a Expr),
+        index: Option<Size>,
+    ) -> Sized {
+        let mut turns = self.query(scope, query)?;
+        let key = match key {
+            Some(key) => Some(self.turning(scope, key, &mut turns)?),
+            None => index,
+        };
+        let value = self.turning(scope, value, &mut turns)?;
+        Ok(Size::collected(key, value, turns))
     }
 
     fn items(&mut self, scope: &mut Scope<'a>, items: &'a [ExprRef], key: Option<Size>) -> Sized {
