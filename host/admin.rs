@@ -168,6 +168,9 @@ async fn ready(State(admin): State<Admin>) -> Response {
 }
 
 async fn metrics(State(admin): State<Admin>) -> Response {
+    // Asked here: the thread that notices knows nothing of metrics.
+    let stuck = admin.current.load().policy.is_stuck();
+    admin.metrics.policy_stuck(stuck);
     match admin.metrics.text() {
         Ok(text) => (
             [(

@@ -54,6 +54,7 @@ pub struct Metrics {
     reloads_failed: Family<PartLabel, Counter>,
     broken: Family<PartLabel, Gauge>,
     generation: Gauge<u64, AtomicU64>,
+    policy_stuck: Gauge,
 }
 
 /// Parts of the configuration that are loaded on their own.
@@ -98,6 +99,7 @@ impl Metrics {
         let reloads_failed = Family::default();
         let broken = Family::default();
         let generation = Gauge::default();
+        let policy_stuck = Gauge::default();
         let mut registry = Registry::default();
         registry.register(
             "argocd_proxy_extension_request",
@@ -134,6 +136,11 @@ impl Metrics {
             "Generation of the configuration in force",
             generation.clone(),
         );
+        registry.register(
+            "tollgate_policy_stuck",
+            "1 while a decision that did not come back keeps the policy in force from deciding",
+            policy_stuck.clone(),
+        );
         Self {
             registry,
             forwarded,
@@ -143,6 +150,7 @@ impl Metrics {
             reloads_failed,
             broken,
             generation,
+            policy_stuck,
         }
     }
 
@@ -193,6 +201,11 @@ impl Metrics {
             self.reloads_failed.get_or_create(&label).inc();
         }
         self.broken.get_or_create(&label).set(i64::from(!good));
+    }
+
+    /// Whether the policy in force is given up.
+    pub fn policy_stuck(&self, stuck: bool) {
+        self.policy_stuck.set(i64::from(stuck));
     }
 
     /// A snapshot took effect.

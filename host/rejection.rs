@@ -13,6 +13,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 use uuid::Uuid;
 
+use crate::authorize::rego;
 use crate::config::Compatibility;
 use crate::front::extensions;
 use crate::record::Outcome;
@@ -227,11 +228,24 @@ fn unauthorized(error: &authorize::Error) -> Answer {
             Answer::denied(StatusCode::NOT_FOUND, "extension_not_found", error.to_string())
         }
         Error::NoBackend { .. } => Answer::failed(StatusCode::NOT_FOUND, "no_backend_for_cluster", error.to_string()),
-        Error::Policy(_) => Answer::failed(
-            StatusCode::FORBIDDEN,
-            "policy_failed",
-            "the policy could not be evaluated",
-        ),
+        Error::Policy(cause) => {
+            let reason = match cause {
+                rego::Error::Stuck { .. } => "policy_stuck",
+                rego::Error::Undefined
+                | rego::Error::NotAnObject { .. }
+                | rego::Error::NotABoolean { .. }
+                | rego::Error::Reason { .. }
+                | rego::Error::UnknownObligation { .. }
+                | rego::Error::Obligation { .. }
+                | rego::Error::Instructions { .. }
+                | rego::Error::Time { .. }
+                | rego::Error::Memory { .. }
+                | rego::Error::Evaluation { .. }
+                | rego::Error::Condition { .. }
+                | rego::Error::Panicked => "policy_failed",
+            };
+            Answer::failed(StatusCode::FORBIDDEN, reason, error.to_string())
+        }
     }
 }
 
@@ -343,5 +357,34 @@ impl Answer {
             fields.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::{Outcome, Rejection};
+    use crate::authorize::{self, rego};
+    use crate::config::Compatibility;
+
+    #[test]
+    fn a_policy_that_is_given_up_denies_with_a_reason_of_its_own() {
+        for (cause, reason) in [
+            (
+                rego::Error::Stuck {
+                    limit: rego::STUCK_AFTER,
+                },
+                "policy_stuck",
+            ),
+            (rego::Error::Time { limit: rego::TIME }, "policy_failed"),
+        ] {
+            let rejection = Rejection::from(authorize::Error::Policy(cause));
+            let answer = rejection.answer(Compatibility::None);
+            assert_eq!((answer.status, answer.reason), (StatusCode::FORBIDDEN, reason));
+            assert!(matches!(answer.outcome, Outcome::Failed));
+            assert_eq!(answer.message, "the policy could not be evaluated");
+            assert_eq!(rejection.answer(Compatibility::Argocd).status, StatusCode::UNAUTHORIZED);
+        }
     }
 }

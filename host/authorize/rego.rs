@@ -22,21 +22,25 @@ mod cases;
 mod compile;
 mod decision;
 mod graph;
+mod growth;
 mod input;
 mod reads;
 mod scan;
 mod source;
 mod vm;
+mod watch;
 mod worker;
 
 pub use decision::Decision;
 pub use graph::CALL_DEPTH;
+pub use growth::{TREE_DEPTH, TREE_NODES};
 pub use input::{
     ExtensionInput, Prepared, Principal, Rbac, RbacRow, RbacVerdict, Request, Verdicts, extension_input_schema,
 };
 pub use reads::{Reads, RequestParts};
 pub use scan::{BRACKET_DEPTH, COLUMNS, FILE_BYTES, LINES};
 pub use source::Source;
+pub use watch::STUCK_AFTER;
 pub use worker::{CaseResult, Checker, Coverage, FileCoverage, Limits, Outcome, Report, answer};
 
 /// RVM instructions of one decision. A scan of a few thousand rows fits.
@@ -161,6 +165,12 @@ pub enum Error {
     /// The engine panicked.
     #[error("the policy engine panicked")]
     Panicked,
+    /// An earlier decision of this bundle did not come back.
+    #[error("the policy is not used any more, one of its decisions ran longer than {limit:?}")]
+    Stuck {
+        /// Time after which a decision is given up.
+        limit: Duration,
+    },
 }
 
 /// One front's policy, compiled, tested and ready.
@@ -172,6 +182,7 @@ pub struct Bundle {
     /// Names this bundle in the per-thread machines.
     generation: u64,
     alive: Arc<()>,
+    watch: watch::Watch,
 }
 
 static GENERATIONS: AtomicU64 = AtomicU64::new(1);
@@ -197,16 +208,14 @@ impl Bundle {
             return Loaded::refused(found);
         }
         match compile::on_large_stack(&source) {
-            Ok(compiled) => {
-                let bundle = Self {
-                    compiled,
-                    digest: source.digest(),
-                    front,
-                    generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
-                    alive: Arc::new(()),
-                };
-                Loaded::new(bundle, found)
-            }
+            Ok(compiled) => match Self::new(compiled, &source) {
+                Ok(bundle) => Loaded::new(bundle, found),
+                Err(error) => {
+                    let message = format!("the watch over the bundle cannot be started: {error}");
+                    found.push(Diagnostic::error(None, message));
+                    Loaded::refused(found)
+                }
+            },
             Err(more) => {
                 found.extend(more);
                 if !found.iter().any(Diagnostic::is_error) {
@@ -218,6 +227,21 @@ impl Bundle {
         }
     }
 
+    /// What was checked, ready to decide.
+    fn new(compiled: compile::Compiled, source: &Source) -> std::io::Result<Self> {
+        let (digest, front) = (source.digest(), source.front);
+        let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
+        let watch = watch::Watch::start(generation, format!("{}@{digest}", front.as_str()))?;
+        Ok(Self {
+            compiled,
+            digest,
+            front,
+            generation,
+            alive: Arc::new(()),
+            watch,
+        })
+    }
+
     /// Decides one request.
     ///
     /// Takes microseconds; at most [`TIME`], [`INSTRUCTIONS`] and
@@ -227,11 +251,22 @@ impl Bundle {
     /// # Errors
     /// Every [`Error`] is a denial.
     pub fn decide(&self, input: regorus::Value) -> Result<Decision, Error> {
-        if let Some(denied) = self.compiled.conditions_deny(&input)? {
-            return Ok(denied);
+        if self.watch.is_stuck() {
+            return Err(Error::Stuck { limit: STUCK_AFTER });
         }
-        let value = vm::run(self.generation, &self.alive, &self.compiled, input)?;
-        decision::read(self.front, &value)
+        self.watch.run(|| {
+            if let Some(denied) = self.compiled.conditions_deny(&input)? {
+                return Ok(denied);
+            }
+            let value = vm::run(self.generation, &self.alive, &self.compiled, input)?;
+            decision::read(self.front, &value)
+        })
+    }
+
+    /// Whether a decision ran longer than [`STUCK_AFTER`]: every further one is
+    /// [`Error::Stuck`], and only another bundle helps.
+    pub fn is_stuck(&self) -> bool {
+        self.watch.is_stuck()
     }
 
     /// Which of the input's parts the decision can depend on.

@@ -33,63 +33,107 @@ enum Terms {
     Split,
 }
 
+/// How large the result of a call can be; what [`super::growth`] needs to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gives {
+    /// A boolean, a small number or a short text about a value of any type.
+    Fact,
+    /// A boolean, a small number, a short text.
+    Small,
+    /// The sum of the first argument's items.
+    Sum,
+    /// A text or number at most this many times as long as the longest in the
+    /// first argument.
+    Scalar {
+        /// How many times.
+        factor: u64,
+    },
+    /// At most what the first argument has.
+    First,
+    /// An item of the first argument, or the third argument.
+    Item,
+    /// The keys of the first argument.
+    Keys,
+    /// The items of all arguments.
+    Joined,
+    /// The items of the items of the first argument.
+    Merged,
+    /// A few small numbers.
+    Parts,
+    /// The pieces of a text.
+    Pieces,
+    /// The texts of all arguments in one.
+    Concatenated,
+    /// All arguments written out.
+    Formatted,
+}
+
+const SAME: Gives = Gives::Scalar { factor: 1 };
+/// Upper and lower case of a letter can be three times as long.
+const CASED: Gives = Gives::Scalar { factor: 3 };
+const REPLACED: Gives = Gives::Scalar {
+    factor: REPLACE_FACTOR as u64,
+};
+/// A whole number with all the digits a float stands for: 309.
+const WHOLE: Gives = Gives::Scalar { factor: 5 };
+
 /// Functions that may be called, in order.
-const ALLOWED: &[(&str, Terms)] = &[
-    ("abs", Terms::Free),
-    ("array.concat", Terms::Free),
-    ("array.reverse", Terms::Free),
-    ("array.slice", Terms::Free),
-    ("ceil", Terms::Free),
-    ("concat", Terms::Concat),
-    ("contains", Terms::Free),
-    ("count", Terms::Free),
-    ("endswith", Terms::Free),
-    ("floor", Terms::Free),
-    ("glob.match", Terms::Literal(0)),
-    ("indexof", Terms::Free),
-    ("intersection", Terms::Free),
-    ("is_array", Terms::Free),
-    ("is_boolean", Terms::Free),
-    ("is_null", Terms::Free),
-    ("is_number", Terms::Free),
-    ("is_object", Terms::Free),
-    ("is_set", Terms::Free),
-    ("is_string", Terms::Free),
-    ("lower", Terms::Free),
-    ("max", Terms::Free),
-    ("min", Terms::Free),
-    ("object.filter", Terms::Free),
-    ("object.get", Terms::Free),
-    ("object.keys", Terms::Free),
-    ("object.remove", Terms::Free),
-    ("object.union", Terms::Free),
-    ("regex.is_valid", Terms::Literal(0)),
-    ("regex.match", Terms::Literal(0)),
-    ("replace", Terms::Replace),
-    ("round", Terms::Free),
-    ("semver.compare", Terms::Free),
-    ("semver.is_valid", Terms::Free),
-    ("sort", Terms::Free),
-    ("split", Terms::Split),
-    ("sprintf", Terms::Sprintf),
-    ("startswith", Terms::Free),
-    ("strings.reverse", Terms::Free),
-    ("substring", Terms::Free),
-    ("sum", Terms::Free),
-    ("time.clock", Terms::Free),
-    ("time.date", Terms::Free),
-    ("time.parse_rfc3339_ns", Terms::Free),
-    ("time.weekday", Terms::Free),
-    ("to_number", Terms::Free),
-    ("trim", Terms::Literal(1)),
-    ("trim_left", Terms::Literal(1)),
-    ("trim_prefix", Terms::Free),
-    ("trim_right", Terms::Literal(1)),
-    ("trim_space", Terms::Free),
-    ("trim_suffix", Terms::Free),
-    ("type_name", Terms::Free),
-    ("union", Terms::Free),
-    ("upper", Terms::Free),
+const ALLOWED: &[(&str, Terms, Gives)] = &[
+    ("abs", Terms::Free, SAME),
+    ("array.concat", Terms::Free, Gives::Joined),
+    ("array.reverse", Terms::Free, Gives::First),
+    ("array.slice", Terms::Free, Gives::First),
+    ("ceil", Terms::Free, WHOLE),
+    ("concat", Terms::Concat, Gives::Concatenated),
+    ("contains", Terms::Free, Gives::Small),
+    ("count", Terms::Free, Gives::Fact),
+    ("endswith", Terms::Free, Gives::Small),
+    ("floor", Terms::Free, WHOLE),
+    ("glob.match", Terms::Literal(0), Gives::Small),
+    ("indexof", Terms::Free, Gives::Small),
+    ("intersection", Terms::Free, Gives::Item),
+    ("is_array", Terms::Free, Gives::Fact),
+    ("is_boolean", Terms::Free, Gives::Fact),
+    ("is_null", Terms::Free, Gives::Fact),
+    ("is_number", Terms::Free, Gives::Fact),
+    ("is_object", Terms::Free, Gives::Fact),
+    ("is_set", Terms::Free, Gives::Fact),
+    ("is_string", Terms::Free, Gives::Fact),
+    ("lower", Terms::Free, CASED),
+    ("max", Terms::Free, Gives::Item),
+    ("min", Terms::Free, Gives::Item),
+    ("object.filter", Terms::Free, Gives::First),
+    ("object.get", Terms::Free, Gives::Item),
+    ("object.keys", Terms::Free, Gives::Keys),
+    ("object.remove", Terms::Free, Gives::First),
+    ("object.union", Terms::Free, Gives::Joined),
+    ("regex.is_valid", Terms::Literal(0), Gives::Small),
+    ("regex.match", Terms::Literal(0), Gives::Small),
+    ("replace", Terms::Replace, REPLACED),
+    ("round", Terms::Free, WHOLE),
+    ("semver.compare", Terms::Free, Gives::Small),
+    ("semver.is_valid", Terms::Free, Gives::Small),
+    ("sort", Terms::Free, Gives::First),
+    ("split", Terms::Split, Gives::Pieces),
+    ("sprintf", Terms::Sprintf, Gives::Formatted),
+    ("startswith", Terms::Free, Gives::Small),
+    ("strings.reverse", Terms::Free, SAME),
+    ("substring", Terms::Free, SAME),
+    ("sum", Terms::Free, Gives::Sum),
+    ("time.clock", Terms::Free, Gives::Parts),
+    ("time.date", Terms::Free, Gives::Parts),
+    ("time.parse_rfc3339_ns", Terms::Free, Gives::Small),
+    ("time.weekday", Terms::Free, Gives::Small),
+    ("to_number", Terms::Free, SAME),
+    ("trim", Terms::Literal(1), SAME),
+    ("trim_left", Terms::Literal(1), SAME),
+    ("trim_prefix", Terms::Free, SAME),
+    ("trim_right", Terms::Literal(1), SAME),
+    ("trim_space", Terms::Free, SAME),
+    ("trim_suffix", Terms::Free, SAME),
+    ("type_name", Terms::Free, Gives::Fact),
+    ("union", Terms::Free, Gives::Merged),
+    ("upper", Terms::Free, CASED),
 ];
 
 /// Why a call is refused: what is wrong, and what to do instead.
@@ -102,13 +146,25 @@ pub(super) struct Refusal {
 /// Whether the engine has a built-in of that name, allowed or not: a rule of a
 /// bundle must not hide one.
 pub(super) fn exists(name: &str) -> bool {
-    regorus::unstable::BUILTINS.contains_key(name) || ALLOWED.binary_search_by_key(&name, |(known, _)| known).is_ok()
+    regorus::unstable::BUILTINS.contains_key(name) || ALLOWED.binary_search_by_key(&name, |(known, ..)| known).is_ok()
+}
+
+/// What an allowed function gives.
+pub(super) fn gives(name: &str) -> Option<Gives> {
+    let at = ALLOWED.binary_search_by_key(&name, |(known, ..)| known).ok()?;
+    ALLOWED.get(at).map(|&(_, _, gives)| gives)
+}
+
+/// Arguments of a built-in function.
+pub(super) fn arity(name: &str) -> Option<usize> {
+    let (_, arity) = regorus::unstable::BUILTINS.get(name)?;
+    Some(usize::from(*arity))
 }
 
 /// Judges the call `name(parameters)`.
 pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
-    let Some((_, terms)) = ALLOWED
-        .binary_search_by_key(&name, |(known, _)| known)
+    let Some((_, terms, _)) = ALLOWED
+        .binary_search_by_key(&name, |(known, ..)| known)
         .ok()
         .and_then(|at| ALLOWED.get(at))
     else {
@@ -188,7 +244,7 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
 }
 
 /// The text of a literal.
-fn text(expr: &Expr) -> Option<std::sync::Arc<str>> {
+pub(super) fn text(expr: &Expr) -> Option<std::sync::Arc<str>> {
     match expr {
         Expr::String { value, .. } | Expr::RawString { value, .. } => value.as_string().ok().cloned(),
         _ => None,

@@ -3,7 +3,6 @@
 //! In: the files of a bundle. Out: [`Compiled`], or findings. Never: on a small
 //! stack; in the gateway's process before a child process has done the same.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use regorus::languages::rego::compiler::Compiler;
@@ -13,7 +12,7 @@ use regorus::{Engine, Value};
 use serde::Deserialize;
 
 use super::source::{Kind, Source};
-use super::{Decision, Error, Reads, decision, graph, parse_yaml, shorten};
+use super::{Decision, Error, Reads, decision, graph, growth, parse_yaml, shorten};
 use crate::authorize::cel;
 use crate::diagnostic::{Diagnostic, Location};
 
@@ -56,6 +55,17 @@ struct RawCondition {
 }
 
 impl Compiled {
+    /// What was never checked: for tests of what happens then.
+    #[cfg(test)]
+    pub(super) fn without_conditions(program: Arc<Program>, data: String) -> Self {
+        Self {
+            program,
+            data,
+            conditions: Vec::new(),
+            reads: Reads::default(),
+        }
+    }
+
     /// Whether a condition denies: all of them must be true.
     ///
     /// # Errors
@@ -118,7 +128,11 @@ pub(super) fn compile(source: &Source) -> Result<Parsed, Vec<Diagnostic>> {
     let entry_point = source.front.entry_point();
     let entry: Vec<&str> = entry_point.split('.').skip(1).collect();
     let reads = graph::check(&modules, &entry).map_err(|more| found.extend(more));
-    let data = data(source, &mut found);
+    let tree = data(source, &mut found);
+    if !found.iter().any(Diagnostic::is_error) {
+        found.extend(growth::check(&modules, &tree, source.front));
+    }
+    let data = tree.to_string();
     let conditions = conditions(source, &mut found);
     let Some(mut reads) = reads.ok().filter(|_| !found.iter().any(Diagnostic::is_error)) else {
         return Err(found);
@@ -160,7 +174,7 @@ fn parse(source: &Source, found: &mut Vec<Diagnostic>) -> Vec<Module> {
     modules
 }
 
-fn build(source: &Source, entry_point: &str, data: &str) -> Result<(Arc<Program>, Engine), String> {
+pub(super) fn build(source: &Source, entry_point: &str, data: &str) -> Result<(Arc<Program>, Engine), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut engine = Engine::new();
     engine.set_strict_builtin_errors(true);
@@ -199,8 +213,8 @@ fn engine_error(file: &str, text: &str) -> Diagnostic {
     Diagnostic::error(location, shorten(message).to_lowercase())
 }
 
-fn data(source: &Source, found: &mut Vec<Diagnostic>) -> String {
-    let mut tree: BTreeMap<&str, serde_json::Value> = BTreeMap::new();
+fn data(source: &Source, found: &mut Vec<Diagnostic>) -> serde_json::Value {
+    let mut tree = serde_json::Map::new();
     for file in source.of(Kind::Data) {
         let here = || Location::new(file.path.as_str(), 0);
         if file.stem == "tollgate" {
@@ -209,7 +223,7 @@ fn data(source: &Source, found: &mut Vec<Diagnostic>) -> String {
         }
         match parse_yaml(&file.path, &file.text) {
             Ok(value) => {
-                if tree.insert(&file.stem, value).is_some() {
+                if tree.insert(file.stem.clone(), value).is_some() {
                     found.push(Diagnostic::error(
                         here(),
                         format!("there are two data files `{}`", file.stem),
@@ -219,7 +233,7 @@ fn data(source: &Source, found: &mut Vec<Diagnostic>) -> String {
             Err(finding) => found.push(finding),
         }
     }
-    serde_json::to_string(&tree).unwrap_or_else(|_| "{}".to_owned())
+    tree.into()
 }
 
 fn conditions(source: &Source, found: &mut Vec<Diagnostic>) -> Vec<Condition> {

@@ -18,7 +18,8 @@ use crate::diagnostic::{Diagnostic, Location};
 /// Rules and functions that wait for one another at once.
 pub const CALL_DEPTH: usize = 32;
 
-type Path = Vec<String>;
+/// Names from `data` down to a rule.
+pub(super) type Path = Vec<String>;
 
 /// Checks all modules together. `entry` is the path of the rule that decides.
 /// Gives the parts of `input` they name, or findings.
@@ -65,7 +66,7 @@ struct Node {
     edges: BTreeSet<usize>,
 }
 
-fn location(span: &Span) -> Location {
+pub(super) fn location(span: &Span) -> Location {
     Location {
         file: span.source.get_path().as_str().into(),
         line: span.line,
@@ -78,7 +79,7 @@ fn start_of(expr: &Expr) -> Location {
     location(base(expr).span())
 }
 
-fn head_of(rule: &Rule) -> &ExprRef {
+pub(super) fn head_of(rule: &Rule) -> &ExprRef {
     match rule {
         Rule::Spec {
             head: RuleHead::Compr { refr, .. } | RuleHead::Set { refr, .. } | RuleHead::Func { refr, .. },
@@ -89,7 +90,7 @@ fn head_of(rule: &Rule) -> &ExprRef {
 }
 
 /// The fixed start of a reference, and the expressions that index it.
-fn chain(expr: &Expr) -> Option<(Path, Vec<&ExprRef>)> {
+pub(super) fn chain(expr: &Expr) -> Option<(Path, Vec<&ExprRef>)> {
     let mut parts: Vec<Option<String>> = Vec::new();
     let mut indices = Vec::new();
     let mut expr = expr;
@@ -122,9 +123,28 @@ fn chain(expr: &Expr) -> Option<(Path, Vec<&ExprRef>)> {
     Some((path, indices))
 }
 
+/// The last name of a reference.
+pub(super) fn last_name(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Var { span, .. } | Expr::RefDot { field: (span, _), .. } => Some(span.text()),
+        _ => None,
+    }
+}
+
+/// Arguments a function has.
+pub(super) fn arity(rule: &Rule) -> Option<usize> {
+    match rule {
+        Rule::Spec {
+            head: RuleHead::Func { args, .. },
+            ..
+        } => Some(args.len()),
+        Rule::Spec { .. } | Rule::Default { .. } => None,
+    }
+}
+
 /// What an expression other than a reference stands on, when it is indexed:
 /// `f(x).y`, `[1, 2][i]`.
-fn base(expr: &Expr) -> &Expr {
+pub(super) fn base(expr: &Expr) -> &Expr {
     let mut expr = expr;
     while let Expr::RefDot { refr, .. } | Expr::RefBrack { refr, .. } = expr {
         expr = refr;
@@ -132,7 +152,7 @@ fn base(expr: &Expr) -> &Expr {
     expr
 }
 
-fn package(module: &Module) -> Path {
+pub(super) fn package(module: &Module) -> Path {
     chain(&module.package.refr).map(|(path, _)| path).unwrap_or_default()
 }
 
@@ -259,7 +279,7 @@ impl Graph {
     }
 }
 
-fn rule_path(package: &[String], rule: &Rule) -> Path {
+pub(super) fn rule_path(package: &[String], rule: &Rule) -> Path {
     let head = chain(head_of(rule)).map(|(path, _)| path).unwrap_or_default();
     package.iter().cloned().chain(head).collect()
 }

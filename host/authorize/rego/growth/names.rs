@@ -1,0 +1,355 @@
+//! What each variable of one rule can be.
+//!
+//! In: a rule. Out: every place that could give a variable its value, and which
+//! index expressions go through a whole collection. Never: a guess which of
+//! several places comes first; the engine chooses an order of its own.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use regorus::unstable::{AssignOp, Expr, ExprRef, Literal, Query, Rule, RuleAssign, RuleBody, RuleHead};
+
+/// A place a variable could get its value from.
+#[derive(Clone, Copy)]
+pub(super) enum Origin<'a> {
+    /// That many levels inside of an expression's value.
+    Inside(&'a Expr, usize),
+    /// A key of an expression's value, that many levels further inside.
+    Key(&'a Expr, usize),
+    /// The argument of the function at this place, that many levels inside.
+    Argument(usize, usize),
+}
+
+/// A variable: where it is declared, counted from 1, and its name. All that are
+/// not declared share 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Variable<'a> {
+    scope: usize,
+    name: &'a str,
+    pub(super) bound: Bound,
+}
+
+/// The names of one rule.
+#[derive(Default)]
+pub(super) struct Names<'a> {
+    pub(super) origins: BTreeMap<Variable<'a>, Vec<Origin<'a>>>,
+    /// What a name means in an expression: more than one variable for the head
+    /// of a rule with several bodies.
+    meanings: HashMap<*const Expr, Vec<Variable<'a>>>,
+    /// Index expressions that are not known to be bound before: each goes
+    /// through all items of what it indexes.
+    turning: HashSet<*const Expr>,
+    /// From the outermost query to the current one: names it declares.
+    scopes: Vec<BTreeMap<&'a str, Variable<'a>>>,
+    declared: usize,
+}
+
+/// Whether the declaration of a variable is what gives it its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Bound {
+    /// No: `some x`, `every`, or none at all.
+    Elsewhere,
+    /// Yes: `:=`, `some … in`, an argument.
+    Here,
+}
+
+impl<'a> Names<'a> {
+    /// The names of `rule`. `arity` tells how many arguments the function of an
+    /// expression has, when that is known.
+    pub(super) fn of(rule: &'a Rule, arity: &dyn Fn(&Expr) -> Option<usize>) -> Self {
+        let mut names = Self::default();
+        let Rule::Spec { head, bodies, .. } = rule else {
+            return names;
+        };
+        names.scopes.push(BTreeMap::new());
+        if let RuleHead::Func { args, .. } = head {
+            for argument in args {
+                each_name(argument, &mut |name| names.declare(name, Bound::Here));
+            }
+            for (at, argument) in args.iter().enumerate() {
+                names.pattern(argument, &|levels| Origin::Argument(at, levels), (0, Bound::Here));
+            }
+        }
+        let mut walk = Walk { names, arity };
+        for body in bodies {
+            walk.body(head, body);
+        }
+        if bodies.is_empty() {
+            walk.head(head);
+        }
+        walk.names
+    }
+
+    /// Whether `index` goes through all items.
+    pub(super) fn turns(&self, index: &Expr) -> bool {
+        self.turning.contains(&std::ptr::from_ref(index))
+    }
+
+    /// The variables a name can be in an expression.
+    pub(super) fn meanings(&self, name: &Expr) -> &[Variable<'a>] {
+        self.meanings.get(&std::ptr::from_ref(name)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Declares a name from here on, in the innermost scope.
+    ///
+    /// The engine refuses a name that is used before its declaration in one
+    /// query, and in queries nested there takes it for another variable.
+    fn declare(&mut self, name: &'a str, bound: Bound) {
+        self.declared += 1;
+        let scope = self.declared;
+        if let Some(innermost) = self.scopes.last_mut() {
+            innermost.insert(name, Variable { scope, name, bound });
+        }
+    }
+
+    fn meaning(&self, name: &'a str) -> Variable<'a> {
+        let declared = self.scopes.iter().rev().find_map(|scope| scope.get(name));
+        declared.copied().unwrap_or(Variable {
+            scope: 0,
+            name,
+            bound: Bound::Elsewhere,
+        })
+    }
+
+    /// `by`: whether this is the declaration. What a declaration gives its
+    /// value is only compared elsewhere.
+    fn bind(&mut self, name: &'a str, origin: Origin<'a>, by: Bound) {
+        let variable = self.meaning(name);
+        if name != "_" && variable.bound == by {
+            self.origins.entry(variable).or_default().push(origin);
+        }
+    }
+
+    /// Binds the names of a pattern to parts of what it is matched with, from
+    /// that many levels on.
+    fn pattern(&mut self, pattern: &'a Expr, origin: &dyn Fn(usize) -> Origin<'a>, (levels, by): (usize, Bound)) {
+        match pattern {
+            Expr::Var { span, .. } => self.bind(span.text(), origin(levels), by),
+            Expr::Array { items, .. } | Expr::Set { items, .. } => {
+                items
+                    .iter()
+                    .for_each(|item| self.pattern(item, origin, (levels + 1, by)));
+            }
+            Expr::Object { fields, .. } => fields.iter().for_each(|(_, key, value)| {
+                self.pattern(key, origin, (levels + 1, by));
+                self.pattern(value, origin, (levels + 1, by));
+            }),
+            _ => {}
+        }
+    }
+}
+
+/// The names in a pattern.
+fn each_name<'a>(pattern: &'a Expr, found: &mut dyn FnMut(&'a str)) {
+    match pattern {
+        Expr::Var { span, .. } => found(span.text()),
+        Expr::Array { items, .. } | Expr::Set { items, .. } => items.iter().for_each(|item| each_name(item, found)),
+        Expr::Object { fields, .. } => fields.iter().for_each(|(_, key, value)| {
+            each_name(key, found);
+            each_name(value, found);
+        }),
+        _ => {}
+    }
+}
+
+struct Walk<'a, 'b> {
+    names: Names<'a>,
+    arity: &'b dyn Fn(&Expr) -> Option<usize>,
+}
+
+impl<'a> Walk<'a, '_> {
+    /// A body and what its head says when it holds.
+    fn body(&mut self, head: &'a RuleHead, body: &'a RuleBody) {
+        self.names.scopes.push(BTreeMap::new());
+        self.statements(&body.query);
+        self.assign(body.assign.as_ref());
+        if !body.is_else {
+            self.head(head);
+        }
+        self.names.scopes.pop();
+    }
+
+    fn head(&mut self, head: &'a RuleHead) {
+        let (refr, value) = match head {
+            RuleHead::Compr { refr, assign, .. } | RuleHead::Func { refr, assign, .. } => {
+                (refr, assign.as_ref().map(|assign| &assign.value))
+            }
+            RuleHead::Set { refr, key, .. } => (refr, key.as_ref()),
+        };
+        value.into_iter().for_each(|value| self.expr(value));
+        // The brackets of a head hold keys to make, not items to look for.
+        let mut refr: &'a Expr = refr;
+        while let Expr::RefDot { refr: inner, .. } | Expr::RefBrack { refr: inner, .. } = refr {
+            if let Expr::RefBrack { index, .. } = refr {
+                self.expr(index);
+            }
+            refr = inner;
+        }
+    }
+
+    fn assign(&mut self, assign: Option<&'a RuleAssign>) {
+        if let Some(assign) = assign {
+            self.expr(&assign.value);
+        }
+    }
+
+    fn nested(&mut self, query: &'a Query, heads: &[&'a Expr]) {
+        self.names.scopes.push(BTreeMap::new());
+        self.statements(query);
+        heads.iter().for_each(|head| self.expr(head));
+        self.names.scopes.pop();
+    }
+
+    fn statements(&mut self, query: &'a Query) {
+        for statement in &query.stmts {
+            match &statement.literal {
+                Literal::SomeVars { vars, .. } => {
+                    vars.iter()
+                        .for_each(|name| self.names.declare(name.text(), Bound::Elsewhere));
+                }
+                Literal::SomeIn {
+                    key, value, collection, ..
+                } => {
+                    self.expr(collection);
+                    for pattern in key.iter().chain([value]) {
+                        each_name(pattern, &mut |name| self.names.declare(name, Bound::Here));
+                    }
+                    if let Some(key) = key {
+                        self.names
+                            .pattern(key, &|levels| Origin::Key(collection, levels), (0, Bound::Here));
+                        self.expr(key);
+                    }
+                    self.names
+                        .pattern(value, &|levels| Origin::Inside(collection, levels), (1, Bound::Here));
+                    self.expr(value);
+                }
+                Literal::Expr { expr, .. } | Literal::NotExpr { expr, .. } => self.expr(expr),
+                Literal::Every {
+                    key,
+                    value,
+                    domain,
+                    query,
+                    ..
+                } => {
+                    self.expr(domain);
+                    self.names.scopes.push(BTreeMap::new());
+                    // As an index in a query nested there, the machine lets
+                    // these go through all items.
+                    for name in key.iter().chain([value]) {
+                        self.names.declare(name.text(), Bound::Elsewhere);
+                    }
+                    if let Some(key) = key {
+                        self.names.bind(key.text(), Origin::Key(domain, 0), Bound::Elsewhere);
+                    }
+                    self.names
+                        .bind(value.text(), Origin::Inside(domain, 1), Bound::Elsewhere);
+                    self.nested(query, &[]);
+                    self.names.scopes.pop();
+                }
+            }
+        }
+    }
+
+    fn each(&mut self, expressions: &'a [ExprRef]) {
+        expressions.iter().for_each(|expr| self.expr(expr));
+    }
+
+    fn expr(&mut self, expr: &'a Expr) {
+        match expr {
+            Expr::String { .. }
+            | Expr::RawString { .. }
+            | Expr::Number { .. }
+            | Expr::Bool { .. }
+            | Expr::Null { .. } => {}
+            Expr::Var { span, .. } => self.mention(expr, span.text()),
+            Expr::Array { items, .. } | Expr::Set { items, .. } => self.each(items),
+            Expr::Object { fields, .. } => fields.iter().for_each(|(_, key, value)| {
+                self.expr(key);
+                self.expr(value);
+            }),
+            Expr::ArrayCompr { term, query, .. } | Expr::SetCompr { term, query, .. } => self.nested(query, &[term]),
+            Expr::ObjectCompr { key, value, query, .. } => self.nested(query, &[key, value]),
+            Expr::Call { fcn, params, .. } => self.call(expr, fcn, params),
+            Expr::UnaryExpr { expr, .. } => self.expr(expr),
+            Expr::RefDot { refr, .. } => self.expr(refr),
+            Expr::RefBrack { refr, index, .. } => {
+                self.index(refr, index);
+                self.expr(refr);
+                self.expr(index);
+            }
+            Expr::AssignExpr { op, lhs, rhs, .. } => {
+                self.expr(rhs);
+                match op {
+                    AssignOp::ColEq => {
+                        each_name(lhs, &mut |name| self.names.declare(name, Bound::Here));
+                        self.unify(lhs, rhs, Bound::Here);
+                    }
+                    AssignOp::Eq => {
+                        self.unify(lhs, rhs, Bound::Elsewhere);
+                        self.unify(rhs, lhs, Bound::Elsewhere);
+                    }
+                }
+                self.expr(lhs);
+            }
+            Expr::BinExpr { lhs, rhs, .. } | Expr::BoolExpr { lhs, rhs, .. } | Expr::ArithExpr { lhs, rhs, .. } => {
+                self.expr(lhs);
+                self.expr(rhs);
+            }
+            Expr::Membership {
+                key, value, collection, ..
+            } => {
+                self.each(key.as_slice());
+                self.expr(value);
+                self.expr(collection);
+            }
+        }
+    }
+
+    fn mention(&mut self, expr: &'a Expr, name: &'a str) {
+        let variable = self.names.meaning(name);
+        let known = self.names.meanings.entry(std::ptr::from_ref(expr)).or_default();
+        if !known.contains(&variable) {
+            known.push(variable);
+        }
+    }
+
+    /// Two array literals match item by item; that keeps `[a, b] := [x, y]`
+    /// from making each of both as large as the whole.
+    fn unify(&mut self, pattern: &'a Expr, value: &'a Expr, by: Bound) {
+        match (pattern, value) {
+            (Expr::Array { items, .. }, Expr::Array { items: values, .. }) if items.len() == values.len() => {
+                items
+                    .iter()
+                    .zip(values)
+                    .for_each(|(item, value)| self.unify(item, value, by));
+            }
+            _ => self
+                .names
+                .pattern(pattern, &|levels| Origin::Inside(value, levels), (0, by)),
+        }
+    }
+
+    /// `collection[index]`: what is not bound yet takes every key in turn.
+    fn index(&mut self, collection: &'a Expr, index: &'a Expr) {
+        let origin = |levels| Origin::Key(collection, levels);
+        self.names.pattern(index, &origin, (0, Bound::Elsewhere));
+        let mut open = false;
+        each_name(index, &mut |name| {
+            open |= name == "_" || self.names.meaning(name).bound == Bound::Elsewhere;
+        });
+        if open {
+            self.names.turning.insert(std::ptr::from_ref(index));
+        }
+    }
+
+    /// A call with one argument more than the function has binds the last one
+    /// to the result.
+    fn call(&mut self, call: &'a Expr, function: &'a Expr, parameters: &'a [ExprRef]) {
+        if let Some((last, rest)) = parameters.split_last()
+            && (self.arity)(function).is_none_or(|arity| arity == rest.len())
+        {
+            let origin = |levels| Origin::Inside(call, levels);
+            self.names.pattern(last, &origin, (0, Bound::Elsewhere));
+        }
+        self.each(parameters);
+    }
+}

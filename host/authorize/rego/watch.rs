@@ -1,0 +1,156 @@
+//! Notices a decision that does not come back.
+//!
+//! In: the begin and end of each decision. Out: whether the bundle is stuck.
+//! Never: a lock or a look at the clock while deciding; an end to what runs,
+//! which nothing can give it.
+//!
+//! What bounds a decision is looked at between instructions. Should one
+//! instruction run for ever after all, its thread is lost; this keeps the
+//! requests after it from losing theirs.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use super::TIME;
+
+/// Time between two looks.
+const INTERVAL: Duration = TIME.saturating_mul(2);
+/// Looks that find one and the same decision until it is stuck. Looks are
+/// counted, not time: after a pause of the whole process nothing is stuck.
+const LOOKS: u32 = 5;
+/// A decision that runs this long cannot be stopped: its bundle is given up.
+pub const STUCK_AFTER: Duration = INTERVAL.saturating_mul(LOOKS);
+/// Stack of the watching thread.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// What one thread is deciding. Only that thread writes.
+#[derive(Debug, Default)]
+struct Slot {
+    /// Generation of the bundle; 0 while nothing is decided.
+    generation: AtomicU64,
+    /// Counts the decisions of the thread.
+    turn: AtomicU64,
+}
+
+/// A slot for each thread that ever decided and still lives.
+static SLOTS: Mutex<Vec<Weak<Slot>>> = Mutex::new(Vec::new());
+
+thread_local! {
+    static SLOT: Arc<Slot> = {
+        let slot = Arc::new(Slot::default());
+        let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.retain(|slot| slot.strong_count() > 0);
+        slots.push(Arc::downgrade(&slot));
+        slot
+    };
+}
+
+/// Clears the slot, also when the decision panics.
+struct Running<'a>(&'a Slot);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.generation.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Watches the decisions of one generation of a bundle until it is dropped.
+#[derive(Debug)]
+pub(super) struct Watch {
+    generation: u64,
+    stuck: Arc<AtomicBool>,
+    /// Dropping it ends the watching thread.
+    _stop: SyncSender<()>,
+}
+
+impl Watch {
+    /// Starts watching. `name` is for the log: front and digest of the bundle.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub(super) fn start(generation: u64, name: String) -> std::io::Result<Self> {
+        let stuck = Arc::new(AtomicBool::new(false));
+        let (stop, stopped) = sync_channel(1);
+        let watcher = Watcher {
+            generation,
+            name,
+            stuck: Arc::clone(&stuck),
+            seen: Vec::new(),
+        };
+        std::thread::Builder::new()
+            .name("policy-watch".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || watcher.run(&stopped))?;
+        Ok(Self {
+            generation,
+            stuck,
+            _stop: stop,
+        })
+    }
+
+    /// Runs one decision.
+    pub(super) fn run<T>(&self, decide: impl FnOnce() -> T) -> T {
+        SLOT.with(|slot| {
+            let turn = slot.turn.load(Ordering::Relaxed);
+            slot.turn.store(turn.wrapping_add(1), Ordering::Relaxed);
+            slot.generation.store(self.generation, Ordering::Relaxed);
+            let _running = Running(slot);
+            decide()
+        })
+    }
+
+    /// Whether a decision did not come back in time. Stays true.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck.load(Ordering::Relaxed)
+    }
+}
+
+struct Watcher {
+    generation: u64,
+    name: String,
+    stuck: Arc<AtomicBool>,
+    /// Running decisions: slot, its turn, how often it was found.
+    seen: Vec<(Weak<Slot>, u64, u32)>,
+}
+
+impl Watcher {
+    fn run(mut self, stopped: &Receiver<()>) {
+        while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            if self.look() >= LOOKS && !self.stuck.swap(true, Ordering::Relaxed) {
+                tracing::error!(
+                    bundle = self.name,
+                    "a decision of the policy has been running for more than {STUCK_AFTER:?} and cannot be stopped; \
+                     the bundle is used no more, every request it would decide is denied until another one is loaded"
+                );
+                return;
+            }
+        }
+    }
+
+    /// How often the decision that runs longest was found.
+    fn look(&mut self) -> u32 {
+        let mut running = Vec::new();
+        let slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
+        for weak in slots.iter() {
+            let Some(slot) = weak.upgrade() else { continue };
+            if slot.generation.load(Ordering::Relaxed) != self.generation {
+                continue;
+            }
+            let turn = slot.turn.load(Ordering::Relaxed);
+            let before = self
+                .seen
+                .iter()
+                .find(|(known, known_turn, _)| known.ptr_eq(weak) && *known_turn == turn);
+            let looks = before.map_or(0, |(_, _, looks)| looks.saturating_add(1));
+            running.push((Weak::clone(weak), turn, looks));
+        }
+        drop(slots);
+        self.seen = running;
+        self.seen.iter().map(|(_, _, looks)| *looks).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests;
