@@ -249,7 +249,8 @@ impl Bundle {
     /// lock another decision holds: each thread has its own machine and data.
     ///
     /// # Errors
-    /// Every [`Error`] is a denial.
+    /// Every [`Error`] is a denial. [`Error::Stuck`] at once, for good, after a
+    /// decision that did not come back within [`STUCK_AFTER`].
     pub fn decide(&self, input: regorus::Value) -> Result<Decision, Error> {
         if self.watch.is_stuck() {
             return Err(Error::Stuck { limit: STUCK_AFTER });
