@@ -76,9 +76,18 @@ fn a_decision_that_does_not_come_back_costs_one_thread_and_its_bundle() {
 fn many_short_decisions_are_not_a_long_one() {
     let bundle = bundle(4);
     let started = Instant::now();
+    let mut made = 0_u32;
     while started.elapsed() < STUCK_AFTER * 2 {
-        assert!(bundle.decide(input("GET")).unwrap().allow);
+        match bundle.decide(input("GET")) {
+            Ok(decision) => {
+                assert!(decision.allow);
+                made += 1;
+            }
+            // A busy machine may hold this thread up for longer than one may take.
+            Err(error) => assert_eq!(error, Error::Time { limit: TIME }),
+        }
     }
+    assert!(made > 10);
     assert!(!bundle.is_stuck());
 }
 
