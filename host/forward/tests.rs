@@ -7,6 +7,10 @@ use tokio::net::TcpListener;
 
 use super::*;
 
+#[path = "../../tests/gateway/support/attack.rs"]
+pub(crate) mod attack;
+#[path = "../../tests/gateway/support/authority.rs"]
+mod authority;
 #[path = "../../tests/gateway/support/backend.rs"]
 pub(crate) mod backend;
 #[path = "../../tests/gateway/support/client.rs"]
