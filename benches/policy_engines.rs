@@ -9,48 +9,12 @@ use std::path::{Path, PathBuf};
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::json;
 use tollgate::authorize::cel::{Expression, Variables};
-use tollgate::authorize::rego::{
-    Bundle, Checker, ExtensionInput, Front, Prepared, Principal, Rbac, RbacRow, RbacVerdict, Request, Verdicts,
-};
-use tollgate::diagnostic::Location;
-use tollgate::state;
+use tollgate::authorize::rego::{Bundle, Checker, Front};
 
-fn prepared() -> Prepared {
-    let place = Location::new("objects.yaml", 1);
-    let destination = state::Destination {
-        name: "in-cluster".into(),
-        server: String::new(),
-        namespace: "checkout".into(),
-    };
-    let project = state::Project {
-        name: "payments".into(),
-        destinations: vec![destination.clone()],
-        source_repos: vec![],
-        source_namespaces: vec![],
-        permit_only_project_scoped_clusters: false,
-        roles: vec![],
-        location: place.clone(),
-    };
-    let application = state::Application {
-        name: state::ObjectName {
-            namespace: "argocd".into(),
-            name: "checkout".into(),
-        },
-        project: "payments".into(),
-        destination,
-        labels: [("team".to_owned(), "payments".to_owned())].into(),
-        location: place,
-    };
-    let cluster = state::Cluster {
-        name: "in-cluster".into(),
-        server: "https://kubernetes.default.svc".into(),
-        project: String::new(),
-    };
-    Prepared::new("metrics", "application")
-        .with_project(&project)
-        .with_application(&application)
-        .with_destination(&cluster, "checkout", true)
-}
+#[path = "../tests/policies/input.rs"]
+mod shared;
+
+use shared::{ROW, input, prepared, principal, verdicts};
 
 fn rego(c: &mut Criterion) {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies/extensions");
@@ -60,54 +24,18 @@ fn rego(c: &mut Criterion) {
         panic!("the shipped bundle is refused: {:?}", loaded.diagnostics);
     };
     let groups: Vec<String> = (0..4).map(|n| format!("group-{n}")).collect();
-    let principal = Principal::new("1234", "ann@example.org", &groups, "https://idp.example.org", "oidc");
-    let prepared = prepared();
-    let allowed = RbacVerdict {
-        allow: true,
-        rule: Some("policy.csv:3"),
-        why: "allowed",
-    };
-    let row = RbacRow {
-        subject: "role:dev",
-        resource: "extensions",
-        action: "invoke",
-        object: "metrics",
-        effect: "allow",
-    };
-    let rows = vec![row; 64];
-    let denied = RbacVerdict {
-        allow: false,
-        rule: None,
-        why: "no rule",
-    };
-    let verdicts = |applications_get, candidates: &[RbacRow<'_>]| {
-        Verdicts::new(&Rbac {
-            applications_get: Some(applications_get),
-            projects_get: None,
-            extensions_invoke: allowed,
-            candidates,
-        })
-    };
-    let (good, bad) = (verdicts(allowed, &[]), verdicts(denied, &[]));
-    let input = |verdicts| ExtensionInput {
-        principal: &principal,
-        request: Request {
-            method: "GET",
-            path: "/metrics",
-            query: None,
-            project: Some("payments"),
-        },
-        prepared: &prepared,
-        verdicts,
-    };
+    let (principal, prepared) = (principal(&groups), prepared(true));
+    let (good, bad) = (verdicts(true, &[]), verdicts(false, &[]));
+    let rows = vec![ROW; 64];
+    let input = |verdicts| input(&principal, &prepared, verdicts);
     let ready = input(&good).to_value();
     c.bench_function("rego/decide, input built before", |b| {
         b.iter(|| bundle.decide(black_box(ready.clone())))
     });
     c.bench_function("rego/build input", |b| b.iter(|| black_box(input(&good).to_value())));
-    c.bench_function("rego/build verdicts", |b| b.iter(|| verdicts(black_box(allowed), &[])));
+    c.bench_function("rego/build verdicts", |b| b.iter(|| verdicts(black_box(true), &[])));
     c.bench_function("rego/build verdicts, 64 candidate rows", |b| {
-        b.iter(|| verdicts(black_box(allowed), &rows))
+        b.iter(|| verdicts(black_box(true), &rows))
     });
     c.bench_function("rego/build input and decide, allowed", |b| {
         b.iter(|| bundle.decide(input(&good).to_value()))

@@ -11,6 +11,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 pub mod check;
 pub mod decisions;
+pub mod format;
 pub mod plugin;
 pub mod policy;
 pub mod rbac;

@@ -4,17 +4,19 @@
 //! Never: a listener, or a change of anything.
 
 use std::fmt::Write as _;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use tabled::Tabled;
 use tabled::settings::object::Columns;
 use tabled::settings::{Padding, Style};
 
+use super::format::Format;
 use crate::authorize::rego::Checker;
 use crate::config::raw;
 use crate::diagnostic::{Diagnostic, Severity};
@@ -35,7 +37,7 @@ pub struct CheckArgs {
     pub config: PathBuf,
     /// How findings are written
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Format,
+    pub output: Notation,
     /// Exit with 1 on warnings too
     #[arg(long)]
     pub deny_warnings: bool,
@@ -72,25 +74,38 @@ impl CheckArgs {
 }
 
 /// How findings are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Columns, for people
-    #[default]
-    Table,
-    /// One JSON document
-    Json,
-    /// One YAML document
-    Yaml,
-    /// Workflow commands that GitHub shows beside the lines
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notation {
+    /// As every command writes.
+    Plain(Format),
+    /// Workflow commands that GitHub shows beside the lines.
     Github,
 }
 
-/// Findings could not be written in the format.
-#[derive(Debug, thiserror::Error)]
-#[error("findings cannot be written as {format:?}: {reason}")]
-pub struct Error {
-    format: Format,
-    reason: String,
+impl Default for Notation {
+    fn default() -> Self {
+        Self::Plain(Format::default())
+    }
+}
+
+impl ValueEnum for Notation {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[
+            Self::Plain(Format::Table),
+            Self::Plain(Format::Json),
+            Self::Plain(Format::Yaml),
+            Self::Github,
+        ]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            Self::Plain(format) => format.to_possible_value(),
+            Self::Github => {
+                Some(PossibleValue::new("github").help("Workflow commands that GitHub shows beside the lines"))
+            }
+        }
+    }
 }
 
 /// What machines read.
@@ -114,8 +129,8 @@ struct Row<'a> {
 /// same line; ends with a line break unless there is nothing to write.
 ///
 /// # Errors
-/// [`Error`] when JSON or YAML cannot be written.
-pub fn render(diagnostics: &[Diagnostic], format: Format) -> Result<String, Error> {
+/// When JSON or YAML cannot be written.
+pub fn render(diagnostics: &[Diagnostic], notation: Notation) -> io::Result<String> {
     let mut sorted = diagnostics.to_vec();
     sorted.sort_by(|a, b| (&a.location, a.severity).cmp(&(&b.location, b.severity)));
     let errors = sorted.iter().filter(|finding| finding.is_error()).count();
@@ -125,19 +140,10 @@ pub fn render(diagnostics: &[Diagnostic], format: Format) -> Result<String, Erro
         warnings,
         diagnostics: &sorted,
     };
-    match format {
-        Format::Table => Ok(table(&report)),
-        Format::Json => serde_json::to_string_pretty(&report)
-            .map(|text| text + "\n")
-            .map_err(|error| Error {
-                format,
-                reason: error.to_string(),
-            }),
-        Format::Yaml => serde_saphyr::to_string(&report).map_err(|error| Error {
-            format,
-            reason: error.to_string(),
-        }),
-        Format::Github => Ok(sorted.iter().map(github).collect()),
+    match notation {
+        Notation::Plain(Format::Table) => Ok(table(&report)),
+        Notation::Plain(format) => Ok(format.document(&report)?.trim_end().to_owned() + "\n"),
+        Notation::Github => Ok(sorted.iter().map(github).collect()),
     }
 }
 
@@ -224,7 +230,7 @@ fn github(finding: &Diagnostic) -> String {
 mod tests {
     use std::process::ExitCode;
 
-    use super::{Format, exit_code, render};
+    use super::{Format, Notation, exit_code, render};
     use crate::diagnostic::{Diagnostic, Location};
 
     fn findings() -> Vec<Diagnostic> {
@@ -242,7 +248,7 @@ mod tests {
 
     #[test]
     fn github_commands_are_escaped() {
-        let text = render(&findings(), Format::Github).unwrap();
+        let text = render(&findings(), Notation::Github).unwrap();
         let expected = "::warning::no `argocd-cm`\n::warning file=a.yaml,line=2::odd\n\
                         ::error file=state/b%2C1.yaml,line=7,col=3::`a` is 100%25%0Awrong (write b)\n";
         assert_eq!(text, expected);
@@ -250,17 +256,22 @@ mod tests {
 
     #[test]
     fn a_table_names_places_and_counts() {
-        let text = render(&findings(), Format::Table).unwrap();
+        let text = render(&findings(), Notation::Plain(Format::Table)).unwrap();
         assert!(text.starts_with("SEVERITY"), "{text}");
         assert!(text.contains("state/b,1.yaml:7:3"), "{text}");
         assert!(text.ends_with("1 error, 2 warnings\n"), "{text}");
-        assert_eq!(render(&[], Format::Table).unwrap(), "0 errors, 0 warnings\n");
+        assert_eq!(
+            render(&[], Notation::Plain(Format::Table)).unwrap(),
+            "0 errors, 0 warnings\n"
+        );
     }
 
     #[test]
     fn json_and_yaml_say_the_same() {
-        let json: serde_json::Value = serde_json::from_str(&render(&findings(), Format::Json).unwrap()).unwrap();
-        let yaml: serde_json::Value = serde_saphyr::from_str(&render(&findings(), Format::Yaml).unwrap()).unwrap();
+        let json: serde_json::Value =
+            serde_json::from_str(&render(&findings(), Notation::Plain(Format::Json)).unwrap()).unwrap();
+        let yaml: serde_json::Value =
+            serde_saphyr::from_str(&render(&findings(), Notation::Plain(Format::Yaml)).unwrap()).unwrap();
         assert_eq!(json, yaml);
         assert_eq!(
             (&json["errors"], &json["diagnostics"][2]["location"]["line"]),

@@ -10,6 +10,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::complain;
+use super::format::Format;
 
 /// Shows the latest decisions, newest first, or one.
 #[derive(Debug, Args)]
@@ -26,15 +27,8 @@ pub struct Decisions {
     #[arg(long)]
     user: Option<String>,
     /// Output format.
-    #[arg(short, long, default_value = "table")]
+    #[arg(short, long, value_enum, default_value_t)]
     output: Format,
-}
-
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Format {
-    Table,
-    Json,
-    Yaml,
 }
 
 #[derive(tabled::Tabled)]
@@ -103,8 +97,7 @@ impl Decisions {
             Format::Table => tabled::Table::new(records.iter().map(Row::of))
                 .with(tabled::settings::Style::blank())
                 .to_string(),
-            Format::Json => serde_json::to_string_pretty(records).map_err(|error| error.to_string())?,
-            Format::Yaml => serde_saphyr::to_string(&records).map_err(|error| error.to_string())?,
+            Format::Json | Format::Yaml => self.output.document(&records).map_err(|error| error.to_string())?,
         };
         writeln!(out, "{}", text.trim_end()).map_err(|error| error.to_string())
     }

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
+use super::format::Format;
 use crate::config;
 use crate::diagnostic::Diagnostic;
 use crate::plugin::{self, Runtime, World};
@@ -30,19 +31,7 @@ pub struct PluginArgs {
     plugins_dir: Option<PathBuf>,
     /// How to print.
     #[arg(short, long, global = true, value_enum, default_value_t)]
-    output: Output,
-}
-
-/// How results are printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// For people.
-    #[default]
-    Table,
-    /// One JSON document.
-    Json,
-    /// One YAML document.
-    Yaml,
+    output: Format,
 }
 
 /// What to do with plugins.
@@ -95,12 +84,9 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// The terminal or pipe is gone.
+    /// The terminal or pipe is gone, or the form has no words for the result.
     #[error("cannot print")]
     Print(#[from] io::Error),
-    /// The result cannot be written in that form.
-    #[error("cannot print as asked: {0}")]
-    Form(String),
     /// The runtime does not start.
     #[error(transparent)]
     Runtime(#[from] plugin::Error),
@@ -151,7 +137,7 @@ pub fn run(
 
 fn list(
     settings: &config::Plugins,
-    output: Output,
+    output: Format,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<ExitCode, Error> {
@@ -180,18 +166,18 @@ fn list(
         ]
     };
     match output {
-        Output::Table => {
+        Format::Table => {
             let head = ["NAME", "VERSION", "WORLD", "FILTERS", "IMPORTS", "EXTENSIONS", "SHA256"];
             write!(out, "{}", table(&head, listings.iter().map(row)))?;
         }
-        Output::Json | Output::Yaml => document(&listings, output, out)?,
+        Format::Json | Format::Yaml => output.print(&listings, out)?,
     }
     findings(&diagnostics, err)
 }
 
 fn inspect(
     file: &std::path::Path,
-    output: Output,
+    output: Format,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<ExitCode, Error> {
@@ -200,7 +186,7 @@ fn inspect(
         source,
     })?;
     match output {
-        Output::Table => {
+        Format::Table => {
             let plugin::Inspection {
                 file,
                 sha256,
@@ -240,7 +226,7 @@ fn inspect(
                 writeln!(out, "sees      {}", several(&manifest.sees()))?;
             }
         }
-        Output::Json | Output::Yaml => document(&inspection, output, out)?,
+        Format::Json | Format::Yaml => output.print(&inspection, out)?,
     }
     findings(&inspection.diagnostics, err)
 }
@@ -270,18 +256,6 @@ fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut table = builder.build();
     table.with(tabled::settings::Style::blank());
     format!("{table}\n")
-}
-
-/// One document in JSON or YAML.
-fn document<T: Serialize>(value: &T, output: Output, out: &mut dyn Write) -> Result<(), Error> {
-    let text = match output {
-        Output::Yaml => serde_saphyr::to_string(value).map_err(|error| Error::Form(error.to_string()))?,
-        Output::Table | Output::Json => {
-            serde_json::to_string_pretty(value).map_err(|error| Error::Form(error.to_string()))?
-        }
-    };
-    writeln!(out, "{}", text.trim_end())?;
-    Ok(())
 }
 
 /// Prints findings; an error among them is exit code 1.

@@ -8,8 +8,9 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
+use super::format::Format;
 use crate::authorize::rego::{self, Checker, Coverage, Front, Source};
 use crate::diagnostic::{Diagnostic, Location};
 
@@ -79,20 +80,8 @@ struct Common {
     #[arg(long, value_name = "NAME")]
     front: Option<String>,
     /// How to print
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    output: Output,
-}
-
-/// How to print.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// For people
-    #[default]
-    Table,
-    /// For programs
-    Json,
-    /// For programs and people
-    Yaml,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
 }
 
 /// What is known about one bundle after its check.

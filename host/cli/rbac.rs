@@ -11,6 +11,7 @@ use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::format::Format;
 use crate::authorize::rbac::{
     self, Explanation, MatchedRule, Question, Rbac, Tuple, Verdict, resolve_resource, validate_request,
 };
@@ -48,18 +49,6 @@ enum Action {
     Validate(ValidateArgs),
     /// Requests that two semantics, or two policies, judge differently
     Diff(DiffArgs),
-}
-
-/// How answers are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Text for people
-    #[default]
-    Table,
-    /// One JSON document
-    Json,
-    /// One YAML document
-    Yaml,
 }
 
 /// `--semantics`.
@@ -270,16 +259,13 @@ fn can(args: &CanArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Resul
             Format::Table => writeln!(out, "{}", if allowed { "Yes" } else { "No" })?,
             format => {
                 let rule = verdict.rule.and_then(|id| rbac.matched_rule(id));
-                print::machine(
-                    out,
-                    format,
-                    &CanAnswer {
-                        allowed,
-                        verdict,
-                        rule,
-                        advice,
-                    },
-                )?;
+                let answer = CanAnswer {
+                    allowed,
+                    verdict,
+                    rule,
+                    advice,
+                };
+                format.print(&answer, out)?;
             }
         }
     }
@@ -313,7 +299,7 @@ fn explain(args: &ExplainArgs, out: &mut dyn Write, complaints: &mut dyn Write) 
     let explanation: Explanation = rbac.explain(&who, tuple);
     match args.output {
         Format::Table => print::explanation(out, tuple, &explanation)?,
-        format => print::machine(out, format, &explanation)?,
+        format => format.print(&explanation, out)?,
     }
     Ok(if explanation.is_allowed() { 0 } else { NO })
 }
@@ -345,15 +331,14 @@ fn validate(args: &ValidateArgs, out: &mut dyn Write) -> Result<u8, Error> {
                 }
             )?;
         }
-        format => print::machine(
-            out,
-            format,
-            &Findings {
+        format => {
+            let findings = Findings {
                 valid,
                 rows,
                 diagnostics: &loaded.diagnostics,
-            },
-        )?,
+            };
+            format.print(&findings, out)?;
+        }
     }
     let refused = !valid || (args.deny_warnings && !loaded.diagnostics.is_empty());
     Ok(if refused { NO } else { 0 })
@@ -396,7 +381,7 @@ fn diff(args: &DiffArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Res
     };
     match args.output {
         Format::Table => print::differences(out, &answer)?,
-        format => print::machine(out, format, &answer)?,
+        format => format.print(&answer, out)?,
     }
     Ok(code)
 }

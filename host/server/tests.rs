@@ -1,13 +1,11 @@
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use serde::Deserialize;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
 use super::*;
+use crate::forward::tests::attack::{Attack, attacks};
 use crate::forward::tests::backend::{Backend, Reply};
 use crate::forward::tests::client::Client;
 use crate::forward::tests::world::{Gateway, World, limits, request, spec};
@@ -15,99 +13,40 @@ use crate::forward::tests::world::{Gateway, World, limits, request, spec};
 const GET: &str = "GET /extensions/metrics/x";
 const SHORT: Duration = Duration::from_millis(150);
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Attacks {
-    cases: Vec<Attack>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Attack {
-    name: String,
-    request: String,
-    status: u16,
-    #[serde(default)]
-    closed: bool,
-    #[serde(default)]
-    backend: Option<Expected>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Expected {
-    line: String,
-    #[serde(default)]
-    fields: BTreeMap<String, Vec<String>>,
-    #[serde(default)]
-    absent: Vec<String>,
-    #[serde(default)]
-    content: String,
-}
-
 const CALLER: &str = "Authorization: Bearer client\r\nCookie: argocd.token=client\r\n\
                       Argocd-Application-Name: argocd:guestbook\r\nArgocd-Project-Name: default\r\n";
 
-impl Attack {
-    fn bytes(&self) -> Vec<u8> {
-        let text = self
-            .request
-            .replace("{caller}", CALLER)
-            .replace("{long}", &"a".repeat(20_000));
-        text.chars()
-            .map(|c| u8::try_from(c).expect("one byte a character"))
-            .collect()
-    }
-
-    async fn check(&self, world: &World, backend: &Backend) {
-        let name = &self.name;
-        let before = backend.seen().len();
-        let mut client = Client::connect(world.address).await;
-        client.send(&self.bytes()).await;
-        let answer = client.answer().await.unwrap_or_else(|| panic!("{name}: no answer"));
+async fn check(attack: &Attack, world: &World, backend: &Backend) {
+    let name = &attack.name;
+    let before = backend.seen().len();
+    let mut client = Client::connect(world.address).await;
+    client.send(&attack.bytes(CALLER)).await;
+    let answer = client.answer().await.unwrap_or_else(|| panic!("{name}: no answer"));
+    assert_eq!(
+        answer.status,
+        attack.status,
+        "{name}: {}",
+        String::from_utf8_lossy(&answer.content)
+    );
+    if attack.closed {
         assert_eq!(
-            answer.status,
-            self.status,
-            "{name}: {}",
-            String::from_utf8_lossy(&answer.content)
+            String::from_utf8_lossy(&client.rest().await),
+            "",
+            "{name}: answered further"
         );
-        if self.closed {
-            assert_eq!(
-                String::from_utf8_lossy(&client.rest().await),
-                "",
-                "{name}: answered further"
-            );
-        } else {
-            let next = client.exchange(&request("GET /none", "")).await;
-            assert_eq!(next.status, 404, "{name}: the connection is out of step");
-        }
-        let seen = backend.seen().split_off(before);
-        match (&self.backend, seen.as_slice()) {
-            (None, []) => {}
-            (Some(expected), [seen]) => {
-                assert_eq!(seen.line(), expected.line, "{name}");
-                for (field, values) in &expected.fields {
-                    assert_eq!(&seen.values(field), values, "{name}: {field}");
-                }
-                for field in &expected.absent {
-                    assert!(seen.values(field).is_empty(), "{name}: {}", seen.head);
-                }
-                assert_eq!(String::from_utf8_lossy(&seen.content), expected.content, "{name}");
-            }
-            (_, seen) => panic!("{name}: the backend saw {seen:#?}"),
-        }
+    } else {
+        let next = client.exchange(&request("GET /none", "")).await;
+        assert_eq!(next.status, 404, "{name}: the connection is out of step");
     }
+    attack.assert_seen(&backend.seen().split_off(before));
 }
 
 #[tokio::test]
 async fn attacks_come_to_nothing() {
-    let text = include_str!("../../tests/data/attacks.yaml");
-    let attacks: Attacks = serde_saphyr::from_str(text).unwrap();
-    assert!(attacks.cases.len() >= 40);
     let backend = Backend::start(|_| Reply::ok("x")).await;
     let world = World::start(backend.address, |_| {}).await;
-    for attack in &attacks.cases {
-        attack.check(&world, &backend).await;
+    for attack in &attacks() {
+        check(attack, &world, &backend).await;
     }
     assert_eq!(world.open("metrics"), 0);
 }

@@ -2,6 +2,10 @@
 //! the paths are written out.
 #![expect(unreachable_pub, reason = "each binary is a crate of its own")]
 
+#[path = "support/attack.rs"]
+pub mod attack;
+#[path = "support/authority.rs"]
+pub mod authority;
 #[path = "support/backend.rs"]
 pub mod backend;
 #[path = "support/client.rs"]

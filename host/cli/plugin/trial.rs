@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 
-use super::{Error, Output, document, findings, table};
+use super::{Error, Format, findings, table};
 use crate::config;
 use crate::plugin::{self, CallError, HeaderFilter, RequestContext, Runtime};
 
@@ -74,7 +74,7 @@ struct Change {
 pub(super) fn run(
     settings: &config::Plugins,
     (name, request): (&str, &Path),
-    output: Output,
+    output: Format,
     (out, err): (&mut dyn Write, &mut dyn Write),
 ) -> Result<ExitCode, Error> {
     let text = fs::read_to_string(request).map_err(|source| Error::File {
@@ -181,9 +181,9 @@ fn compare(message: &'static str, before: &HeaderMap, after: &HeaderMap, changes
     }
 }
 
-fn print(report: &Report, output: Output, out: &mut dyn Write) -> Result<(), Error> {
+fn print(report: &Report, output: Format, out: &mut dyn Write) -> Result<(), Error> {
     match output {
-        Output::Table => {
+        Format::Table => {
             let outcome = report
                 .detail
                 .as_deref()
@@ -208,10 +208,10 @@ fn print(report: &Report, output: Output, out: &mut dyn Write) -> Result<(), Err
                 let rows = report.changes.iter().map(row);
                 write!(out, "{}", table(&["MESSAGE", "FIELD", "BEFORE", "AFTER"], rows))?;
             }
-            Ok(())
         }
-        Output::Json | Output::Yaml => document(report, output, out),
+        Format::Json | Format::Yaml => output.print(report, out)?,
     }
+    Ok(())
 }
 
 fn answer(raw: &RawResponse) -> Result<(StatusCode, HeaderMap), Error> {

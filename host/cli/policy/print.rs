@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-use super::{Checked, FAILED, Output};
+use super::{Checked, FAILED, Format};
 use crate::authorize::rego::{FileCoverage, Outcome, Report};
 use crate::diagnostic::Diagnostic;
 
@@ -22,12 +22,8 @@ fn exit(good: bool) -> ExitCode {
 }
 
 /// Prints a value for programs. A closed output is no failure of the policy.
-fn structured(out: &mut dyn Write, value: &Value, output: Output) {
-    let text = match output {
-        Output::Yaml => serde_saphyr::to_string(value).unwrap_or_default(),
-        Output::Json | Output::Table => serde_json::to_string_pretty(value).unwrap_or_default(),
-    };
-    drop(writeln!(out, "{}", text.trim_end()));
+fn structured(out: &mut dyn Write, value: &Value, output: Format) {
+    drop(output.print(value, out));
 }
 
 fn refused(report: &Report) -> bool {
@@ -61,17 +57,17 @@ fn ranges(lines: &[u32]) -> String {
 }
 
 /// `policy test`.
-pub(super) fn tests(out: &mut dyn Write, checked: &[Checked], threshold: Option<u8>, output: Output) -> ExitCode {
+pub(super) fn tests(out: &mut dyn Write, checked: &[Checked], threshold: Option<u8>, output: Format) -> ExitCode {
     let enough = |report: &Report| threshold.is_none_or(|least| percent(&report.coverage) >= usize::from(least));
     let good = checked
         .iter()
         .all(|bundle| !refused(&bundle.report) && enough(&bundle.report));
     match output {
-        Output::Json | Output::Yaml => {
+        Format::Json | Format::Yaml => {
             let bundles: Vec<Value> = checked.iter().map(test_value).collect();
             structured(out, &json!({"bundles": bundles, "passed": good}), output);
         }
-        Output::Table => {
+        Format::Table => {
             for bundle in checked {
                 drop(test_text(out, bundle, threshold));
             }
@@ -148,10 +144,10 @@ fn test_text(out: &mut dyn Write, bundle: &Checked, threshold: Option<u8>) -> st
 }
 
 /// `policy check`.
-pub(super) fn checks(out: &mut dyn Write, checked: &[Checked], output: Output) -> ExitCode {
+pub(super) fn checks(out: &mut dyn Write, checked: &[Checked], output: Format) -> ExitCode {
     let good = checked.iter().all(|bundle| !refused(&bundle.report));
     match output {
-        Output::Json | Output::Yaml => {
+        Format::Json | Format::Yaml => {
             let one = |bundle: &Checked| {
                 json!({
                     "bundle": bundle.directory.display().to_string(),
@@ -162,7 +158,7 @@ pub(super) fn checks(out: &mut dyn Write, checked: &[Checked], output: Output) -
             };
             structured(out, &Value::from(checked.iter().map(one).collect::<Vec<_>>()), output);
         }
-        Output::Table => {
+        Format::Table => {
             for bundle in checked {
                 for finding in &bundle.report.diagnostics {
                     drop(writeln!(out, "{finding}"));
@@ -177,15 +173,15 @@ pub(super) fn checks(out: &mut dyn Write, checked: &[Checked], output: Output) -
 }
 
 /// `policy eval`. Done is 0 for a denial as well; 1 is for no decision.
-pub(super) fn evaluation(out: &mut dyn Write, report: &Report, output: Output) -> ExitCode {
+pub(super) fn evaluation(out: &mut dyn Write, report: &Report, output: Format) -> ExitCode {
     let decided = report
         .evaluation
         .as_ref()
         .is_some_and(|value| value.get("error").is_none());
     match (&report.evaluation, output) {
-        (Some(decision), Output::Json | Output::Yaml) => structured(out, decision, output),
-        (None, Output::Json | Output::Yaml) => structured(out, &json!({"findings": report.diagnostics}), output),
-        (decision, Output::Table) => {
+        (Some(decision), Format::Json | Format::Yaml) => structured(out, decision, output),
+        (None, Format::Json | Format::Yaml) => structured(out, &json!({"findings": report.diagnostics}), output),
+        (decision, Format::Table) => {
             for finding in &report.diagnostics {
                 drop(writeln!(out, "{finding}"));
             }

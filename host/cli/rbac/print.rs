@@ -10,17 +10,8 @@ use serde::Serialize;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-use super::{Differences, Format};
+use super::Differences;
 use crate::authorize::rbac::{Difference, Explanation, Field, Outcome, Tuple, Verdict, Why};
-
-/// One document for machines.
-pub(super) fn machine(out: &mut dyn Write, format: Format, answer: &impl Serialize) -> io::Result<()> {
-    let text = match format {
-        Format::Json | Format::Table => serde_json::to_string_pretty(answer).map_err(io::Error::other)?,
-        Format::Yaml => serde_saphyr::to_string(answer).map_err(io::Error::other)?,
-    };
-    writeln!(out, "{}", text.trim_end())
-}
 
 /// What a policy or a command line said, without control characters.
 fn plain(text: &str) -> String {

@@ -1,0 +1,169 @@
+//! What people are told: explanations, candidates, advice, differences.
+
+use super::*;
+
+#[test]
+fn explains_principals_rows_and_near_misses() {
+    let policy = "p, role:dev, applications, get, dev/*, allow\np, role:ops, applications, get, prod/*, allow\n\
+                  p, role:dev, applications, sync, prod/*, allow\np, role:dev, applications, get, prod/*, Allow\n\
+                  g, team, role:dev";
+    let rbac = load(&source(policy, Semantics::Argocd));
+    let who = rbac.identify(&claims(json!({"sub": "nobody", "groups": ["team", "lost"]})));
+    let [resource, action, object] = GET_X;
+    let told = rbac.explain(
+        &who,
+        Tuple {
+            resource,
+            action,
+            object,
+        },
+    );
+    assert_eq!(told.verdict.why, Why::NoRule);
+    let outcomes: Vec<_> = told
+        .principals
+        .iter()
+        .map(|tried| (tried.name.as_str(), tried.outcome))
+        .collect();
+    assert_eq!(
+        outcomes,
+        [
+            ("nobody", TriedOutcome::NoRule),
+            ("team", TriedOutcome::NoRule),
+            ("lost", TriedOutcome::GroupWithoutGrant),
+            ("", TriedOutcome::NoRule)
+        ]
+    );
+    let misses: Vec<_> = told
+        .near_misses
+        .iter()
+        .map(|miss| (miss.field, miss.rule.location.as_str()))
+        .collect();
+    assert_eq!(
+        misses,
+        [
+            (Field::Effect, "policy.csv:4"),
+            (Field::Object, "policy.csv:1"),
+            (Field::Action, "policy.csv:3"),
+            (Field::Subject, "policy.csv:2")
+        ]
+    );
+    assert!(
+        told.notes
+            .iter()
+            .any(|note| note.contains("no row or grant names `nobody`")),
+        "{:?}",
+        told.notes
+    );
+    let allowed = rbac.explain(
+        &who,
+        Tuple {
+            resource,
+            action,
+            object: "dev/x",
+        },
+    );
+    assert_eq!(allowed.rule.map(|rule| rule.location), Some("policy.csv:1".to_owned()));
+    assert!(allowed.near_misses.is_empty());
+}
+
+#[test]
+fn candidates_keep_denies_when_cut() {
+    let mut policy: String = (0..100)
+        .map(|n| format!("p, u, applications, get, prod/{}*, allow\n", "x".repeat(n % 2)))
+        .collect();
+    policy.push_str("p, u, applications, get, *, deny\np, v, applications, get, *, allow");
+    let rbac = load(&source(&policy, Semantics::Argocd));
+    let who = rbac.identify(&claims(json!({"sub": "u"})));
+    let [resource, action, object] = GET_X;
+    let rows = rbac.candidates(
+        &who,
+        Tuple {
+            resource,
+            action,
+            object,
+        },
+        64,
+    );
+    assert_eq!(rows.len(), 64);
+    assert_eq!(
+        rows.last().and_then(|id| rbac.rule(*id)).map(|rule| rule.effect),
+        Some(Effect::Deny)
+    );
+    assert_eq!(
+        rbac.candidates(
+            &who,
+            Tuple {
+                resource,
+                action,
+                object
+            },
+            1000
+        )
+        .len(),
+        101
+    );
+}
+
+#[test]
+fn can_advises_about_groups_without_grants() {
+    let rbac = load(&source("p, my-org:team, logs, get, p/a, allow", Semantics::Argocd));
+    let question = Question {
+        subject: "my-org:team",
+        action: "get",
+        resource: "log",
+        sub_resource: "p/a",
+    };
+    let (verdict, advice) = rbac.can(question);
+    assert!(verdict.is_allowed());
+    assert_eq!(
+        advice,
+        [Advice::UnenforcedGroupGrant {
+            subject: "my-org:team".into()
+        }]
+    );
+    let (verdict, advice) = rbac.can(Question {
+        subject: "stranger",
+        ..question
+    });
+    assert!(!verdict.is_allowed());
+    assert_eq!(
+        advice,
+        [Advice::UnknownSubject {
+            subject: "stranger".into()
+        }]
+    );
+    assert!(validate_request("applications", "action/apps/Deployment/restart").is_ok());
+    assert!(validate_request("applications", "get/apps").is_err());
+    assert!(validate_request("logs", "create").is_err());
+    assert!(validate_request("nothing", "get").is_err());
+}
+
+#[test]
+fn differences_show_both_verdicts() {
+    let policy = "p, role:a, applications, delete, prod/*, allow\np, role:b, applications, delete, *-db, deny\n\
+                  g, team-a, role:a\ng, team-b, role:b\np, org:t, applications, get, dev/*, allow";
+    let (left, right) = (
+        load(&source(policy, Semantics::Argocd)),
+        load(&source(policy, Semantics::Strict)),
+    );
+    let (found, complete) = differences(&left, &right);
+    assert!(complete);
+    assert!(
+        found.iter().any(|one| one.groups == ["team-a", "team-b"]
+            && one.action == "delete"
+            && one.object.starts_with("prod/")
+            && one.object.ends_with("-db")
+            && one.left.is_allowed()
+            && !one.right.is_allowed()),
+        "{found:?}"
+    );
+    assert!(
+        found
+            .iter()
+            .any(|one| one.groups == ["org:t"] && one.action == "get" && one.right.is_allowed()),
+        "{found:?}"
+    );
+    assert!(found.iter().all(|one| one.left.outcome != one.right.outcome));
+    let (none, _) = differences(&left, &load(&source(policy, Semantics::Argocd)));
+    assert!(none.is_empty(), "{none:?}");
+}

@@ -1,0 +1,223 @@
+//! Who counts as whom: denies over principals, groups, roles, project roles.
+
+use super::*;
+
+#[test]
+fn strict_deny_wins_over_every_principal() {
+    let policy = "p, role:a, applications, get, prod/*, allow\np, role:b, applications, get, prod/*, deny\n\
+                  g, team-a, role:a\ng, team-b, role:b";
+    for (groups, argocd) in [(["team-a", "team-b"], true), (["team-b", "team-a"], true)] {
+        let caller = json!({"sub": "u", "groups": groups});
+        assert_eq!(
+            ask(&load(&source(policy, Semantics::Argocd)), caller.clone(), GET_X).is_allowed(),
+            argocd
+        );
+        let strict = ask(&load(&source(policy, Semantics::Strict)), caller, GET_X);
+        assert_eq!((strict.outcome, strict.why), (Outcome::Deny, Why::DeniedByRule));
+    }
+    let default = |semantics| PolicySource {
+        default_role: "role:a".to_owned(),
+        ..source(&format!("{policy}\np, u, applications, get, prod/x, deny"), semantics)
+    };
+    assert!(ask(&load(&default(Semantics::Argocd)), json!({"sub": "u"}), GET_X).is_allowed());
+    assert!(!ask(&load(&default(Semantics::Strict)), json!({"sub": "u"}), GET_X).is_allowed());
+    assert!(ask(&load(&default(Semantics::Strict)), json!({"sub": "v"}), GET_X).is_allowed());
+}
+
+#[test]
+fn strict_groups_always_count() {
+    let policy = "p, org:t, applications, get, */*, allow";
+    let caller = json!({"sub": "u", "groups": ["org:t"]});
+    assert!(!ask(&load(&source(policy, Semantics::Argocd)), caller.clone(), GET_X).is_allowed());
+    assert!(ask(&load(&source(policy, Semantics::Strict)), caller, GET_X).is_allowed());
+}
+
+#[test]
+fn strict_names_of_roles_and_accounts_are_not_for_providers() {
+    let strict = PolicySource {
+        builtin: Builtin::Argocd,
+        ..source("", Semantics::Strict)
+    };
+    let strict = load(&PolicySource {
+        accounts: BTreeSet::from(["admin".into(), "bot".into()]),
+        ..strict
+    });
+    let argocd = load(&PolicySource {
+        builtin: Builtin::Argocd,
+        ..source("", Semantics::Argocd)
+    });
+    for caller in [
+        json!({"sub": "x", "groups": ["role:admin"]}),
+        json!({"sub": "x", "groups": ["admin"]}),
+        json!({"sub": "role:admin"}),
+        json!({"sub": "admin", "iss": "https://idp.example"}),
+    ] {
+        assert!(ask(&argocd, caller.clone(), GET_X).is_allowed(), "{caller}");
+        assert!(!ask(&strict, caller.clone(), GET_X).is_allowed(), "{caller}");
+        let who = strict.identify(&claims(caller));
+        let [resource, action, object] = GET_X;
+        let told = strict.explain(
+            &who,
+            Tuple {
+                resource,
+                action,
+                object,
+            },
+        );
+        assert!(
+            told.principals
+                .iter()
+                .any(|tried| tried.outcome == TriedOutcome::ReservedName),
+            "{told:?}"
+        );
+    }
+    assert!(ask(&strict, json!({"sub": "admin", "iss": "argocd"}), GET_X).is_allowed());
+    assert!(!ask(&strict, json!({"sub": "role:admin", "iss": "argocd"}), GET_X).is_allowed());
+}
+
+#[test]
+fn roles_are_followed_ten_hops_or_all_the_way() {
+    let chain = |hops: usize| {
+        let grants: String = (0..hops).map(|hop| format!("g, r{hop}, r{}\n", hop + 1)).collect();
+        format!("{grants}p, r{hops}, applications, get, */*, allow")
+    };
+    for (hops, argocd) in [(10, true), (11, false)] {
+        let caller = json!({"sub": "r0"});
+        assert_eq!(
+            ask(&load(&source(&chain(hops), Semantics::Argocd)), caller.clone(), GET_X).is_allowed(),
+            argocd
+        );
+        assert!(ask(&load(&source(&chain(hops), Semantics::Strict)), caller, GET_X).is_allowed());
+    }
+    let circle = load(&source(
+        "g, a, b\ng, b, a\np, b, applications, get, */*, allow",
+        Semantics::Strict,
+    ));
+    assert!(ask(&circle, json!({"sub": "a"}), GET_X).is_allowed());
+}
+
+#[test]
+fn project_roles_count_for_their_project_only() {
+    let lines = [
+        "p, proj:p1:r, applications, *, p1/*, allow",
+        "p, proj:p1:r, applications, get, p2/*, allow",
+    ];
+    let projects = BTreeMap::from([
+        project("p1", "r", &lines, &["team", "\"my,group\""]),
+        project("p2", "r", &[], &[]),
+    ]);
+    for semantics in [Semantics::Argocd, Semantics::Strict] {
+        let rbac = load(&PolicySource {
+            projects: projects.clone(),
+            ..source("", semantics)
+        });
+        for caller in [
+            json!({"sub": "u", "groups": ["team"]}),
+            json!({"sub": "u", "groups": ["my,group"]}),
+            json!({"sub": "proj:p1:r", "iss": "argocd"}),
+        ] {
+            assert!(
+                ask(&rbac, caller.clone(), ["applications", "sync", "p1/x"]).is_allowed(),
+                "{caller}"
+            );
+            assert!(
+                ask(&rbac, caller.clone(), ["projects", "get", "p1"]).is_allowed(),
+                "{caller}"
+            );
+            assert!(
+                !ask(&rbac, caller.clone(), ["projects", "get", "p2"]).is_allowed(),
+                "{caller}"
+            );
+            assert!(
+                !ask(&rbac, caller.clone(), ["applications", "get", "p2/x"]).is_allowed(),
+                "{caller}"
+            );
+            assert!(
+                !ask(&rbac, caller.clone(), ["extensions", "invoke", "e"]).is_allowed(),
+                "{caller}"
+            );
+        }
+        assert!(
+            !ask(
+                &rbac,
+                json!({"sub": "u", "groups": ["other"]}),
+                ["applications", "sync", "p1/x"]
+            )
+            .is_allowed()
+        );
+    }
+}
+
+#[test]
+fn global_denies_apply_on_top_of_project_roles() {
+    let projects = BTreeMap::from([project(
+        "p1",
+        "r",
+        &["p, proj:p1:r, applications, *, p1/*, allow"],
+        &["team"],
+    )]);
+    let deny = "p, proj:p1:r, applications, delete, *, deny";
+    let rbac = load(&PolicySource {
+        projects,
+        ..source(deny, Semantics::Argocd)
+    });
+    let caller = json!({"sub": "u", "groups": ["team"]});
+    assert!(ask(&rbac, caller.clone(), ["applications", "get", "p1/x"]).is_allowed());
+    assert!(!ask(&rbac, caller, ["applications", "delete", "p1/x"]).is_allowed());
+}
+
+#[test]
+fn a_broken_project_line_drops_that_project_or_refuses() {
+    let projects = BTreeMap::from([
+        project(
+            "p1",
+            "r",
+            &["p, proj:p1:r, applications, *, p1/*, allow", "nonsense"],
+            &["team"],
+        ),
+        project("p2", "r", &["p, proj:p2:r, applications, *, p2/*, allow"], &["team"]),
+    ]);
+    let make = |semantics| PolicySource {
+        projects: projects.clone(),
+        ..source("", semantics)
+    };
+    let rbac = load(&make(Semantics::Argocd));
+    let caller = json!({"sub": "u", "groups": ["team"]});
+    assert!(!ask(&rbac, caller.clone(), ["applications", "get", "p1/x"]).is_allowed());
+    assert!(ask(&rbac, caller, ["applications", "get", "p2/x"]).is_allowed());
+    assert_eq!(errors(&make(Semantics::Strict)).len(), 1);
+}
+
+#[test]
+fn identities_belong_to_one_policy() {
+    let policy = "p, u, applications, get, */*, allow";
+    let (one, two) = (
+        load(&source(policy, Semantics::Argocd)),
+        load(&source(policy, Semantics::Argocd)),
+    );
+    let who = one.identify(&claims(json!({"sub": "u"})));
+    let [resource, action, object] = GET_X;
+    assert!(
+        one.decide(
+            &who,
+            Tuple {
+                resource,
+                action,
+                object
+            }
+        )
+        .is_allowed()
+    );
+    assert!(
+        !two.decide(
+            &who,
+            Tuple {
+                resource,
+                action,
+                object
+            }
+        )
+        .is_allowed()
+    );
+    assert!(Arc::ptr_eq(&who, &one.identify(&claims(json!({"sub": "u"})))));
+}

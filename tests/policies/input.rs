@@ -1,0 +1,93 @@
+//! One request as a policy is asked about it. Also part of the benchmarks.
+
+use tollgate::authorize::rego::{ExtensionInput, Prepared, Principal, Rbac, RbacRow, RbacVerdict, Request, Verdicts};
+use tollgate::diagnostic::Location;
+use tollgate::state;
+
+pub(crate) fn principal(groups: &[String]) -> Principal {
+    Principal::new("1234", "ann@example.org", groups, "https://idp.example.org", "oidc")
+}
+
+pub(crate) fn prepared(permitted: bool) -> Prepared {
+    let place = Location::new("state/objects.yaml", 1);
+    let destination = state::Destination {
+        name: "in-cluster".into(),
+        server: String::new(),
+        namespace: "checkout".into(),
+    };
+    let project = state::Project {
+        name: "payments".into(),
+        destinations: vec![destination.clone()],
+        source_repos: vec![],
+        source_namespaces: vec!["argocd".into()],
+        permit_only_project_scoped_clusters: false,
+        roles: vec![],
+        location: place.clone(),
+    };
+    let application = state::Application {
+        name: state::ObjectName {
+            namespace: "argocd".into(),
+            name: "checkout".into(),
+        },
+        project: "payments".into(),
+        destination,
+        labels: [("team".to_owned(), "payments".to_owned())].into(),
+        location: place,
+    };
+    let cluster = state::Cluster {
+        name: "in-cluster".into(),
+        server: "https://kubernetes.default.svc".into(),
+        project: String::new(),
+    };
+    Prepared::new("metrics", "application")
+        .with_project(&project)
+        .with_application(&application)
+        .with_destination(&cluster, "checkout", permitted)
+}
+
+/// What the table says: whether the application may be seen, and the rows that
+/// could matter.
+pub(crate) fn verdicts(applications_get: bool, rows: &[RbacRow<'_>]) -> Verdicts {
+    let allowed = RbacVerdict {
+        allow: true,
+        rule: Some("policy.csv:3"),
+        why: "allowed",
+    };
+    let denied = RbacVerdict {
+        allow: false,
+        rule: None,
+        why: "no-rule",
+    };
+    Verdicts::new(&Rbac {
+        applications_get: Some(if applications_get { allowed } else { denied }),
+        projects_get: None,
+        extensions_invoke: allowed,
+        candidates: rows,
+    })
+}
+
+pub(crate) fn input<'a>(
+    principal: &'a Principal,
+    prepared: &'a Prepared,
+    verdicts: &'a Verdicts,
+) -> ExtensionInput<'a> {
+    ExtensionInput {
+        principal,
+        request: Request {
+            method: "GET",
+            path: "/metrics",
+            query: Some("a=b"),
+            project: Some("payments"),
+        },
+        prepared,
+        verdicts,
+    }
+}
+
+pub(crate) const ROW: RbacRow<'static> = RbacRow {
+    subject: "role:dev",
+    resource: "extensions",
+    action: "invoke",
+    object: "metrics",
+    effect: "allow",
+};

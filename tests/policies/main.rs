@@ -1,0 +1,16 @@
+//! Policies, through the loader the gateway uses.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+use std::path::PathBuf;
+
+use tollgate::authorize::rego::Checker;
+
+mod bundles;
+mod commands;
+mod input;
+mod shipped;
+
+fn checker() -> Checker {
+    Checker::new(PathBuf::from(env!("CARGO_BIN_EXE_tollgate")))
+}
