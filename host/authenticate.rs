@@ -49,7 +49,7 @@ use session::Sessions;
 use token::Token;
 
 /// Longest time a verified token is not verified again.
-const REMEMBERED: Duration = Duration::from_secs(5 * 60);
+pub(crate) const REMEMBERED: Duration = Duration::from_secs(5 * 60);
 /// Bytes of tokens whose verdict is remembered; what is kept for each is a few
 /// times its size.
 const REMEMBERED_BYTES: u64 = 16 * 1024 * 1024;

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use rustc_hash::FxBuildHasher;
 
-use crate::authenticate::Principal;
+use crate::authenticate::{Principal, REMEMBERED};
 use crate::authorize::{rbac, rego};
 use crate::headers;
 
-/// Callers remembered at once.
-const CALLERS: u64 = 10_000;
+/// KiB of callers remembered at once, roughly. Claims can be long, and a caller
+/// is another one each time a token is verified again.
+const CALLERS: u64 = 50_000;
 
 /// A principal with what the stages need of it.
 #[derive(Debug)]
@@ -25,6 +26,7 @@ pub struct Caller {
     pub policy: rego::Principal,
     /// Header values that say who calls, or why there can be none.
     pub identity: Result<headers::Identity, headers::Error>,
+    weight: u32,
 }
 
 /// Callers by principal. One a snapshot, since roles change with it.
@@ -36,7 +38,9 @@ impl Default for Callers {
         // Nobody chooses an address, so a plain hash will do.
         Self(
             moka::sync::Cache::builder()
+                .weigher(|_, caller: &Arc<Caller>| caller.weight)
                 .max_capacity(CALLERS)
+                .time_to_live(REMEMBERED)
                 .build_with_hasher(FxBuildHasher),
         )
     }
@@ -78,7 +82,21 @@ impl Caller {
             // without a name that fits there still has `Argocd-*` ones.
             identity: headers::Identity::new(&named)
                 .map(|identity| identity.clone().with_request_header(&named).unwrap_or(identity)),
+            weight: weigh(principal),
             principal: Arc::clone(principal),
         }
     }
+
+    /// How much it holds, in KiB, roughly.
+    pub(crate) fn weight(&self) -> u32 {
+        self.weight
+    }
+}
+
+/// Claims, and as much again for what is derived from them.
+fn weigh(principal: &Principal) -> u32 {
+    let claims = serde_json::to_string(principal.claims()).map_or(usize::MAX, |text| text.len());
+    u32::try_from(claims.saturating_mul(2) / 1_024)
+        .unwrap_or(u32::MAX)
+        .saturating_add(1)
 }

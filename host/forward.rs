@@ -1,8 +1,9 @@
 //! Sends a sealed request to its backend and brings the response back.
 //!
 //! In: [`crate::headers::Outbound`] and content. Out: the response, streaming.
-//! Refuses: 408 when the backend is silent, 502 when it cannot be reached or
-//! breaks off, 504 when the whole takes too long. Never: content gathered in
+//! Refuses: 400, 408 and 413 for the client's content, 401 when the caller's
+//! credential ends, 408 when the backend is silent, 502 when it cannot be reached
+//! or breaks off, 504 when the whole takes too long. Never: content gathered in
 //! memory; a request repeated that a backend may have seen.
 
 use std::sync::Arc;
@@ -110,6 +111,9 @@ impl Backend {
         let timeouts = self.timeouts();
         let credential = left.and_then(|left| End::credential(left, decision));
         let end = End::earlier(timeouts.total.and_then(End::total), credential);
+        if credential.is_some_and(|end| end.at <= Instant::now()) {
+            return Err(Error::CredentialEnded);
+        }
         // Content on its way up may outlast the response.
         body.end_with(credential);
         let progress = body.watch();
@@ -124,6 +128,8 @@ impl Backend {
         .await?;
         match upgrade {
             Some((protocol, client)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                // Measured from now: the answer may have taken its time.
+                let left = credential.map(|end| end.at.saturating_duration_since(Instant::now()));
                 let bounds = upgrade::Bounds::new(timeouts, left);
                 upgrade::Tunnel {
                     protocol,
@@ -140,6 +146,9 @@ impl Backend {
                 clean_response(&mut parts.headers);
                 let mut body = Body::download(incoming, timeouts.idle, end);
                 body.hold_all(held);
+                if let Some(due) = end.and_then(|end| peer.due(end.at)) {
+                    body.hold(due);
+                }
                 Ok(Response::from_parts(parts, body))
             }
         }

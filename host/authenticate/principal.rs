@@ -37,12 +37,16 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// A stable name in snake case.
+    /// Every kind there is.
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 4] = [Self::Anonymous, Self::Local, Self::ProjectToken, Self::Oidc];
+
+    /// A stable name, as policies see it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Anonymous => "anonymous",
             Self::Local => "local",
-            Self::ProjectToken => "project_token",
+            Self::ProjectToken => "project-token",
             Self::Oidc => "oidc",
         }
     }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::rbac::{Effect, Outcome, Tuple, Verdict, Why, object_name};
-use super::rego::{ExtensionInput, Prepared, Rbac, RbacRow, RbacVerdict, Request, Verdicts};
+use super::rego::{CANDIDATES, ExtensionInput, Prepared, Rbac, RbacRow, RbacVerdict, Request, Verdicts};
 use crate::caller::Caller;
 use crate::config::Compatibility;
 use crate::front::extensions::{Asked, Call, Scope, Subject};
@@ -16,9 +16,6 @@ use crate::headers;
 use crate::record::Check;
 use crate::snapshot::Snapshot;
 use crate::state::{Application, Cluster, Destination, ObjectName, Project, destination};
-
-/// Rows a policy is shown at most.
-const CANDIDATES: usize = 64;
 
 /// A permission and its verdict.
 #[derive(Debug)]

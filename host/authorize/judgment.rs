@@ -13,6 +13,7 @@ use rustc_hash::FxBuildHasher;
 
 use super::facts::Facts;
 use super::rego::{self, Decision, RequestParts};
+use crate::authenticate::REMEMBERED;
 use crate::caller::Caller;
 use crate::front::extensions::{Asked, Call};
 use crate::snapshot::Snapshot;
@@ -23,6 +24,10 @@ const JUDGMENTS: u64 = 50_000;
 /// Bytes of obligations of a decision that is remembered. Few are longer, and
 /// each caller and target has its own.
 const OBLIGATION_BYTES: usize = 1_024;
+
+/// Bytes of a method that is part of what is remembered; no registered one is
+/// longer than 17, and callers may send as many as they can think of.
+const METHOD_BYTES: usize = 32;
 
 /// Judgments by caller and what they ask for. One a snapshot.
 #[derive(Debug)]
@@ -48,8 +53,10 @@ impl Default for Judgments {
     fn default() -> Self {
         Self {
             kept: moka::sync::Cache::builder()
-                .weigher(|_, judgment: &Arc<Judgment>| judgment.facts.weight())
+                .weigher(|_, judgment: &Arc<Judgment>| judgment.weight())
                 .max_capacity(JUDGMENTS)
+                // Every few minutes a caller is verified again, and another one.
+                .time_to_live(REMEMBERED)
                 // Keys are hashes already.
                 .build_with_hasher(FxBuildHasher),
             hasher: RandomState::new(),
@@ -78,12 +85,19 @@ impl Judgments {
             facts: Facts::gather(snapshot, caller, &call.asked),
             decision: OnceLock::new(),
         });
-        self.kept.insert(key, Arc::clone(&judgment));
+        if method.is_none_or(|method| method.as_str().len() <= METHOD_BYTES) {
+            self.kept.insert(key, Arc::clone(&judgment));
+        }
         judgment
     }
 }
 
 impl Judgment {
+    /// How much it holds and keeps alive, in KiB, roughly.
+    fn weight(&self) -> u32 {
+        self.facts.weight().saturating_add(self.caller.weight())
+    }
+
     /// Who asks.
     pub(super) fn caller(&self) -> &Arc<Caller> {
         &self.caller
@@ -94,7 +108,9 @@ impl Judgment {
     ///
     /// # Errors
     /// Every [`rego::Error`] is a denial. None is kept: the next call tries again.
+    /// A bundle that is stuck denies, whatever it decided before.
     pub(super) fn decide(&self, snapshot: &Snapshot, call: &Call) -> Result<Arc<Decision>, rego::Error> {
+        snapshot.policy.check_stuck()?;
         let decide = || {
             snapshot
                 .policy

@@ -34,6 +34,7 @@ mod worker;
 pub use decision::Decision;
 pub use graph::CALL_DEPTH;
 pub use growth::{TREE_DEPTH, TREE_NODES};
+pub(super) use input::CANDIDATES;
 pub use input::{
     ExtensionInput, Prepared, Principal, Rbac, RbacRow, RbacVerdict, Request, Verdicts, extension_input_schema,
 };
@@ -252,9 +253,7 @@ impl Bundle {
     /// Every [`Error`] is a denial. [`Error::Stuck`] at once, for good, after a
     /// decision that did not come back within [`STUCK_AFTER`].
     pub fn decide(&self, input: regorus::Value) -> Result<Decision, Error> {
-        if self.watch.is_stuck() {
-            return Err(Error::Stuck { limit: STUCK_AFTER });
-        }
+        self.check_stuck()?;
         self.watch.run(|| {
             if let Some(denied) = self.compiled.conditions_deny(&input)? {
                 return Ok(denied);
@@ -264,8 +263,19 @@ impl Bundle {
         })
     }
 
-    /// Whether a decision ran longer than [`STUCK_AFTER`]: every further one is
-    /// [`Error::Stuck`], and only another bundle helps.
+    /// # Errors
+    /// [`Error::Stuck`] while the bundle is stuck.
+    pub(super) fn check_stuck(&self) -> Result<(), Error> {
+        if self.is_stuck() {
+            Err(Error::Stuck { limit: STUCK_AFTER })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether a decision has been running longer than [`STUCK_AFTER`]: every
+    /// further one is [`Error::Stuck`] until it comes back or another bundle is
+    /// loaded.
     pub fn is_stuck(&self) -> bool {
         self.watch.is_stuck()
     }

@@ -60,7 +60,8 @@ impl End {
         }
     }
 
-    /// Why content is cut. The record is closed by then: the log has it.
+    /// Why content is cut. The record of a response is closed by then: the log
+    /// has it, once for each direction that is cut.
     fn cut(self) -> BodyError {
         match self.cause {
             Cause::Total { .. } => BodyError::Total,

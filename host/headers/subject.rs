@@ -30,7 +30,7 @@ pub struct About<'a> {
 }
 
 /// Header values that say what a request is about. Cloning one costs a count.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Subject(Vec<(HeaderName, HeaderValue)>);
 
 impl Subject {

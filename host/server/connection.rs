@@ -237,10 +237,15 @@ async fn serve_http1<H: Handler>(shared: Arc<Shared<H>>, io: Watched, peer: Arc<
             report(&shared, &peer, io, error);
         }
     }
-    if let Some(io) = io {
-        // Whatever the client still does, the time is bounded.
-        let _ = timeout(LINGER, part(io.ended(), io.into_socket())).await;
+    let Some(io) = io else { return };
+    let cut = result.is_err_and(|error| error.is_user());
+    if cut && peer.is_old() {
+        // A proper end would make a cut response look whole.
+        io.into_socket().reset();
+        return;
     }
+    // Whatever the client still does, the time is bounded.
+    let _ = timeout(LINGER, part(io.ended(), io.into_socket())).await;
 }
 
 /// Tells the handler of a request that ended before its head was read: nobody
@@ -297,6 +302,10 @@ async fn serve_http2<H: Handler>(shared: Arc<Shared<H>>, io: Watched, peer: Arc<
     let mut draining = pin!(drain.cancelled());
     let mut cutting = pin!(cut.cancelled());
     let mut asked = false;
+    // A client that opens no window keeps a response from being looked at.
+    peer.keep_dues();
+    let grace = shared.limits.write_stall;
+    let mut overdue = interval(grace);
     let mut idle = interval(shared.limits.keep_alive);
     idle.reset();
     let mut begun = 0;
@@ -315,6 +324,10 @@ async fn serve_http2<H: Handler>(shared: Arc<Shared<H>>, io: Watched, peer: Arc<
                     connection.as_mut().graceful_shutdown();
                 }
             }
+            _ = overdue.tick() => if peer.is_overdue(grace) {
+                tracing::debug!("an exchange did not end in time, its connection is closed");
+                return;
+            },
             () = cutting.as_mut() => return,
         }
     };
@@ -331,6 +344,9 @@ async fn answer<H: Handler>(
     let open = Open::new(peer);
     let (head, incoming) = request.into_parts();
     let http1 = head.version < Version::HTTP_2;
+    if head.version < Version::HTTP_11 {
+        open.0.begin_old();
+    }
     let switching = http1 && head.headers.contains_key(UPGRADE);
     let limits = &shared.limits;
     let (mut response, refused) = match admit(&head, &incoming, limits) {

@@ -1,12 +1,17 @@
 //! The other side of one client connection.
 //!
-//! In: a socket's facts. Out: address, transport, and whether requests are open.
+//! In: a socket's facts. Out: address, transport, which requests are open and by
+//! when they must have ended.
 //! Never: an address a header claims.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use http::HeaderValue;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Slot;
@@ -21,6 +26,11 @@ pub struct Peer {
     closing: CancellationToken,
     open: AtomicU32,
     begun: AtomicU64,
+    /// A response to HTTP/1.0 was begun: its end may be the connection's.
+    old: AtomicBool,
+    /// When open exchanges must have ended, and how many; only where the
+    /// connection itself would not notice.
+    dues: OnceLock<Mutex<BTreeMap<Instant, u32>>>,
     /// Given back when the connection and all its tunnels ended.
     _slot: Option<Slot>,
 }
@@ -53,6 +63,8 @@ impl Peer {
             closing: CancellationToken::new(),
             open: AtomicU32::new(0),
             begun: AtomicU64::new(0),
+            old: AtomicBool::new(false),
+            dues: OnceLock::new(),
             _slot: None,
         }
     }
@@ -103,5 +115,61 @@ impl Peer {
 
     pub(super) fn end(&self) {
         self.open.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn begin_old(&self) {
+        self.old.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the end of the connection can be all that says where a response
+    /// ends. Source: RFC 9112, section 6.3.
+    pub(super) fn is_old(&self) -> bool {
+        self.old.load(Ordering::Relaxed)
+    }
+
+    /// From now on exchanges say by when they must have ended.
+    pub(super) fn keep_dues(&self) {
+        self.dues.get_or_init(Mutex::default);
+    }
+
+    /// Notes that an exchange must have ended at `at`, until the result is
+    /// dropped. Nothing where the connection notices by itself.
+    pub(crate) fn due(self: &Arc<Self>, at: Instant) -> Option<Due> {
+        let dues = self.dues.get()?;
+        *dues
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(at)
+            .or_default() += 1;
+        Some(Due { peer: self.clone(), at })
+    }
+
+    /// Whether an exchange should have ended longer than `grace` ago.
+    pub(super) fn is_overdue(&self, grace: Duration) -> bool {
+        let first = self.dues.get().and_then(|dues| {
+            let dues = dues.lock().unwrap_or_else(PoisonError::into_inner);
+            dues.first_key_value().map(|(at, _)| *at)
+        });
+        first.is_some_and(|at| at.elapsed() > grace)
+    }
+}
+
+/// An exchange that must end in time. Dropping it says that it ended.
+#[derive(Debug)]
+pub(crate) struct Due {
+    peer: Arc<Peer>,
+    at: Instant,
+}
+
+impl Drop for Due {
+    fn drop(&mut self) {
+        let Some(dues) = self.peer.dues.get() else { return };
+        let mut dues = dues.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = dues.get_mut(&self.at) {
+            *count -= 1;
+            if *count == 0 {
+                dues.remove(&self.at);
+            }
+        }
     }
 }

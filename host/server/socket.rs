@@ -237,6 +237,18 @@ impl AsyncWrite for Watched {
     }
 }
 
+impl Socket {
+    /// Breaks the connection off: the other side sees an error, no end.
+    pub(super) fn reset(self) {
+        let stream = match &self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_ref().0,
+        };
+        // A socket that cannot be told closes without TLS' word of farewell at least.
+        let _ = stream.set_zero_linger();
+    }
+}
+
 impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {

@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::*;
@@ -389,4 +389,82 @@ async fn tls_serves_both_versions_and_follows_its_files() {
     let mut plain = Client::connect(world.address).await;
     plain.send(&request(GET, "")).await;
     assert!(plain.answer().await.is_none(), "nothing is served in plain text");
+}
+
+/// A world whose extension has `total` for an exchange.
+async fn hurried(backend: &Backend, total: Duration, limits: Limits) -> World {
+    let mut spec = spec("metrics", &format!("http://{}/base", backend.address));
+    spec.timeouts.total = Some(total);
+    World::with(Gateway::new(&[spec]).unwrap(), limits, None).await
+}
+
+#[tokio::test]
+async fn a_response_that_is_cut_never_looks_whole() {
+    let begun = b"HTTP/1.1 200 OK\r\n\r\npart of it".to_vec();
+    let backend = Backend::start(move |_| Reply::Stall(begun.clone())).await;
+    let world = hurried(&backend, SHORT, limits()).await;
+    for (version, expected) in [
+        // Only the end of the connection says where this one ends.
+        ("1.0", Err(std::io::ErrorKind::ConnectionReset)),
+        // The last chunk is missing.
+        ("1.1", Ok(())),
+    ] {
+        let mut stream = TcpStream::connect(world.address).await.unwrap();
+        let head = format!("{GET} HTTP/{version}\r\nHost: gateway\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut read = Vec::new();
+        let mut end = Ok(());
+        loop {
+            match timeout(Duration::from_secs(20), stream.read_buf(&mut read))
+                .await
+                .unwrap()
+            {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) => {
+                    end = Err(error.kind());
+                    break;
+                }
+            }
+        }
+        assert_eq!(end, expected, "{version}");
+        let text = String::from_utf8_lossy(&read);
+        assert!(!text.ends_with("0\r\n\r\n"), "{text}");
+        assert!(text.contains("part of it"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn an_http2_client_that_opens_no_window_loses_its_connection() {
+    let large = vec![b'x'; 1 << 20];
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", large.len());
+    let answer = [head.as_bytes(), &large].concat();
+    let backend = Backend::start(move |_| Reply::Bytes(answer.clone())).await;
+    for (total, closed) in [(SHORT, true), (Duration::from_secs(3600), false)] {
+        let short = Limits {
+            write_stall: SHORT,
+            ..limits()
+        };
+        let world = hurried(&backend, total, short).await;
+        let stream = TcpStream::connect(world.address).await.unwrap();
+        let handshake = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(0)
+            .handshake(TokioIo::new(stream))
+            .await;
+        let (mut send, connection): (hyper::client::conn::http2::SendRequest<Empty<Bytes>>, _) = handshake.unwrap();
+        let ended = tokio::spawn(connection);
+        let request = http::Request::get("http://gateway/extensions/metrics/x");
+        let response = send.send_request(request.body(Empty::new()).unwrap()).await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(world.open("metrics"), 1);
+        if closed {
+            let _ = timeout(Duration::from_secs(20), ended).await.expect("the end in time");
+            world.idle("metrics").await;
+        } else {
+            // Its twin may wait: the exchange is not over yet.
+            assert!(timeout(SHORT * 6, ended).await.is_err());
+            assert_eq!(world.open("metrics"), 1);
+        }
+        drop(response);
+    }
 }

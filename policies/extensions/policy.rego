@@ -1,6 +1,6 @@
 # Who may call a proxy extension.
 #
-# The gateway asks this file about every request to
+# The gateway asks this file about requests to
 # /api/v1/extensions/<name>/…, after it knows who is asking. It hands over what
 # it knows as `input` (docs/policies.md lists every field) and carries out the
 # rule `decision` below:
@@ -38,8 +38,9 @@ decision := {"allow": false, "reason": min(deny)} if {
 
 # Groups that never get through, from data/blocked.yaml.
 deny contains "your group may not use extensions" if {
-	some group in data.blocked.groups
-	group in input.principal.groups
+	count(data.blocked.groups) > 0
+	some group in input.principal.groups
+	group in data.blocked.groups
 }
 
 # ------------------------------------------------------------------------------

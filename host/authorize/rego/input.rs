@@ -16,7 +16,7 @@ use regorus::value::Object;
 use crate::state;
 
 /// Rows of the RBAC table handed to a policy at most.
-const CANDIDATES: usize = 64;
+pub(in crate::authorize) const CANDIDATES: usize = 64;
 
 macro_rules! keys {
     ($($name:ident),* $(,)?) => {
@@ -94,7 +94,7 @@ pub struct Principal(Value);
 
 impl Principal {
     /// - `id`: stable identifier, such as `sub`.
-    /// - `kind`: `local`, `project-token` or `oidc`.
+    /// - `kind`: `anonymous`, `local`, `project-token` or `oidc`.
     pub fn new(id: &str, username: &str, groups: &[String], issuer: &str, kind: &str) -> Self {
         Self(named([
             ("id", Value::from(id)),

@@ -20,7 +20,8 @@ const INTERVAL: Duration = TIME.saturating_mul(2);
 /// Looks that find one and the same decision until it is stuck. Looks are
 /// counted, not time: after a pause of the whole process nothing is stuck.
 const LOOKS: u32 = 5;
-/// A decision that runs this long cannot be stopped: its bundle is given up.
+/// A decision that runs this long cannot be stopped: its bundle decides nothing
+/// else until it comes back.
 pub const STUCK_AFTER: Duration = INTERVAL.saturating_mul(LOOKS);
 /// Stack of the watching thread.
 const STACK_BYTES: usize = 256 * 1024;
@@ -101,7 +102,7 @@ impl Watch {
         })
     }
 
-    /// Whether a decision did not come back in time. Stays true.
+    /// Whether a decision has not come back in time, and still does not.
     pub(super) fn is_stuck(&self) -> bool {
         self.stuck.load(Ordering::Relaxed)
     }
@@ -118,13 +119,15 @@ struct Watcher {
 impl Watcher {
     fn run(mut self, stopped: &Receiver<()>) {
         while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-            if self.look() >= LOOKS && !self.stuck.swap(true, Ordering::Relaxed) {
-                tracing::error!(
+            let stuck = self.look() >= LOOKS;
+            match (self.stuck.swap(stuck, Ordering::Relaxed), stuck) {
+                (false, true) => tracing::error!(
                     bundle = self.name,
                     "a decision of the policy has been running for more than {STUCK_AFTER:?} and cannot be stopped; \
-                     the bundle is used no more, every request it would decide is denied until another one is loaded"
-                );
-                return;
+                     every request the bundle would decide is denied until it comes back or another bundle is loaded"
+                ),
+                (true, false) => tracing::warn!(bundle = self.name, "the decision came back; the bundle decides again"),
+                (false, false) | (true, true) => {}
             }
         }
     }

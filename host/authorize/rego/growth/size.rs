@@ -1,7 +1,8 @@
 //! Upper bounds on the size of a value, as seen by what walks its whole tree.
 //!
 //! In: sizes of parts. Out: the size of the whole. Never: less than the value
-//! has when it is evaluated; what cannot be told counts as large.
+//! has when it is evaluated with an input of the sizes below; what cannot be
+//! told counts as large.
 
 use serde_json::Value as Json;
 
