@@ -336,3 +336,27 @@ pub fn extension_input_schema() -> &'static serde_json::Value {
     });
     &SCHEMA
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::extension_input_schema;
+    use crate::authenticate::Kind;
+
+    fn words(pointer: &str) -> Vec<Value> {
+        extension_input_schema()
+            .pointer(pointer)
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_else(|| panic!("{pointer} is no list"))
+    }
+
+    #[test]
+    fn the_schema_knows_every_word_the_host_says() {
+        let kinds: Vec<Value> = Kind::ALL.iter().map(|kind| json!(kind.as_str())).collect();
+        assert_eq!(words("/properties/principal/properties/kind/enum"), kinds);
+        let effects = "/properties/rbac/properties/candidates/items/properties/effect/enum";
+        assert_eq!(words(effects), ["allow", "deny", "inert"]);
+    }
+}
