@@ -120,10 +120,14 @@ fn plans(criterion: &mut Criterion, set: &Set) {
     });
 }
 
+/// Words at the same place in a cache line wherever they stand.
+#[repr(align(64))]
+struct Words([u64; 512]);
+
 /// Some microseconds of arithmetic within 4 KiB that no other thread touches.
-fn alone(state: &mut [u64; 512]) {
+fn alone(state: &mut Words) {
     for _ in 0..64 {
-        for word in &mut *state {
+        for word in &mut state.0 {
             *word ^= *word << 13;
             *word ^= *word >> 7;
             *word ^= *word << 17;
@@ -176,7 +180,7 @@ fn calls(criterion: &mut Criterion, set: &Set) {
         criterion.bench_function(&format!("call/control, {threads} threads"), |bencher| {
             bencher.iter_custom(|iterations| {
                 spread((&runtime, threads), iterations, |each| async move {
-                    let mut state = [1; 512];
+                    let mut state = Words([1; 512]);
                     for _ in 0..each {
                         alone(black_box(&mut state));
                     }

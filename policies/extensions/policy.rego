@@ -38,7 +38,7 @@ decision := {"allow": false, "reason": min(deny)} if {
 
 # Groups that never get through, from data/blocked.yaml.
 deny contains "your group may not use extensions" if {
-	count(data.blocked.groups) > 0
+	data.blocked.groups != []
 	some group in input.principal.groups
 	group in data.blocked.groups
 }
