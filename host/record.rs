@@ -173,8 +173,8 @@ const FILE_QUEUE: usize = 16_384;
 /// records stay in memory.
 const PATH_BYTES: usize = 1_024;
 
-/// Bytes of a method a record keeps; no registered one is longer than 17.
-const METHOD_BYTES: usize = 32;
+/// Bytes of a method that is kept, in records and elsewhere; no registered one is longer than 17.
+pub(crate) const METHOD_BYTES: usize = 32;
 
 /// Records copied at once while others wait to write theirs.
 const PAGE: usize = 1_024;

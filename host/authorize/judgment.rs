@@ -16,6 +16,7 @@ use super::rego::{self, Decision, RequestParts};
 use crate::authenticate::REMEMBERED;
 use crate::caller::Caller;
 use crate::front::extensions::{Asked, Call};
+use crate::record::METHOD_BYTES;
 use crate::snapshot::Snapshot;
 
 /// KiB of judgments remembered at once, roughly.
@@ -24,10 +25,6 @@ const JUDGMENTS: u64 = 50_000;
 /// Bytes of obligations of a decision that is remembered. Few are longer, and
 /// each caller and target has its own.
 const OBLIGATION_BYTES: usize = 1_024;
-
-/// Bytes of a method that is part of what is remembered; no registered one is
-/// longer than 17, and callers may send as many as they can think of.
-const METHOD_BYTES: usize = 32;
 
 /// Judgments by caller and what they ask for. One a snapshot.
 #[derive(Debug)]
@@ -85,6 +82,7 @@ impl Judgments {
             facts: Facts::gather(snapshot, caller, &call.asked),
             decision: OnceLock::new(),
         });
+        // Callers may send as many methods as they can think of.
         if method.is_none_or(|method| method.as_str().len() <= METHOD_BYTES) {
             self.kept.insert(key, Arc::clone(&judgment));
         }
@@ -110,7 +108,6 @@ impl Judgment {
     /// Every [`rego::Error`] is a denial. None is kept: the next call tries again.
     /// A bundle that is stuck denies, whatever it decided before.
     pub(super) fn decide(&self, snapshot: &Snapshot, call: &Call) -> Result<Arc<Decision>, rego::Error> {
-        snapshot.policy.check_stuck()?;
         let decide = || {
             snapshot
                 .policy
@@ -121,6 +118,7 @@ impl Judgment {
             return decide();
         }
         if let Some(decision) = self.decision.get() {
+            snapshot.policy.check_stuck()?;
             return Ok(Arc::clone(decision));
         }
         let decision = decide()?;

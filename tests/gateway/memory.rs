@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 use std::process::Stdio;
 
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use crate::support::client::PATIENCE;
 use crate::support::world::{Setup, World};
-use crate::wire::{read_head, request};
+use crate::wire::{read_head, request, swallow};
 
 /// Bytes of a large body.
 const LARGE: usize = 100 << 20;
@@ -64,17 +64,6 @@ async fn swap(listener: &TcpListener, length: usize) {
     let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     pour(&mut stream, length).await;
-}
-
-async fn swallow(stream: &mut TcpStream, mut left: usize) {
-    let mut sink = vec![0; 1 << 16];
-    while left > 0 {
-        let most = left.min(sink.len());
-        let read = timeout(PATIENCE, stream.read(&mut sink[..most])).await;
-        let read = read.expect("bytes in time").unwrap();
-        assert!(read > 0, "the connection ended {left} bytes early");
-        left -= read;
-    }
 }
 
 async fn pour(stream: &mut TcpStream, mut left: usize) {

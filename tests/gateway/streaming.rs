@@ -17,7 +17,7 @@ use crate::support::backend::{Backend, Reply};
 use crate::support::client::{Client, PATIENCE};
 use crate::support::token;
 use crate::support::world::{SESSION_KEY, Setup, World};
-use crate::wire::{admin, bare, get, many, once, read_head, reason, request, status};
+use crate::wire::{admin, bare, get, many, once, read_head, reason, request, status, swallow};
 
 /// Bytes of a large body.
 const LARGE: usize = 100 << 20;
@@ -47,21 +47,6 @@ async fn write_until_held_back(stream: &mut TcpStream, most: usize) -> usize {
         }
     }
     written
-}
-
-/// Reads exactly `length` bytes, keeping none.
-async fn swallow(stream: &mut TcpStream, length: usize) {
-    let mut sink = vec![0; 1 << 16];
-    let mut left = length;
-    while left > 0 {
-        let most = left.min(sink.len());
-        let read = timeout(PATIENCE, stream.read(&mut sink[..most]))
-            .await
-            .expect("bytes in time")
-            .unwrap();
-        assert!(read > 0, "the connection ended {left} bytes early");
-        left -= read;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -185,3 +185,18 @@ pub(crate) async fn read_head(stream: &mut TcpStream) -> (String, Vec<u8>) {
         assert!(length.unwrap() > 0, "the connection ended within a head");
     }
 }
+
+/// Reads exactly `length` bytes, keeping none.
+pub(crate) async fn swallow(stream: &mut TcpStream, length: usize) {
+    let mut sink = vec![0; 1 << 16];
+    let mut left = length;
+    while left > 0 {
+        let most = left.min(sink.len());
+        let read = timeout(PATIENCE, stream.read(&mut sink[..most]))
+            .await
+            .expect("bytes in time")
+            .unwrap();
+        assert!(read > 0, "the connection ended {left} bytes early");
+        left -= read;
+    }
+}

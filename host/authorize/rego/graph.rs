@@ -107,12 +107,7 @@ pub(super) fn chain(expr: &Expr) -> Option<(Path, Vec<&ExprRef>)> {
                 expr = refr;
             }
             Expr::RefBrack { refr, index, .. } => {
-                parts.push(match index.as_ref() {
-                    Expr::String { value, .. } | Expr::RawString { value, .. } => {
-                        value.as_string().ok().map(|text| text.to_string())
-                    }
-                    _ => None,
-                });
+                parts.push(builtins::text(index).map(|text| text.to_string()));
                 indices.push(index);
                 expr = refr;
             }
@@ -121,6 +116,23 @@ pub(super) fn chain(expr: &Expr) -> Option<(Path, Vec<&ExprRef>)> {
     }
     let path = parts.into_iter().rev().map_while(|part| part).collect();
     Some((path, indices))
+}
+
+/// The path below `data` that a name means in a module, if it is not a variable.
+/// `import`: the full path a name is imported for.
+pub(super) fn resolve<'a>(
+    package: &[String],
+    import: impl Fn(&str) -> Option<&'a Path>,
+    path: &[String],
+) -> Option<Path> {
+    let (first, rest) = path.split_first()?;
+    if first == "data" {
+        return Some(rest.to_vec());
+    }
+    if let Some(import) = import(first) {
+        return Some(import.iter().skip(1).chain(rest).cloned().collect());
+    }
+    (first != "input").then(|| package.iter().chain(path).cloned().collect())
 }
 
 /// The last name of a reference.
@@ -444,16 +456,8 @@ impl Walk<'_> {
         }
     }
 
-    /// The path below `data` that a name means here, if it is not a variable.
     fn resolve(&self, path: &[String]) -> Option<Path> {
-        let (first, rest) = path.split_first()?;
-        if first == "data" {
-            return Some(rest.to_vec());
-        }
-        if let Some(import) = self.imports.get(first) {
-            return Some(import.iter().skip(1).chain(rest).cloned().collect());
-        }
-        (first != "input").then(|| self.package.iter().chain(path).cloned().collect())
+        resolve(self.package, |name| self.imports.get(name), path)
     }
 
     fn reference(&mut self, path: &[String]) {

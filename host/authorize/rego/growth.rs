@@ -140,12 +140,8 @@ impl<'a> Growth<'a> {
                 imports: references::imports(module),
             };
             for rule in &module.policy {
-                if let Rule::Spec {
-                    head: RuleHead::Func { args, .. },
-                    ..
-                } = &**rule
-                {
-                    arities.insert(graph::rule_path(&place.package, rule), args.len());
+                if let Some(arity) = graph::arity(rule) {
+                    arities.insert(graph::rule_path(&place.package, rule), arity);
                 }
             }
             growth.modules.push(place);

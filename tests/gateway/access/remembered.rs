@@ -33,13 +33,11 @@ async fn restrict(world: &World, condition: &str) {
 }
 
 async fn about(world: &World, user: &str, application: &str) -> u16 {
-    let request = world.get(user, "/").header("Argocd-Application-Name", application);
-    // The first value is the helper's own.
-    let mut request = request.build().unwrap();
-    request
-        .headers_mut()
-        .insert("argocd-application-name", application.parse().unwrap());
-    reqwest::Client::new().execute(request).await.unwrap().status().as_u16()
+    let path = "/api/v1/extensions/echo/";
+    super::about(world, user, path, [application, "shop"])
+        .await
+        .status()
+        .as_u16()
 }
 
 #[tokio::test(flavor = "multi_thread")]

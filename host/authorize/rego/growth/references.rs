@@ -66,9 +66,8 @@ pub(super) fn imports(module: &Module) -> BTreeMap<&str, Path> {
         let Some((path, _)) = graph::chain(&import.refr) else {
             continue;
         };
-        let last = match graph::last_name(&import.refr) {
-            Some(last) => last,
-            None => continue,
+        let Some(last) = graph::last_name(&import.refr) else {
+            continue;
         };
         imports.insert(import.r#as.as_ref().map_or(last, |span| span.text()), path);
     }
@@ -78,14 +77,7 @@ pub(super) fn imports(module: &Module) -> BTreeMap<&str, Path> {
 /// The path below `data` that a function's name means, if a rule has it.
 fn function_path<T>(place: &Place<'_>, rules: &BTreeMap<Path, T>, function: &Expr) -> Option<Path> {
     let (path, _) = graph::chain(function)?;
-    let (first, rest) = path.split_first()?;
-    let full: Path = if first == "data" {
-        rest.to_vec()
-    } else if let Some(import) = place.imports.get(first.as_str()) {
-        import.iter().skip(1).chain(rest).cloned().collect()
-    } else {
-        place.package.iter().chain(&path).cloned().collect()
-    };
+    let full = graph::resolve(&place.package, |name| place.imports.get(name), &path)?;
     rules.contains_key(&full).then_some(full)
 }
 
