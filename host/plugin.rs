@@ -26,6 +26,7 @@ mod inspect;
 mod load;
 mod manifest;
 mod plan;
+pub(crate) mod provider;
 mod sandbox;
 mod wasi;
 mod yaml;
