@@ -223,7 +223,7 @@ async fn exchange(
     } else {
         let message = ready.message(Version::HTTP_11)?;
         let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
-            .max_buf_size(MAX_HEAD_BYTES)
+            .max_header_size(MAX_HEAD_BYTES)
             .max_headers(MAX_HEAD_FIELDS)
             .handshake::<_, Full<Bytes>>(io)
             .await
