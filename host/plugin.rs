@@ -18,6 +18,7 @@ mod bindings;
 mod budget;
 mod cache;
 mod edits;
+pub mod egress;
 mod engine;
 mod error;
 mod filter;
