@@ -12,14 +12,13 @@
 //! | [`front`] | fields, what is asked |
 //! | [`caller`], [`claims`] | a principal, what decisions need of it |
 //! | [`authorize`] ([`glob`]) | caller and call, a permit |
-//! | [`credential`] | a cluster, what lets the gateway in there |
 //! | [`headers`] ([`plugin`], [`assertion`]) | a client's fields and a permit, what may leave |
 //! | [`forward`] | what may leave, the backend's response |
 //! | [`record`], [`metrics`] | an ending, its record and count |
 //!
 //! Beside it: [`pipeline`] knows the order, [`rejection`] words refusals,
 //! [`snapshot`] is what decides, made of [`state`], policies and plugins, with
-//! every [`diagnostic`]; [`config`] reads the settings, [`running`] starts and
+//! every [`diagnostic`]; [`json_path`] finds values in JSON; [`config`] reads the settings, [`running`] starts and
 //! stops all, [`admin`] shows it, [`cli`] are the commands.
 
 pub mod admin;
@@ -36,6 +35,7 @@ pub mod forward;
 pub mod front;
 pub mod glob;
 pub mod headers;
+pub mod json_path;
 pub mod metrics;
 pub mod pipeline;
 pub mod plugin;

@@ -22,6 +22,7 @@ mod convert;
 mod crypto;
 mod memo;
 mod outgoing;
+mod pod;
 mod reach;
 mod redact;
 pub(crate) mod secret;
@@ -31,6 +32,7 @@ mod terms;
 pub use ambient::{Ambient, AmbientError, AwsCredentials, Bearer};
 pub(super) use call::Call;
 pub use call::{Exchange, Material, SystemClock, WallClock};
+pub use pod::PodIdentities;
 pub(crate) use reach::{HostTemplate, TextTemplate};
 pub use terms::ProviderTerms;
 pub(crate) use terms::{AudienceTerm, CaptureTerm, SecretTerm};
@@ -155,8 +157,8 @@ impl Provider {
     pub fn source(self: &Arc<Self>, cluster: ClusterName, config: &Value, material: Material) -> Source {
         Source {
             terms: Arc::new(Terms::new(&self.manifest.provider, config)),
-            config: Arc::from(crate::credential::cache::canonical_json(config)),
-            schema: super::load::validate(&self.manifest, config),
+            config: Arc::from(canonical(config).to_string()),
+            schema: super::load::against_schema(&self.manifest, config),
             provider: Arc::clone(self),
             cluster,
             material: Arc::new(material),
@@ -366,6 +368,20 @@ pub(crate) struct Transcript(Arc<Mutex<Vec<Exchange>>>);
 impl Transcript {
     fn push(&self, exchange: Exchange) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(exchange);
+    }
+}
+
+/// The same with the members of objects in the order of their names, so that
+/// equal configurations are equal texts.
+fn canonical(value: &Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let sorted: std::collections::BTreeMap<&String, Value> =
+                members.iter().map(|(name, value)| (name, canonical(value))).collect();
+            sorted.into_iter().map(|(name, value)| (name.clone(), value)).collect()
+        }
+        Value::Array(items) => items.iter().map(canonical).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) const SECRET_MOST_BYTES: usize = 64 << 10;
 
 /// A secret of one call. Clones share the bytes.
 #[derive(Clone)]
-pub(crate) struct Secret {
+pub struct Secret {
     bytes: Arc<Zeroizing<Vec<u8>>>,
     reach: Reach,
 }
@@ -78,6 +78,9 @@ impl Secret {
             return None;
         }
         let payload = Zeroizing::new(URL_SAFE_NO_PAD.decode(payload).ok()?);
+        if payload.first() != Some(&b'{') {
+            return None;
+        }
         let claims: Claims = serde_json::from_slice(&payload).ok()?;
         Some(JwtTimes {
             issued_at: claims.iat.and_then(instant),
