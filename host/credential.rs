@@ -10,7 +10,7 @@ use std::fmt;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue, StatusCode};
 use jiff::Timestamp;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
@@ -324,6 +324,13 @@ pub trait Mint: Send + Sync + 'static {
     fn revoke(&self, revocation: SecretString) -> BoxFuture<'static, Result<(), MintError>>;
 }
 
+/// Whether a cluster's answer speaks against the credential: 401 alone. A 403
+/// is what its RBAC says to a known caller, and normal traffic.
+#[must_use]
+pub fn is_refusal(status: StatusCode) -> bool {
+    status == StatusCode::UNAUTHORIZED
+}
+
 fn same_token(one: &Credential, other: &Credential) -> bool {
     one.token.as_ref().map(Token::expose) == other.token.as_ref().map(Token::expose)
 }
@@ -356,3 +363,6 @@ fn same_basic(one: &Credential, other: &Credential) -> bool {
         (None, Some(_)) | (Some(_), None) => false,
     }
 }
+
+#[cfg(test)]
+mod tests;
