@@ -22,14 +22,15 @@ fn processes(word: &str) -> Vec<String> {
 async fn a_dropped_cluster_is_gone() {
     let cluster = Cluster::start().await;
     let (root, port) = (cluster.root().to_owned(), cluster.url().to_owned());
+    assert_eq!(cluster.client().get(&port).send().await.unwrap().status(), 401);
+    // A client without an open connection.
     let client = cluster.client();
-    assert_eq!(client.get(&port).send().await.unwrap().status(), 401);
     assert!(!processes(root.to_str().unwrap()).is_empty());
 
     drop(cluster);
     assert!(client.get(&port).send().await.unwrap_err().is_connect());
     assert!(!root.exists());
-    assert_eq!(processes(root.to_str().unwrap()), Vec::<String>::new());
+    ended(&root).await;
 }
 
 /// A test of this binary, with its shared cluster, in a process of its own.
@@ -51,13 +52,21 @@ fn run_alone(temporary: &Path) -> Child {
         .unwrap()
 }
 
+/// Waits until no process has a path below `folder` in its command line.
+async fn ended(folder: &Path) {
+    eventually("its processes have ended", async || {
+        processes(folder.to_str().unwrap()).is_empty().then_some(())
+    })
+    .await;
+}
+
 /// Waits until nothing is left of a cluster below `temporary`.
 async fn gone(temporary: &Path) {
     eventually("its folder is empty", async || {
         fs::read_dir(temporary).unwrap().next().is_none().then_some(())
     })
     .await;
-    assert_eq!(processes(temporary.to_str().unwrap()), Vec::<String>::new());
+    ended(temporary).await;
 }
 
 #[tokio::test]
