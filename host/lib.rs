@@ -12,6 +12,7 @@
 //! | [`front`] | fields, what is asked |
 //! | [`caller`], [`claims`] | a principal, what decisions need of it |
 //! | [`authorize`] ([`glob`]) | caller and call, a permit |
+//! | [`credential`] | a cluster, what lets the gateway in there |
 //! | [`headers`] ([`plugin`], [`assertion`]) | a client's fields and a permit, what may leave |
 //! | [`forward`] | what may leave, the backend's response |
 //! | [`record`], [`metrics`] | an ending, its record and count |
@@ -29,6 +30,7 @@ pub mod caller;
 pub mod claims;
 pub mod cli;
 pub mod config;
+pub mod credential;
 pub mod diagnostic;
 pub mod forward;
 pub mod front;

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use super::imports::Import;
+use super::provider::ProviderTerms;
 use crate::diagnostic::{Diagnostic, Loaded, Location};
 use crate::headers::is_host_owned;
 
@@ -23,17 +24,24 @@ const FIELDS_MOST: usize = 64;
 pub enum World {
     /// Edits header fields.
     HeaderFilter,
+    /// Makes the credentials of clusters.
+    CredentialProvider,
 }
 
 impl World {
     fn named(name: &str) -> Option<Self> {
-        (name == "header-filter").then_some(Self::HeaderFilter)
+        match name {
+            "header-filter" => Some(Self::HeaderFilter),
+            "credential-provider" => Some(Self::CredentialProvider),
+            _ => None,
+        }
     }
 
     /// The interface a guest of this world exports, without version.
     pub(super) fn export(self) -> &'static str {
         match self {
             Self::HeaderFilter => "tollgate:plugin/headers",
+            Self::CredentialProvider => "tollgate:plugin/credentials",
         }
     }
 }
@@ -87,6 +95,8 @@ pub struct Manifest {
     pub context: BTreeSet<ContextPart>,
     /// Directions in which it is called for each message.
     pub filters: BTreeSet<Direction>,
+    /// What it says as a credential provider.
+    pub provider: ProviderTerms,
     /// JSON Schema of its configuration.
     pub config_schema: Option<serde_json::Value>,
     /// Where its parts stand, for findings that need the component too.
@@ -129,6 +139,8 @@ struct RawManifest {
     filters: Vec<Spanned<String>>,
     #[serde(default)]
     config_schema: Option<Spanned<serde_json::Value>>,
+    #[serde(flatten)]
+    provider: RawProvider,
 }
 
 /// Reads the manifest `text` of the file `file`, which should describe the
@@ -186,7 +198,7 @@ impl Check {
             self.refuse(
                 &raw.world,
                 format!("there is no world `{}`", raw.world.value),
-                "known: `header-filter`",
+                "known: `header-filter`, `credential-provider`",
             );
         }
         self.host_version(raw.minimum_host_version.as_ref());
