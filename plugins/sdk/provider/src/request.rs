@@ -144,6 +144,11 @@ impl<'a> Request<'a> {
         self
     }
 
+    /// A body of plain text.
+    pub fn body_text(self, body: String) -> Self {
+        self.body(vec![Part::Text(body)])
+    }
+
     /// Cuts the string at `path` (RFC 9535, singular) out of the answer: the next
     /// of [`Answer::captured`].
     pub fn capture(mut self, path: &str) -> Self {

@@ -4,7 +4,7 @@
 
 use crate::bindings::tollgate::plugin::ambient::Bearer;
 use crate::error::secret as error_of;
-use crate::{Encoding, Error, Part, Secret, SecretError, ambient, secrets};
+use crate::{Encoding, Error, Part, Secret, SecretError, SecretRef, ambient, secrets};
 
 /// The value `name` of the cluster's Secret.
 ///
@@ -43,6 +43,18 @@ pub fn public(name: &str) -> Result<String, Error> {
 /// `config`: too large, or of the wrong form.
 pub fn compose(parts: &[Part<'_>], encoding: Encoding) -> Result<Secret, Error> {
     Ok(secrets::compose(parts, encoding)?)
+}
+
+/// A second handle of the same bytes, for what takes handles away, such as `memo`.
+///
+/// # Errors
+/// `config`: more than 256 secrets in one call.
+pub fn copy(secret: &Secret) -> Result<Secret, Error> {
+    let value = SecretRef {
+        value: secret,
+        encoding: Encoding::Raw,
+    };
+    compose(&[Part::Secret(value)], Encoding::Raw)
 }
 
 /// A token of the gateway's own pod for `audience`.
