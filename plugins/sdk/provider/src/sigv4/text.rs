@@ -152,7 +152,7 @@ pub fn signed(request: &Signed<'_>, scope: &Scope) -> (Vec<Piece>, String) {
     if request.session {
         headers.push(("x-amz-security-token", Piece::SessionToken));
     }
-    headers.sort_by(|(one, _), (two, _)| one.cmp(two));
+    headers.sort_by_key(|(name, _)| *name);
     let names: Vec<&str> = headers.iter().map(|(name, _)| *name).collect();
     let names = names.join(";");
 
