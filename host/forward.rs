@@ -22,7 +22,7 @@ mod body;
 mod end;
 mod limits;
 pub(crate) mod timeout;
-mod tls;
+pub(crate) mod tls;
 mod upgrade;
 
 pub use backend::{Backend, BuildError};

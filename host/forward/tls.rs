@@ -90,7 +90,8 @@ fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'sta
     }
 }
 
-fn own_roots(pem: &str) -> Result<Arc<RootCertStore>, Error> {
+/// The authorities of a PEM text, and no others.
+pub(crate) fn own_roots(pem: &str) -> Result<Arc<RootCertStore>, Error> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates("certificateAuthority", pem)? {
         roots.add(certificate)?;
@@ -99,7 +100,7 @@ fn own_roots(pem: &str) -> Result<Arc<RootCertStore>, Error> {
 }
 
 /// The system's authorities, read once: there are hundreds.
-fn system_roots() -> Result<Arc<RootCertStore>, Error> {
+pub(crate) fn system_roots() -> Result<Arc<RootCertStore>, Error> {
     static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
     let roots = ROOTS.get_or_init(|| {
         let mut roots = RootCertStore::empty();

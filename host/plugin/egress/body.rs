@@ -1,0 +1,81 @@
+//! What comes back.
+//!
+//! In: frames. Out: a [`Response`], whole. Refuses: more than
+//! [`MAX_RESPONSE_BODY_BYTES`]. Never: a part of a body taken for all of it; a
+//! copy of it left behind in memory that was outgrown.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use http::{HeaderMap, StatusCode, Version};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
+use zeroize::Zeroizing;
+
+use super::error::Error;
+
+/// Bytes of an answer's body.
+pub const MAX_RESPONSE_BODY_BYTES: usize = 1024 * 1024;
+
+/// An answer, whatever its status.
+pub struct Response {
+    /// Status; also 3xx, for nothing is followed.
+    pub status: StatusCode,
+    /// Header fields; they may hold secrets.
+    pub headers: HeaderMap,
+    /// The body, complete; zeroized on drop.
+    pub body: Zeroizing<Vec<u8>>,
+    /// The HTTP version agreed on.
+    pub version: Version,
+    /// The address it came from.
+    pub peer: SocketAddr,
+}
+
+impl fmt::Debug for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Response")
+            .field("status", &self.status)
+            .field("headers", &self.headers.len())
+            .field("body_bytes", &self.body.len())
+            .field("version", &self.version)
+            .field("peer", &self.peer)
+            .finish()
+    }
+}
+
+/// Reads a body to its end.
+///
+/// # Errors
+/// [`Error::TooLarge`] as soon as it is known; what `failed` makes of a
+/// connection that ends early.
+pub(super) async fn read(
+    mut incoming: Incoming,
+    failed: impl Fn(hyper::Error) -> Error,
+) -> Result<Zeroizing<Vec<u8>>, Error> {
+    let too_large = || Error::TooLarge {
+        what: "body",
+        allowed: MAX_RESPONSE_BODY_BYTES,
+    };
+    let announced = usize::try_from(incoming.size_hint().lower()).map_err(|_| too_large())?;
+    if announced > MAX_RESPONSE_BODY_BYTES {
+        return Err(too_large());
+    }
+    let mut body = Zeroizing::new(Vec::with_capacity(announced));
+    while let Some(frame) = incoming.frame().await {
+        let Ok(data) = frame.map_err(&failed)?.into_data() else {
+            continue;
+        };
+        let length = body.len().saturating_add(data.len());
+        if length > MAX_RESPONSE_BODY_BYTES {
+            return Err(too_large());
+        }
+        if length > body.capacity() {
+            // A vector that grows by itself would leave its old bytes behind.
+            let mut larger = Zeroizing::new(Vec::with_capacity(length.saturating_mul(2)));
+            larger.extend_from_slice(&body);
+            body = larger;
+        }
+        body.extend_from_slice(&data);
+    }
+    Ok(body)
+}

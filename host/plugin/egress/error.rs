@@ -1,0 +1,240 @@
+//! Why a plugin's request did not get an answer.
+//!
+//! In: a rule or a step that failed. Out: a stable code and a sentence for
+//! operators. Never: a path, query, header value or body.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// The rule that refused a URL or an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DenyCode {
+    /// Text no URL parser accepts, or that is too long.
+    Malformed,
+    /// White space or a control character, which parsers drop silently.
+    Control,
+    /// A backslash, which parsers read as a slash.
+    Backslash,
+    /// Another scheme than https, or not followed by exactly two slashes.
+    Scheme,
+    /// A user or a password before the host.
+    Userinfo,
+    /// No host.
+    EmptyHost,
+    /// A percent sign in the host.
+    PercentHost,
+    /// A host that ends with a dot.
+    TrailingDot,
+    /// A fragment.
+    Fragment,
+    /// A query inside the URL's text.
+    Query,
+    /// A `.` or `..` segment in the path, also written with percent signs.
+    DotSegment,
+    /// An address as the host that no entry lists.
+    IpLiteral,
+    /// An address in another form than the usual one, such as `127.1`.
+    IpForm,
+    /// No entry for this host.
+    Host,
+    /// The host is listed, but not with this port.
+    Port,
+    /// The cloud's metadata service.
+    Metadata,
+    /// 169.254/16 or fe80::/10.
+    LinkLocal,
+    /// 127/8 or ::1.
+    Loopback,
+    /// RFC 1918 or fc00::/7.
+    Private,
+    /// 100.64/10.
+    SharedSpace,
+    /// IPv4 inside IPv6: mapped, compatible, NAT64, 6to4, Teredo.
+    Embedded,
+    /// 0/8 or ::.
+    Unspecified,
+    /// 224/4 or ff00::/8.
+    Multicast,
+    /// 255.255.255.255.
+    Broadcast,
+    /// Documentation and benchmark ranges.
+    Documentation,
+    /// Every other range that is not global unicast.
+    Reserved,
+}
+
+impl DenyCode {
+    /// The word for metrics, transcripts and guests; it does not change.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Control => "control-character",
+            Self::Backslash => "backslash",
+            Self::Scheme => "scheme",
+            Self::Userinfo => "userinfo",
+            Self::EmptyHost => "empty-host",
+            Self::PercentHost => "percent-host",
+            Self::TrailingDot => "trailing-dot",
+            Self::Fragment => "fragment",
+            Self::Query => "query",
+            Self::DotSegment => "dot-segment",
+            Self::IpLiteral => "ip-literal",
+            Self::IpForm => "ip-form",
+            Self::Host => "host",
+            Self::Port => "port",
+            Self::Metadata => "address-metadata",
+            Self::LinkLocal => "address-link-local",
+            Self::Loopback => "address-loopback",
+            Self::Private => "address-private",
+            Self::SharedSpace => "address-shared",
+            Self::Embedded => "address-embedded",
+            Self::Unspecified => "address-unspecified",
+            Self::Multicast => "address-multicast",
+            Self::Broadcast => "address-broadcast",
+            Self::Documentation => "address-documentation",
+            Self::Reserved => "address-reserved",
+        }
+    }
+}
+
+/// A refusal by the rules. Trying again changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Denied {
+    /// Which rule.
+    pub code: DenyCode,
+    /// What is wrong, for operators.
+    pub message: String,
+}
+
+impl Denied {
+    pub(super) fn new(code: DenyCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+        }
+    }
+
+    /// A host that leads to an address which is out of bounds.
+    pub(super) fn address(code: DenyCode, host: &str, address: IpAddr) -> Self {
+        let advice = match code {
+            DenyCode::Private => "; `private: true` on the entry permits it",
+            DenyCode::Loopback => "; `loopback: true` on an entry for an address or `localhost` permits it",
+            DenyCode::Metadata | DenyCode::LinkLocal => "; no entry permits it",
+            _ => "",
+        };
+        let rule = code.as_str();
+        Self::new(
+            code,
+            format!("`{host}` leads to `{address}`, refused as `{rule}`{advice}"),
+        )
+    }
+}
+
+/// What was going on when the time ran out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Waiting for the host's turn under the rate limit.
+    Pace,
+    /// Asking for the host's addresses.
+    Resolve,
+    /// Connecting.
+    Connect,
+    /// Agreeing on TLS.
+    Tls,
+    /// Sending the request and waiting for the head of the answer.
+    Head,
+    /// Reading the answer's body.
+    Body,
+}
+
+impl Step {
+    /// The word for texts and transcripts.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pace => "waiting for the rate limit of this host",
+            Self::Resolve => "resolving the name",
+            Self::Connect => "connecting",
+            Self::Tls => "agreeing on TLS",
+            Self::Head => "waiting for the answer",
+            Self::Body => "reading the answer",
+        }
+    }
+}
+
+/// Why there is no answer. Names hosts and steps; never a query, a header
+/// value or a body.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The rules refuse; never retry.
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    /// The request itself cannot be sent.
+    #[error("the request cannot be sent: {reason}")]
+    InvalidRequest {
+        /// Which part, without its value.
+        reason: String,
+    },
+    /// The host has no address.
+    #[error("`{host}` does not resolve: {reason}")]
+    Dns {
+        /// The host.
+        host: String,
+        /// What the resolver said.
+        reason: String,
+    },
+    /// No connection, or none that speaks HTTP.
+    #[error("no connection to `{host}`: {reason}")]
+    Connect {
+        /// The host.
+        host: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// The two do not agree on TLS; most often the certificate is not trusted.
+    #[error("no TLS with `{host}`: {reason}")]
+    Tls {
+        /// The host.
+        host: String,
+        /// What the TLS library said.
+        reason: String,
+    },
+    /// The time ran out.
+    #[error("no answer within {} ms, while {}", allowed.as_millis(), step.as_str())]
+    Timeout {
+        /// How far it came.
+        step: Step,
+        /// The time there was.
+        allowed: Duration,
+    },
+    /// The connection ended before the answer did.
+    #[error("the answer of `{host}` is cut short")]
+    Truncated {
+        /// The host.
+        host: String,
+    },
+    /// The answer is longer than allowed.
+    #[error("the {what} of the answer is over {allowed} bytes")]
+    TooLarge {
+        /// `head` or `body`.
+        what: &'static str,
+        /// The limit.
+        allowed: usize,
+    },
+}
+
+impl Error {
+    /// The word for transcripts and error codes; it does not change.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Denied(_) => "denied",
+            Self::InvalidRequest { .. } => "invalid-request",
+            Self::Dns { .. } => "dns",
+            Self::Connect { .. } => "connect",
+            Self::Tls { .. } => "tls",
+            Self::Timeout { .. } => "timeout",
+            Self::Truncated { .. } => "truncated",
+            Self::TooLarge { .. } => "too-large",
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The seam between the rules and the network.
+//!
+//! In: a name, an address that passed the check. Out: addresses, a stream.
+//! Never: a name resolved again when connecting.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+use futures_util::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// Bytes both ways.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// Name resolution and connections. The address check stands between the two
+/// calls, so an implementation decides nothing.
+pub trait Network: fmt::Debug + Send + Sync + 'static {
+    /// Every address of `host`, which is an A-label name, never an address.
+    ///
+    /// # Errors
+    /// What the resolver says; an empty list counts as an error too.
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>>;
+
+    /// Connects to exactly this address.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Stream>>>;
+}
+
+/// The machine's own resolver and sockets. No proxy is ever used.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct System;
+
+impl Network for System {
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        Box::pin(async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) })
+    }
+
+    fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
+        Box::pin(async move {
+            let stream = tokio::net::TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            Ok(Box::new(stream) as Box<dyn Stream>)
+        })
+    }
+}

@@ -1,0 +1,77 @@
+//! The allow-list of one plugin.
+//!
+//! In: entries, a URL. Out: a [`Target`], or the rule that refuses it. Never:
+//! an allow without an entry.
+
+use url::Host;
+
+use super::entry::{Entry, EntryError, EntrySpec};
+use super::error::{Denied, DenyCode};
+use super::target::{self, Target};
+
+/// What one plugin may reach; nothing when empty.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    entries: Vec<Entry>,
+}
+
+impl Rules {
+    /// Checks each entry; reads the files their `ca` names.
+    ///
+    /// # Errors
+    /// Every entry that cannot be used, in the order given. One bad entry
+    /// refuses the list: a list that allows less than it says is a riddle.
+    pub fn new<'a>(specs: impl IntoIterator<Item = &'a EntrySpec>) -> Result<Self, Vec<EntryError>> {
+        let (mut entries, mut errors) = (Vec::new(), Vec::new());
+        for spec in specs {
+            match Entry::new(spec) {
+                Ok(entry) => entries.push(entry),
+                Err(error) => errors.push(error),
+            }
+        }
+        if errors.is_empty() {
+            Ok(Self { entries })
+        } else {
+            Err(errors)
+        }
+    }
+
+    /// The entries, in the order given.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Tests a URL: `https://`, host, port, path, and nothing else. The
+    /// addresses of the host are tested by [`super::Sender::send`].
+    ///
+    /// # Errors
+    /// The first rule it breaks. The text names the host, never more.
+    ///
+    /// The first entry in list order
+    /// that means host and port decides on reach and authorities.
+    pub fn allow(&self, url: &str) -> Result<Target, Denied> {
+        let target::Location { host, port, path } = target::read(url)?;
+        let meant = |entry: &&Entry| entry.pattern().matches(&host, port);
+        if let Some(entry) = self.entries.iter().find(meant).cloned() {
+            return Ok(Target {
+                host,
+                port,
+                path,
+                entry,
+            });
+        }
+        let ports = self.entries.iter().map(Entry::pattern);
+        let ports: Vec<u16> = ports.filter(|p| p.matches_host(&host)).map(|p| p.port()).collect();
+        Err(match (&host, ports.first()) {
+            (_, Some(granted)) => Denied::new(
+                DenyCode::Port,
+                format!("`{host}` is granted with port {granted}, not {port}"),
+            ),
+            (Host::Domain(_), None) => Denied::new(DenyCode::Host, format!("`{host}` is not among the granted hosts")),
+            (Host::Ipv4(_) | Host::Ipv6(_), None) => Denied::new(
+                DenyCode::IpLiteral,
+                format!("`{host}` is an address, and not among the granted hosts"),
+            ),
+        })
+    }
+}

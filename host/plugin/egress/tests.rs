@@ -1,0 +1,9 @@
+//! The rules, one by one, each allow beside its refusal; then a TLS server in
+//! memory, whose network is a map, so that every address can be told.
+
+mod addresses;
+mod entries;
+mod exchange;
+mod failures;
+mod urls;
+mod world;

@@ -1,0 +1,221 @@
+//! Every range, with and without what lifts it, and what resolution may do.
+
+use super::super::address::{Reach, check};
+use super::super::{DenyCode, EntrySpec, Error, Rules, Sender};
+use super::world::{Answer, Authority, HOST, PUBLIC, World, ask, entry, fine, get};
+use std::sync::Arc;
+
+#[test]
+fn each_range_is_refused_by_its_name() {
+    for (address, reason) in [
+        ("169.254.169.254", "address-metadata"),
+        ("169.254.170.23", "address-metadata"),
+        ("169.254.170.2", "address-metadata"),
+        ("168.63.129.16", "address-metadata"),
+        ("fd00:ec2::254", "address-metadata"),
+        ("fd00:ec2::23", "address-metadata"),
+        ("fd20:ce::254", "address-metadata"),
+        ("169.254.0.1", "address-link-local"),
+        ("fe80::1", "address-link-local"),
+        ("febf:ffff::1", "address-link-local"),
+        ("127.0.0.1", "address-loopback"),
+        ("127.255.255.254", "address-loopback"),
+        ("::1", "address-loopback"),
+        ("10.0.0.1", "address-private"),
+        ("172.16.0.1", "address-private"),
+        ("172.31.255.255", "address-private"),
+        ("192.168.1.1", "address-private"),
+        ("fc00::1", "address-private"),
+        ("fdff::1", "address-private"),
+        ("100.64.0.1", "address-shared"),
+        ("100.127.255.255", "address-shared"),
+        ("100.100.100.200", "address-shared"),
+        ("::ffff:93.184.216.34", "address-embedded"),
+        ("::ffff:169.254.169.254", "address-embedded"),
+        ("::ffff:0:93.184.216.34", "address-embedded"),
+        ("::93.184.216.34", "address-embedded"),
+        ("64:ff9b::a9fe:a9fe", "address-embedded"),
+        ("64:ff9b::5db8:d822", "address-embedded"),
+        ("64:ff9b:1::1", "address-embedded"),
+        ("2002:a9fe:a9fe::1", "address-embedded"),
+        ("2001:0:1::1", "address-embedded"),
+        ("192.88.99.1", "address-embedded"),
+        ("0.0.0.0", "address-unspecified"),
+        ("0.1.2.3", "address-unspecified"),
+        ("::", "address-unspecified"),
+        ("224.0.0.1", "address-multicast"),
+        ("239.255.255.255", "address-multicast"),
+        ("ff02::1", "address-multicast"),
+        ("255.255.255.255", "address-broadcast"),
+        ("192.0.2.1", "address-documentation"),
+        ("198.51.100.1", "address-documentation"),
+        ("203.0.113.1", "address-documentation"),
+        ("198.18.0.1", "address-documentation"),
+        ("198.19.255.255", "address-documentation"),
+        ("2001:db8::1", "address-documentation"),
+        ("2001:2::1", "address-documentation"),
+        ("3fff::1", "address-documentation"),
+        ("192.0.0.192", "address-reserved"),
+        ("240.0.0.1", "address-reserved"),
+        ("2001:10::1", "address-reserved"),
+        ("100::1", "address-reserved"),
+        ("fec0::1", "address-reserved"),
+        ("5f00::1", "address-reserved"),
+        ("4000::1", "address-reserved"),
+    ] {
+        let parsed = address.parse().unwrap();
+        for reach in [Reach::Public, Reach::Private, Reach::Loopback] {
+            let lifted = match reason {
+                "address-private" => reach == Reach::Private,
+                "address-loopback" => reach == Reach::Loopback,
+                _ => false,
+            };
+            let expected = if lifted { Ok(()) } else { Err(reason) };
+            assert_eq!(
+                check(parsed, reach).map_err(DenyCode::as_str),
+                expected,
+                "{address} {reach:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn neighbours_of_the_ranges_are_public() {
+    for address in [
+        PUBLIC,
+        "1.1.1.1",
+        "9.255.255.255",
+        "11.0.0.0",
+        "100.63.255.255",
+        "100.128.0.0",
+        "126.255.255.255",
+        "128.0.0.1",
+        "168.63.129.17",
+        "169.253.255.255",
+        "169.255.0.1",
+        "172.15.255.255",
+        "172.32.0.1",
+        "192.167.255.255",
+        "192.169.0.1",
+        "198.17.255.255",
+        "198.20.0.1",
+        "223.255.255.255",
+        "2606:4700::1111",
+        "2001:4860:4860::8888",
+        "2001:200::1",
+        "2003::1",
+        "3ffe::1",
+    ] {
+        assert_eq!(check(address.parse().unwrap(), Reach::Public), Ok(()), "{address}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_leads_inside_is_refused_before_a_connection() {
+    for address in ["169.254.169.254", "127.0.0.1", "10.1.2.3", "::ffff:10.1.2.3", "fd00::1"] {
+        let (result, world) = ask(fine(), |world| world.name(HOST, &[&[address]])).await;
+        let Err(Error::Denied(denied)) = result else {
+            panic!("{address}: {result:?}");
+        };
+        let expected = check(address.parse().unwrap(), Reach::Public).unwrap_err();
+        assert_eq!(denied.code, expected);
+        assert!(denied.message.contains(HOST), "{}", denied.message);
+        assert!(world.connected.lock().unwrap().is_empty(), "{address}");
+    }
+}
+
+#[tokio::test]
+async fn one_forbidden_address_refuses_them_all() {
+    let (result, world) = ask(fine(), |world| world.name(HOST, &[&[PUBLIC, "127.0.0.1"]])).await;
+    assert_eq!(result.unwrap_err().as_str(), "denied");
+    assert!(world.connected.lock().unwrap().is_empty());
+    let (result, _) = ask(fine(), |world| world.name(HOST, &[&[PUBLIC, "2606:4700::1111"]])).await;
+    assert_eq!(result.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn a_name_is_resolved_once_and_that_address_connected() {
+    let (result, world) = ask(fine(), |world| world.name(HOST, &[&[PUBLIC], &["127.0.0.1"]])).await;
+    assert_eq!(result.unwrap().peer.ip().to_string(), PUBLIC);
+    assert_eq!(*world.resolved.lock().unwrap(), [HOST]);
+    let connected = world.connected.lock().unwrap().clone();
+    assert_eq!(connected, [format!("{PUBLIC}:443").parse().unwrap()]);
+}
+
+#[tokio::test]
+async fn the_second_resolution_of_a_rebinding_name_is_checked_as_well() {
+    let authority = Authority::new();
+    let world = World::new(authority.server(HOST, 2099, &[]), fine());
+    world.name(HOST, &[&[PUBLIC], &["169.254.169.254"]]);
+    let sender = Sender::with_network(Arc::new(world));
+    let rules = Rules::new([&entry(HOST, &authority)]).unwrap();
+    let request = || get(&rules, &format!("https://{HOST}/")).unwrap();
+    assert_eq!(sender.send(request()).await.unwrap().status, 200);
+    let Err(Error::Denied(denied)) = sender.send(request()).await else {
+        panic!("the second one went out");
+    };
+    assert_eq!(denied.code.as_str(), "address-metadata");
+}
+
+/// The result of a request to `host`, which resolves to `address`.
+async fn reach(spec: EntrySpec, address: &str) -> Result<u16, String> {
+    let authority = Authority::new();
+    let name = spec.host.clone();
+    let world = World::new(
+        authority.server(&name, 2099, &[]),
+        Answer::Http(204, Vec::new(), Vec::new()),
+    );
+    world.name(&name, &[&[address]]);
+    let spec = EntrySpec {
+        ca: Some(authority.pem.clone()),
+        ..spec
+    };
+    let rules = Rules::new([&spec]).unwrap();
+    let request = get(&rules, &format!("https://{name}/v1/x")).unwrap();
+    match Sender::with_network(Arc::new(world)).send(request).await {
+        Ok(response) => Ok(response.status.as_u16()),
+        Err(Error::Denied(denied)) => Err(denied.code.as_str().to_owned()),
+        Err(other) => Err(other.to_string()),
+    }
+}
+
+#[tokio::test]
+async fn private_and_loopback_lift_their_own_ranges() {
+    let spec = |host: &str, private, loopback| EntrySpec {
+        host: host.to_owned(),
+        private,
+        loopback,
+        ..EntrySpec::default()
+    };
+    let vault = "vault.corp.example";
+    assert_eq!(reach(spec(vault, true, false), "10.1.2.3").await, Ok(204));
+    assert_eq!(reach(spec(vault, true, false), "fd12::3").await, Ok(204));
+    let refused = |code: &str| Err(code.to_owned());
+    assert_eq!(
+        reach(spec(vault, false, false), "10.1.2.3").await,
+        refused("address-private")
+    );
+    assert_eq!(
+        reach(spec(vault, true, false), "127.0.0.1").await,
+        refused("address-loopback")
+    );
+    assert_eq!(
+        reach(spec(vault, true, false), "169.254.169.254").await,
+        refused("address-metadata")
+    );
+    assert_eq!(
+        reach(spec(vault, true, false), "fd00:ec2::254").await,
+        refused("address-metadata")
+    );
+    assert_eq!(reach(spec("localhost", false, true), "127.0.0.1").await, Ok(204));
+    assert_eq!(reach(spec("localhost", false, true), "::1").await, Ok(204));
+    assert_eq!(
+        reach(spec("localhost", false, false), "127.0.0.1").await,
+        refused("address-loopback")
+    );
+    assert_eq!(
+        reach(spec("localhost", false, true), "10.0.0.1").await,
+        refused("address-private")
+    );
+}

@@ -1,0 +1,145 @@
+//! Entries: what reads, and what each mistake is told.
+
+use super::super::{Entry, EntrySpec, Pattern, Reach};
+use super::world::Authority;
+
+fn text(host: &str) -> EntrySpec {
+    EntrySpec {
+        host: host.to_owned(),
+        ..EntrySpec::default()
+    }
+}
+
+#[test]
+fn an_entry_reads_as_it_is_shown() {
+    for (written, shown) in [
+        ("auth.upbound.io", "auth.upbound.io"),
+        ("AUTH.Upbound.IO", "auth.upbound.io"),
+        ("auth.upbound.io:443", "auth.upbound.io"),
+        ("vault.corp.example:8200", "vault.corp.example:8200"),
+        ("*.corp.example", "*.corp.example"),
+        ("*.corp.example:8443", "*.corp.example:8443"),
+        ("bücher.example", "xn--bcher-kva.example"),
+        ("93.184.216.34", "93.184.216.34"),
+        ("[2606:4700::1111]:8443", "[2606:4700::1111]:8443"),
+        ("localhost", "localhost"),
+    ] {
+        assert_eq!(Entry::new(&text(written)).unwrap().pattern().to_string(), shown);
+    }
+}
+
+#[test]
+fn a_mistake_is_told_what_it_is() {
+    for (written, said) in [
+        ("*", "`*` alone"),
+        ("*:443", "`*` alone"),
+        ("a*.example", "exactly one label"),
+        ("*.*.example", "exactly one label"),
+        ("*.10.0.0.1", "exactly one label"),
+        ("a.*.example", "exactly one label"),
+        ("https://auth.upbound.io", "without a scheme"),
+        ("http://auth.upbound.io", "without a scheme"),
+        ("auth.upbound.io/apis", "without a path"),
+        ("auth.upbound.io\\x", "without a path"),
+        ("auth.upbound.io?x", "without a query"),
+        ("auth.upbound.io#x", "without a fragment"),
+        ("auth%2eupbound.io", "without percent signs"),
+        ("auth. upbound.io", "without white space"),
+        ("", "no host"),
+        (":443", "no host"),
+        ("*.", "no host"),
+        ("auth.upbound.io.", "ends with a dot"),
+        ("auth..upbound.io", "1 to 63 bytes"),
+        ("auth.upbound.io:0", "1 to 65535"),
+        ("auth.upbound.io:65536", "1 to 65535"),
+        ("auth.upbound.io:+443", "1 to 65535"),
+        ("auth.upbound.io:", "1 to 65535"),
+        ("auth.upbound.io:https", "1 to 65535"),
+        ("2606:4700::1111", "in brackets"),
+        ("127.1", "four decimal numbers"),
+        ("0x7f.0.0.1", "four decimal numbers"),
+        ("2130706433", "four decimal numbers"),
+        ("10.0.0.1", "`private: true` permits it"),
+        ("127.0.0.1", "`loopback: true` permits it"),
+        ("[::1]", "`loopback: true` permits it"),
+        ("169.254.169.254", "no entry permits it"),
+        ("[::ffff:10.0.0.1]", "no entry permits it"),
+        ("a b", "white space"),
+        ("a<b", "is not a host"),
+    ] {
+        let error = Entry::new(&text(written)).unwrap_err().to_string();
+        assert!(error.contains(said), "{written}: {error}");
+    }
+    let error = Pattern::parse("user:hunter2@auth.upbound.io").unwrap_err().to_string();
+    assert!(
+        error.contains("user or password") && !error.contains("hunter2"),
+        "{error}"
+    );
+}
+
+#[test]
+fn fields_must_agree() {
+    let with = |host: &str, port, private, loopback| {
+        let spec = EntrySpec {
+            host: host.to_owned(),
+            port,
+            private,
+            loopback,
+            ca: None,
+        };
+        Entry::new(&spec).map_err(|error| error.to_string())
+    };
+    let entry = with("127.0.0.1", Some(9443), false, true).unwrap();
+    assert_eq!((entry.pattern().port(), entry.reach()), (9443, Reach::Loopback));
+    assert_eq!(with("10.0.0.1", None, true, false).unwrap().reach(), Reach::Private);
+    assert_eq!(with("a.example:1", Some(1), false, false).unwrap().pattern().port(), 1);
+    for (refused, said) in [
+        (with("a.example:1", Some(2), false, false), "another one"),
+        (with("a.example", Some(0), false, false), "1 to 65535"),
+        (with("a.example", None, false, true), "`localhost`"),
+        (with("*.example", None, false, true), "`localhost`"),
+        (with("127.0.0.1", None, true, true), "exclude each other"),
+        (with("10.0.0.1", None, false, true), "address-private"),
+        (with("127.0.0.1", None, true, false), "address-loopback"),
+    ] {
+        let error = refused.unwrap_err();
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+#[test]
+fn authorities_are_read_from_text_or_file() {
+    let authority = Authority::new();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ca.pem");
+    std::fs::write(&path, &authority.pem).unwrap();
+    let with = |ca: &str| {
+        Entry::new(&EntrySpec {
+            ca: Some(ca.to_owned()),
+            ..text("a.example")
+        })
+    };
+    assert!(with(&authority.pem).unwrap().tls().is_some());
+    assert!(with(path.to_str().unwrap()).unwrap().tls().is_some());
+    assert!(Entry::new(&text("a.example")).unwrap().tls().is_none());
+    let missing = with("/nonexistent/ca.pem").unwrap_err().to_string();
+    assert!(missing.contains("/nonexistent/ca.pem"), "{missing}");
+    std::fs::write(&path, "nothing").unwrap();
+    let empty = with(path.to_str().unwrap()).unwrap_err().to_string();
+    assert!(empty.contains("`ca` cannot be used"), "{empty}");
+}
+
+#[test]
+fn an_entry_is_a_text_or_an_object_in_settings() {
+    let read = |text: &str| serde_saphyr::from_str::<Vec<EntrySpec>>(text);
+    let specs =
+        read("- auth.upbound.io\n- { host: '*.corp.example', port: 8443, private: true, ca: /etc/ca.pem }").unwrap();
+    assert_eq!(specs[0], text("auth.upbound.io"));
+    assert_eq!(
+        (specs[1].port, specs[1].private, specs[1].loopback),
+        (Some(8443), true, false)
+    );
+    let error = read("- { host: a.example, privat: true }").unwrap_err().to_string();
+    assert!(error.contains("privat"), "{error}");
+    assert!(read("- { port: 443 }").is_err(), "an object needs a host");
+}

@@ -1,0 +1,182 @@
+//! Ends without an answer: TLS, time, size, cuts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::{Error, Request, Rules, Sender, Step};
+use super::world::{Answer, Authority, HOST, PUBLIC, World, ask, entry, fine, get};
+
+const OTHER: &str = "2606:4700::1111";
+
+fn raw(text: &str) -> Answer {
+    Answer::Raw(text.as_bytes().to_vec())
+}
+
+/// Asks a server with its own authority, name and last year; `trusted` is the
+/// authority the entry names.
+async fn tls(server: &Authority, trusted: Option<&Authority>, name: &str, year: i32) -> Result<u16, Error> {
+    let world = World::new(server.server(name, year, &[]), fine());
+    let mut spec = entry(HOST, trusted.unwrap_or(server));
+    if trusted.is_none() {
+        spec.ca = None;
+    }
+    let rules = Rules::new([&spec]).unwrap();
+    let request = get(&rules, &format!("https://{HOST}/")).unwrap();
+    let response = Sender::with_network(Arc::new(world)).send(request).await?;
+    Ok(response.status.as_u16())
+}
+
+#[tokio::test]
+async fn certificates_are_verified_against_the_entrys_authority_alone() {
+    let (ours, other) = (Authority::new(), Authority::new());
+    assert_eq!(tls(&ours, Some(&ours), HOST, 2099).await, Ok(200));
+    for (result, said) in [
+        (tls(&ours, Some(&other), HOST, 2099).await, "invalid peer certificate"),
+        (tls(&ours, Some(&ours), HOST, 2001).await, "expired"),
+        (
+            tls(&ours, Some(&ours), "other.example.com", 2099).await,
+            "not valid for name",
+        ),
+        // The system's authorities, if it has any, do not know ours.
+        (tls(&ours, None, HOST, 2099).await, "no TLS with"),
+    ] {
+        let error = result.unwrap_err();
+        assert_eq!(error.as_str(), "tls", "{error}");
+        assert!(error.to_string().contains(said), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_cut_answer_is_no_answer() {
+    for cut in [
+        "",
+        "HTTP/1.1 200 OK\r\ncontent-le",
+        "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{\"token\"",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nabcde\r\n",
+        // Ends with the connection, which TLS was not told the end of.
+        "HTTP/1.1 200 OK\r\n\r\n{\"token\":\"t\"}",
+    ] {
+        let (result, _) = ask(raw(cut), |_| {}).await;
+        let host = HOST.to_owned();
+        assert_eq!(result.unwrap_err(), Error::Truncated { host }, "{cut:?}");
+    }
+    let whole = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+    assert_eq!(ask(raw(whole), |_| {}).await.0.unwrap().body.as_slice(), b"{}");
+}
+
+#[tokio::test]
+async fn an_answer_has_bounds() {
+    let body = |length| Answer::Http(200, Vec::new(), vec![b'a'; length]);
+    let (result, _) = ask(body(1024 * 1024), |_| {}).await;
+    assert_eq!(result.unwrap().body.len(), 1024 * 1024);
+    let too_large = |what, allowed| Err(Error::TooLarge { what, allowed });
+    let (result, _) = ask(body(1024 * 1024 + 1), |_| {}).await;
+    assert_eq!(result.map(|r| r.status), too_large("body", 1024 * 1024));
+    let announced = "HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n";
+    assert_eq!(
+        ask(raw(announced), |_| {}).await.0.map(|r| r.status),
+        too_large("body", 1024 * 1024)
+    );
+    let chunk = format!("{:x}\r\n{}\r\n", 64 * 1024, "a".repeat(64 * 1024));
+    let endless = format!(
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{}",
+        chunk.repeat(17)
+    );
+    assert_eq!(
+        ask(raw(&endless), |_| {}).await.0.map(|r| r.status),
+        too_large("body", 1024 * 1024)
+    );
+    let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "a".repeat(80 * 1024));
+    assert_eq!(
+        ask(raw(&long), |_| {}).await.0.map(|r| r.status),
+        too_large("head", 64 * 1024)
+    );
+    let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: y\r\n".repeat(200));
+    assert_eq!(
+        ask(raw(&many), |_| {}).await.0.map(|r| r.status),
+        too_large("head", 64 * 1024)
+    );
+    let fields = vec![("x", "a".repeat(80 * 1024))];
+    let (result, _) = ask(Answer::Http(200, fields, Vec::new()), |_| {}).await;
+    assert!(result.is_err(), "a long head passed in HTTP/2");
+}
+
+#[tokio::test]
+async fn what_is_not_http_is_no_answer() {
+    let (result, _) = ask(raw("SSH-2.0-OpenSSH_9.9\r\n\r\n"), |_| {}).await;
+    let error = result.unwrap_err();
+    assert!(error.to_string().contains("is not HTTP"), "{error}");
+}
+
+#[tokio::test]
+async fn time_runs_out_where_it_does() {
+    let authority = Authority::new();
+    let rules = Rules::new([&entry(HOST, &authority)]).unwrap();
+    let allowed = Duration::from_secs(2);
+    let request = || Request {
+        timeout: allowed,
+        ..get(&rules, &format!("https://{HOST}/")).unwrap()
+    };
+    let silent = World::new(authority.server(HOST, 2099, &[]), Answer::Silence);
+    let mut deaf = World::new(authority.server(HOST, 2099, &[]), fine());
+    deaf.deaf = vec![PUBLIC.parse().unwrap()];
+    let half = "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc";
+    let stuck = World::new(authority.server(HOST, 2099, &[]), Answer::Stuck(half.into()));
+    let ask = async |world: World| Sender::with_network(Arc::new(world)).send(request()).await.unwrap_err();
+    let ends = tokio::join!(ask(silent), ask(deaf), ask(stuck));
+    let timeout = |step| Error::Timeout { step, allowed };
+    assert_eq!(ends, (timeout(Step::Head), timeout(Step::Connect), timeout(Step::Body)));
+}
+
+#[tokio::test]
+async fn other_addresses_are_tried_in_turn() {
+    let deaf = |world: &mut World| {
+        world.name(HOST, &[&[PUBLIC, OTHER]]);
+        world.deaf = vec![PUBLIC.parse().unwrap()];
+    };
+    let alone = |world: &mut World| world.deaf = vec![PUBLIC.parse().unwrap()];
+    let ((result, world), (lost, _)) = tokio::join!(ask(fine(), deaf), ask(fine(), alone));
+    assert_eq!(result.unwrap().peer.ip().to_string(), OTHER);
+    assert_eq!(world.connected.lock().unwrap().len(), 2);
+    let dead = |world: &mut World| world.dead = vec![PUBLIC.parse().unwrap()];
+    let (result, _) = ask(fine(), dead).await;
+    assert_eq!(
+        result.unwrap_err().to_string(),
+        format!("no connection to `{HOST}`: connection refused")
+    );
+    let error = lost.unwrap_err();
+    assert!(error.to_string().contains("did not accept within 3 s"), "{error}");
+}
+
+#[tokio::test]
+async fn a_name_without_address_is_dns() {
+    let (result, _) = ask(fine(), |world| world.name(HOST, &[&[]])).await;
+    assert_eq!(
+        result.unwrap_err().to_string(),
+        format!("`{HOST}` does not resolve: it has no address")
+    );
+    let authority = Authority::new();
+    let world = World::new(authority.server(HOST, 2099, &[]), fine());
+    let rules = Rules::new([&entry("nowhere.example.com", &authority)]).unwrap();
+    let request = get(&rules, "https://nowhere.example.com/").unwrap();
+    let result = Sender::with_network(Arc::new(world)).send(request).await;
+    assert_eq!(result.unwrap_err().as_str(), "dns");
+}
+
+#[tokio::test]
+async fn nothing_shows_what_was_sent_or_received() {
+    let secret = "s3cr3t";
+    let authority = Authority::new();
+    let answer = Answer::Http(200, vec![("location", secret.to_owned())], secret.into());
+    let world = World::new(authority.server(HOST, 2099, &[]), answer);
+    let rules = Rules::new([&entry(HOST, &authority)]).unwrap();
+    let request = Request {
+        query: Some(secret.to_owned().into()),
+        headers: vec![("authorization".to_owned(), secret.as_bytes().to_vec().into())],
+        ..get(&rules, &format!("https://{HOST}/")).unwrap()
+    };
+    assert!(!format!("{request:?}").contains(secret));
+    let response = Sender::with_network(Arc::new(world)).send(request).await.unwrap();
+    assert!(!format!("{response:?}").contains(secret));
+    assert_eq!(response.body.as_slice(), secret.as_bytes());
+}

@@ -1,0 +1,38 @@
+//! TLS of a plugin's requests.
+//!
+//! In: authorities. Out: a client configuration. Never: a certificate that is
+//! not verified, also not because it was verified before: nothing is resumed.
+
+use std::sync::{Arc, OnceLock};
+
+use rustls::client::Resumption;
+use rustls::{ClientConfig, RootCertStore};
+
+use crate::forward::TlsError;
+use crate::forward::tls::{own_roots, system_roots};
+
+/// A configuration that believes the authorities of `pem` only.
+pub(super) fn with_authorities(pem: &str) -> Result<Arc<ClientConfig>, TlsError> {
+    with_roots(own_roots(pem)?)
+}
+
+/// A configuration that believes the system's authorities; made once.
+pub(super) fn with_system_authorities() -> Result<Arc<ClientConfig>, TlsError> {
+    static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    if let Some(config) = CONFIG.get() {
+        return Ok(config.clone());
+    }
+    let config = with_roots(system_roots()?)?;
+    Ok(CONFIG.get_or_init(|| config).clone())
+}
+
+fn with_roots(roots: Arc<RootCertStore>) -> Result<Arc<ClientConfig>, TlsError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.resumption = Resumption::disabled();
+    Ok(Arc::new(config))
+}
