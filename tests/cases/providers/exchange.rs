@@ -23,7 +23,7 @@ const RFC_7515_A2: &str = include_str!("../../providers/rfc7515-a2.pem");
 #[serde(deny_unknown_fields)]
 struct Exchange {
     provider: String,
-    now: Timestamp,
+    now: String,
     #[serde(default)]
     config: Value,
     #[serde(default)]
@@ -71,8 +71,9 @@ struct Answer {
 struct Expected {
     #[serde(default)]
     token: Option<String>,
-    #[serde(default)]
-    expiry: Option<Timestamp>,
+    /// Null is unknown; nothing is said when it is missing.
+    #[serde(default, deserialize_with = "said")]
+    expiry: Option<Value>,
     #[serde(default)]
     cacheable: Option<bool>,
     #[serde(default)]
@@ -94,13 +95,19 @@ struct Expected {
     _expiry_source: Option<String>,
 }
 
+/// Tells null from missing.
+fn said<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
 pub(crate) fn run(table: &Table, case: &Case) -> Result<(), String> {
     let exchange: Exchange = case.read()?;
     let (hosts, audiences) = talked_to(table)?;
     let stage = Stage::of(&hosts, &audiences);
-    stage.world.clock.set(exchange.now);
+    let now: Timestamp = exchange.now.parse().map_err(|error| format!("now: {error}"))?;
+    stage.world.clock.set(now);
     *stage.world.pod.given.lock().unwrap() = exchange.ambient.clone();
-    *stage.world.pod.now.lock().unwrap() = Some(exchange.now);
+    *stage.world.pod.now.lock().unwrap() = Some(now);
     let expected = expected_requests(&exchange);
     let asked = asked(&exchange)?;
     let script = Script {
@@ -112,7 +119,7 @@ pub(crate) fn run(table: &Table, case: &Case) -> Result<(), String> {
     let context = |why: String| format!("{why}; mint: {}", outcome(&minted));
     let reached = exchange.responses.iter().filter(|answer| answer.transport_error.is_none());
     if planned == expected.len() && reached.count() == planned {
-        compare::requests(&expected, &played.seen, exchange.now).map_err(context)?;
+        compare::requests(&expected, &played.seen, now).map_err(context)?;
     } else {
         // A request that never arrived cannot be compared.
         let sent = planned - played.replies.len();
@@ -282,7 +289,11 @@ fn judge_credential(expected: &Expected, credential: &Credential) -> Result<(), 
         compare::tokens(expected.token.as_deref().map(filled), token)?;
     }
     same(&expected.client_cert, &credential.certificate.is_some())?;
-    same(&expected.expiry, &credential.expires_at).map_err(|why| format!("expiry: {why}"))?;
+    if let Some(expiry) = &expected.expiry {
+        let expiry = expiry.as_str().map(str::parse::<Timestamp>).transpose();
+        let expiry = expiry.map_err(|error| format!("expiry: {error}"))?;
+        same(&expiry, &credential.expires_at).map_err(|why| format!("expiry: {why}"))?;
+    }
     same(&expected.cacheable.unwrap_or(true), &credential.cacheable).map_err(|why| format!("cacheable: {why}"))?;
     if let Some(revoke) = &expected.revoke {
         use secrecy::ExposeSecret as _;
