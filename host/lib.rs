@@ -18,7 +18,7 @@
 //!
 //! Beside it: [`pipeline`] knows the order, [`rejection`] words refusals,
 //! [`snapshot`] is what decides, made of [`state`], policies and plugins, with
-//! every [`diagnostic`]; [`config`] reads the settings, [`running`] starts and
+//! every [`diagnostic`]; [`json_path`] finds values in JSON; [`config`] reads the settings, [`running`] starts and
 //! stops all, [`admin`] shows it, [`cli`] are the commands.
 
 pub mod admin;
@@ -34,6 +34,7 @@ pub mod forward;
 pub mod front;
 pub mod glob;
 pub mod headers;
+pub mod json_path;
 pub mod metrics;
 pub mod pipeline;
 pub mod plugin;

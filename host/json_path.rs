@@ -1,0 +1,205 @@
+//! Paths to one value of a JSON document.
+//!
+//! In: an RFC 9535 query as an operator writes it. Out: a [`SingularPath`],
+//! which selects one value or none. Refuses: queries that may select several,
+//! and the dialects of other tools, each with what to write instead. Never: a
+//! copy of the document; a value turned into another type.
+//!
+//! The parser is `jsonpath-rust`'s. It reads blanks between tokens where RFC
+//! 9535 has none (`$.a b`, `$[- 1]`) and trims Unicode blanks off names, so a
+//! path must match the grammar of singular queries as well; names with Unicode
+//! blanks must be quoted. Queries that cannot be singular are refused whether or
+//! not they are well formed.
+
+use std::fmt;
+use std::sync::LazyLock;
+
+use jsonpath_rust::parser::model::{Segment, Selector};
+use jsonpath_rust::parser::parse_json_path;
+use regex::Regex;
+use serde_json::Value;
+
+mod hint;
+
+/// Bytes of a path.
+const MAX_PATH_BYTES: usize = 1024;
+/// Segments of a path.
+const MAX_SEGMENTS: usize = 64;
+
+/// Why a path cannot be used. All are mistakes of a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// More text than any path needs.
+    #[error("the path has {observed} bytes, {MAX_PATH_BYTES} are allowed")]
+    TooLong {
+        /// Bytes.
+        observed: usize,
+    },
+    /// More segments than any document is deep.
+    #[error("the path has {observed} segments, {MAX_SEGMENTS} are allowed")]
+    TooDeep {
+        /// Segments.
+        observed: usize,
+    },
+    /// RFC 9535, but it may select several values.
+    #[error(
+        "`{path}` may select more than one value; only names and indexes are allowed, as in `$.data.token` or `$.tokens[0]`"
+    )]
+    NotSingular {
+        /// The path.
+        path: String,
+    },
+    /// Not RFC 9535.
+    #[error("`{path}` is not an RFC 9535 path: {hint}")]
+    Invalid {
+        /// The path.
+        path: String,
+        /// What to write.
+        hint: String,
+    },
+}
+
+/// One step into a document.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Step {
+    Name(String),
+    /// From the end when negative.
+    Index(i64),
+}
+
+/// A path that selects one value or none: names and indexes only.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SingularPath {
+    steps: Vec<Step>,
+}
+
+impl SingularPath {
+    /// Reads a singular query, RFC 9535 section 2.3.5.1; blanks inside brackets
+    /// are allowed as in other queries.
+    ///
+    /// - `text`: up to 1 KiB and 64 segments.
+    ///
+    /// # Errors
+    /// [`Error`], with what to write where that can be told.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        if text.len() > MAX_PATH_BYTES {
+            return Err(Error::TooLong { observed: text.len() });
+        }
+        let invalid = || Error::Invalid {
+            path: hint::shown(text),
+            hint: hint::of(text),
+        };
+        let query = parse_json_path(text).map_err(|_| invalid())?;
+        if query.segments.len() > MAX_SEGMENTS {
+            return Err(Error::TooDeep {
+                observed: query.segments.len(),
+            });
+        }
+        let steps: Option<Vec<Step>> = query.segments.into_iter().map(step).collect();
+        let steps = steps.ok_or_else(|| Error::NotSingular {
+            path: hint::shown(text),
+        })?;
+        if is_singular(text) {
+            Ok(Self { steps })
+        } else {
+            Err(invalid())
+        }
+    }
+
+    /// The value there, if there is one. RFC 9535 leaves open what a name that
+    /// occurs twice means; `serde_json` keeps the last one.
+    pub fn select<'v>(&self, document: &'v Value) -> Option<&'v Value> {
+        self.steps.iter().try_fold(document, |value, step| match (step, value) {
+            (Step::Name(name), Value::Object(members)) => members.get(name),
+            (Step::Index(index), Value::Array(items)) => items.get(position(*index, items.len())?),
+            _ => None,
+        })
+    }
+
+    /// The same, to cut the value out or replace it.
+    pub fn select_mut<'v>(&self, document: &'v mut Value) -> Option<&'v mut Value> {
+        self.steps.iter().try_fold(document, |value, step| match (step, value) {
+            (Step::Name(name), Value::Object(members)) => members.get_mut(name),
+            (Step::Index(index), Value::Array(items)) => {
+                let at = position(*index, items.len())?;
+                items.get_mut(at)
+            }
+            _ => None,
+        })
+    }
+}
+
+impl std::str::FromStr for SingularPath {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::parse(text)
+    }
+}
+
+impl fmt::Display for SingularPath {
+    /// The form of RFC 9535 section 2.7; a negative index stays as it is, for
+    /// what it means depends on the document.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("$")?;
+        self.steps.iter().try_for_each(|step| write_step(f, step))
+    }
+}
+
+fn write_step(f: &mut impl fmt::Write, step: &Step) -> fmt::Result {
+    let name = match step {
+        Step::Index(index) => return write!(f, "[{index}]"),
+        Step::Name(name) => name,
+    };
+    f.write_str("['")?;
+    for c in name.chars() {
+        match c {
+            '\'' | '\\' => write!(f, "\\{c}")?,
+            '\u{8}' => f.write_str("\\b")?,
+            '\t' => f.write_str("\\t")?,
+            '\n' => f.write_str("\\n")?,
+            '\u{c}' => f.write_str("\\f")?,
+            '\r' => f.write_str("\\r")?,
+            '\0'..='\u{1f}' => write!(f, "\\u{:04x}", u32::from(c))?,
+            _ => f.write_char(c)?,
+        }
+    }
+    f.write_str("']")
+}
+
+fn step(segment: Segment) -> Option<Step> {
+    match segment {
+        Segment::Selector(Selector::Name(name)) => Some(Step::Name(name)),
+        Segment::Selector(Selector::Index(index)) => Some(Step::Index(index)),
+        _ => None,
+    }
+}
+
+/// Where an index points, RFC 9535 section 2.3.3.2.
+fn position(index: i64, length: usize) -> Option<usize> {
+    match usize::try_from(index) {
+        Ok(index) => Some(index),
+        Err(_) => length.checked_sub(usize::try_from(index.unsigned_abs()).ok()?),
+    }
+}
+
+/// The grammar of singular queries as one expression.
+fn is_singular(text: &str) -> bool {
+    static GRAMMAR: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        let blank = r"[ \t\n\r]*";
+        let first = r"A-Za-z_\x{80}-\x{D7FF}\x{E000}-\x{10FFFF}";
+        let plain = r"\x{20}-\x{21}\x{23}-\x{26}\x{28}-\x{5B}\x{5D}-\x{10FFFF}";
+        let escaped = r"[bfnrt/\\]|u[0-9A-Fa-f]{4}";
+        let single = format!(r#"'(?:[{plain}"]|\\(?:{escaped}|'))*'"#);
+        let double = format!(r#""(?:[{plain}']|\\(?:{escaped}|"))*""#);
+        let selector = format!(r"{single}|{double}|0|-?[1-9][0-9]*");
+        // `&&\S`: the parser would trim Unicode blanks, which are letters here.
+        let segment = format!(r"\.[{first}&&\S][{first}0-9&&\S]*|\[{blank}(?:{selector}){blank}\]");
+        // Built from constants; were it wrong, nothing would match.
+        Regex::new(&format!(r"\A\$(?:{blank}(?:{segment}))*\z")).ok()
+    });
+    GRAMMAR.as_ref().is_some_and(|grammar| grammar.is_match(text))
+}
+
+#[cfg(test)]
+mod tests;
