@@ -123,6 +123,40 @@ pub struct Plugins {
     pub required: Vec<String>,
     /// What each plugin may do, by plugin name.
     pub grants: std::collections::BTreeMap<String, Grant>,
+    /// Where the pod's own identities are.
+    pub ambient: Ambient,
+}
+
+/// Identities of the pod the gateway runs in, for plugins that are granted them.
+#[derive(Clone, Debug, Default)]
+pub struct Ambient {
+    /// Files of projected ServiceAccount tokens, by audience.
+    pub service_account_tokens: std::collections::BTreeMap<String, PathBuf>,
+    /// The API server of the gateway's own cluster, to ask for tokens of audiences
+    /// that are not projected; none outside a pod.
+    pub kubernetes: Option<KubernetesApi>,
+    /// The EKS Pod Identity agent; none where there is no such agent.
+    pub eks_pod_identity: Option<EksPodIdentity>,
+}
+
+/// How a pod reaches its API server.
+#[derive(Clone, Debug)]
+pub struct KubernetesApi {
+    /// `https://host:port`.
+    pub server: String,
+    /// The pod's own token.
+    pub token_file: PathBuf,
+    /// Authorities of the server.
+    pub ca_file: PathBuf,
+}
+
+/// How a pod reaches the EKS Pod Identity agent.
+#[derive(Clone, Debug)]
+pub struct EksPodIdentity {
+    /// `http://169.254.170.23/v1/credentials` or its like.
+    pub url: String,
+    /// The token the agent wants.
+    pub token_file: PathBuf,
 }
 
 /// An operator's grant to one plugin.
@@ -132,8 +166,12 @@ pub struct Grant {
     pub sha256: Option<String>,
     /// Host interfaces it may import, such as `log` or `clock`.
     pub imports: Vec<String>,
-    /// Extensions it is applied to; empty for all.
+    /// Extensions a header filter is applied to; empty for all.
     pub extensions: Vec<String>,
+    /// Hosts a credential provider may talk to.
+    pub hosts: Vec<crate::plugin::EntrySpec>,
+    /// Audiences of the pod's own tokens a credential provider may ask for.
+    pub audiences: Vec<String>,
     /// Configuration handed to the guest, checked against the manifest's schema.
     pub config: serde_json::Value,
     /// Wall time of one call.

@@ -29,6 +29,7 @@ pub mod caller;
 pub mod claims;
 pub mod cli;
 pub mod config;
+pub mod credential;
 pub mod diagnostic;
 pub mod forward;
 pub mod front;

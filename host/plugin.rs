@@ -27,11 +27,13 @@ mod inspect;
 mod load;
 mod manifest;
 mod plan;
+pub(crate) mod provider;
 mod sandbox;
 mod wasi;
 mod yaml;
 
 pub use budget::Budget;
+pub use egress::EntrySpec;
 pub use cache::Origin;
 pub use engine::Allocation;
 pub use error::{CallError, Error, Lie, TrapCause};
@@ -40,6 +42,12 @@ pub use imports::Import;
 pub use inspect::{Inspection, ManifestSummary, inspect};
 pub use manifest::{ContextPart, Direction, Manifest, World};
 pub use plan::HeaderPlan;
+pub use provider::{
+    Ambient, AmbientError, AwsCredentials, Bearer, ClusterName, Exchange, Material, PodIdentities, Provider, Source,
+    SystemClock, WallClock, World as ProviderWorld,
+};
+
+use egress::Sender;
 
 /// The engine, the cache of compiled guests, and the settings.
 #[derive(Debug)]
@@ -47,6 +55,7 @@ pub struct Runtime {
     host: Arc<engine::Host>,
     cache: Result<cache::Cache, Diagnostic>,
     config: config::Plugins,
+    world: ProviderWorld,
 }
 
 impl Runtime {
@@ -65,6 +74,20 @@ impl Runtime {
     /// # Errors
     /// [`Error`]: the engine or its clock does not start.
     pub fn with_allocation(config: &config::Plugins, wanted: Allocation) -> Result<Self, Error> {
+        let world = ProviderWorld {
+            sender: Arc::new(Sender::new()),
+            ambient: Arc::new(PodIdentities::new(&config.ambient)),
+            clock: Arc::new(SystemClock),
+        };
+        Self::with_world(config, wanted, world)
+    }
+
+    /// As [`Self::new`], with another network, pod or clock for credential
+    /// providers: for tests and replays.
+    ///
+    /// # Errors
+    /// [`Error`]: the engine or its clock does not start.
+    pub fn with_world(config: &config::Plugins, wanted: Allocation, world: ProviderWorld) -> Result<Self, Error> {
         let host = engine::Host::start(wanted)?;
         let folder = config.cache.clone().unwrap_or_else(default_cache);
         let cache = cache::Cache::open(&folder).map_err(|error| {
@@ -76,6 +99,7 @@ impl Runtime {
             host,
             cache,
             config: config.clone(),
+            world,
         })
     }
 
@@ -96,6 +120,7 @@ impl Runtime {
             host: &self.host,
             cache: self.cache.as_ref().ok(),
             config: &self.config,
+            world: &self.world,
         };
         let (entries, mut diagnostics) = match in_own_thread(|| loader.load(before.unwrap_or(&nothing))) {
             Ok(loaded) => loaded,
@@ -199,19 +224,33 @@ impl Set {
     pub fn header_filters(&self, extension: &str) -> impl Iterator<Item = &Arc<HeaderFilter>> {
         self.entries
             .values()
-            .map(|entry| &entry.filter)
+            .filter_map(|entry| match &entry.plugin {
+                load::Plugin::Filter(filter) => Some(filter),
+                load::Plugin::Provider(_) => None,
+            })
             .filter(move |filter| filter.applies_to(extension))
     }
 
     /// The header filter of that name.
     pub fn header_filter(&self, name: &str) -> Option<&Arc<HeaderFilter>> {
-        self.entries.get(name).map(|entry| &entry.filter)
+        match &self.entries.get(name)?.plugin {
+            load::Plugin::Filter(filter) => Some(filter),
+            load::Plugin::Provider(_) => None,
+        }
+    }
+
+    /// The credential provider of that name.
+    pub fn provider(&self, name: &str) -> Option<&Arc<Provider>> {
+        match &self.entries.get(name)?.plugin {
+            load::Plugin::Provider(provider) => Some(provider),
+            load::Plugin::Filter(_) => None,
+        }
     }
 
     /// Every plugin, by name.
     pub fn list(&self) -> impl Iterator<Item = Listing> {
         self.entries.values().map(|entry| {
-            let manifest = entry.filter.manifest();
+            let manifest = entry.plugin.manifest();
             Listing {
                 name: manifest.name.clone(),
                 version: manifest.version.to_string(),
@@ -219,8 +258,11 @@ impl Set {
                 sha256: manifest.sha256.clone(),
                 filters: manifest.filters.iter().copied().collect(),
                 imports: manifest.imports.iter().copied().collect(),
-                extensions: entry.filter.extensions().to_vec(),
-                origin: entry.filter.origin(),
+                extensions: match &entry.plugin {
+                    load::Plugin::Filter(filter) => filter.extensions().to_vec(),
+                    load::Plugin::Provider(_) => Vec::new(),
+                },
+                origin: entry.plugin.origin(),
             }
         })
     }

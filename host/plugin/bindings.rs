@@ -12,3 +12,27 @@ wasmtime::component::bindgen!({
     imports: { default: trappable },
     exports: { default: async },
 });
+
+/// The world `credential-provider`. What it shares with the other world is the
+/// same type.
+pub(super) mod provider {
+    wasmtime::component::bindgen!({
+        path: "wit",
+        world: "credential-provider",
+        imports: {
+            "tollgate:plugin/egress.send": async | trappable,
+            "tollgate:plugin/ambient.service-account-token": async | trappable,
+            "tollgate:plugin/ambient.eks-pod-identity": async | trappable,
+            "tollgate:plugin/ambient.gce-metadata-token": async | trappable,
+            "tollgate:plugin/ambient.azure-imds-token": async | trappable,
+            default: trappable,
+        },
+        exports: { default: async },
+        with: {
+            "tollgate:plugin/log": super::tollgate::plugin::log,
+            "tollgate:plugin/clock": super::tollgate::plugin::clock,
+            "tollgate:plugin/random": super::tollgate::plugin::random,
+            "tollgate:plugin/secrets.secret": crate::plugin::provider::secret::Secret,
+        },
+    });
+}

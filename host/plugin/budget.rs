@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use wasmtime::{Engine, ResourceLimiter, Store, UpdateDeadline};
 
+use super::engine::TICK;
 use super::imports::{Granted, Log};
+use super::provider::Call;
 use super::wasi::Wasi;
 
 /// What one call of a guest may use up.
@@ -24,6 +26,8 @@ pub struct Budget {
     pub log_bytes: usize,
     /// Bytes the guest may hand to the host in one go.
     pub data_bytes: usize,
+    /// Time its own code may run, where that is less than the wall time.
+    pub processor: Duration,
 }
 
 impl Default for Budget {
@@ -34,15 +38,30 @@ impl Default for Budget {
             host_calls: 256,
             log_bytes: 8 << 10,
             data_bytes: 256 << 10,
+            processor: Duration::from_millis(100),
         }
     }
 }
 
 impl Budget {
+    /// The budget of a credential provider, which waits for others most of the
+    /// time.
+    pub(super) fn of_provider() -> Self {
+        Self {
+            time: Duration::from_secs(10),
+            memory_bytes: 64 << 20,
+            host_calls: 4096,
+            log_bytes: 8 << 10,
+            data_bytes: 2 << 20,
+            processor: Duration::from_secs(1),
+        }
+    }
+
     /// The budget of the one call at load, which may take its time.
     pub(super) fn for_plan(self) -> Self {
         Self {
             time: self.time.max(Duration::from_secs(5)),
+            processor: self.processor.max(Duration::from_secs(5)),
             ..self
         }
     }
@@ -65,14 +84,49 @@ pub(super) struct State {
     host_calls_left: u32,
     memory_bytes_left: usize,
     deadline: Instant,
+    /// Ticks the guest's code may still run.
+    ticks_left: u32,
     granted: Granted,
     wasi: Option<Box<Wasi>>,
+    /// Of a credential provider only.
+    provider: Option<Box<Call>>,
 }
 
 impl State {
     /// The inert WASI of this call, made when the guest first asks.
     pub(super) fn wasi(&mut self) -> &mut Wasi {
         self.wasi.get_or_insert_with(|| Box::new(Wasi::new(self.granted)))
+    }
+
+    /// What the host holds for a call of a credential provider.
+    ///
+    /// # Errors
+    /// Another kind of guest: its linker has none of these functions.
+    pub(super) fn provider(&mut self) -> wasmtime::Result<&mut Call> {
+        self.provider
+            .as_deref_mut()
+            .ok_or_else(|| wasmtime::Error::msg("not a credential provider"))
+    }
+
+    /// The same, counted as a host call.
+    pub(super) fn provider_call(&mut self) -> wasmtime::Result<&mut Call> {
+        self.host_call()?;
+        self.provider()
+    }
+
+    /// The same where another kind of guest has none.
+    pub(super) fn provider_if_any(&self) -> Option<&Call> {
+        self.provider.as_deref()
+    }
+
+    /// Takes it out when the call is over.
+    pub(super) fn into_provider(self) -> Option<Box<Call>> {
+        self.provider
+    }
+
+    /// When the call must be over.
+    pub(super) fn deadline(&self) -> tokio::time::Instant {
+        tokio::time::Instant::from_std(self.deadline)
     }
 
     /// Counts one host call.
@@ -133,7 +187,12 @@ pub(super) const TABLES_MOST: usize = 16;
 pub(super) const MEMORIES_MOST: usize = 4;
 
 /// A store in which one call of one guest may happen.
-pub(super) fn store(engine: &Engine, budget: Budget, granted: Granted, log: &Arc<Log>) -> Store<State> {
+pub(super) fn store(
+    engine: &Engine,
+    budget: Budget,
+    (granted, log): (Granted, &Arc<Log>),
+    provider: Option<Box<Call>>,
+) -> Store<State> {
     let state = State {
         exceeded: None,
         log: log.clone(),
@@ -141,8 +200,10 @@ pub(super) fn store(engine: &Engine, budget: Budget, granted: Granted, log: &Arc
         host_calls_left: budget.host_calls,
         memory_bytes_left: budget.memory_bytes,
         deadline: Instant::now() + budget.time,
+        ticks_left: u32::try_from(budget.processor.as_millis() / TICK.as_millis()).unwrap_or(u32::MAX),
         granted,
         wasi: None,
+        provider,
     };
     let mut store = Store::new(engine, state);
     store.limiter(|state| state);
@@ -152,7 +213,9 @@ pub(super) fn store(engine: &Engine, budget: Budget, granted: Granted, log: &Arc
     // also where the timer of a busy worker would come late.
     store.epoch_deadline_callback(|mut context| {
         let state = context.data_mut();
-        if Instant::now() < state.deadline {
+        // A tick is seen only while the guest's own code runs.
+        if let (true, Some(left)) = (Instant::now() < state.deadline, state.ticks_left.checked_sub(1)) {
+            state.ticks_left = left;
             return Ok(UpdateDeadline::Yield(1));
         }
         state.exceeded = Some(Exceeded::Time);

@@ -18,7 +18,7 @@ pub(super) const PLUGINS_MOST: usize = 32;
 /// version, and for loads.
 const SPARE_SLOTS: usize = 32;
 /// A guest's time is looked at this often.
-const TICK: Duration = Duration::from_millis(2);
+pub(super) const TICK: Duration = Duration::from_millis(2);
 /// Guests up to this size are reset by a memset between two calls; above it by
 /// a system call. Guests of the SDK stay below.
 const KEEP_RESIDENT_BYTES: usize = 256 << 10;

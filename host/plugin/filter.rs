@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, StatusCode};
 
+use super::bindings::exports::tollgate::plugin::headers::GuestIndices;
 use super::bindings::tollgate::plugin::header_types as wit;
 use super::cache::Origin;
 use super::edits;
 use super::error::{CallError, Lie};
 use super::manifest::{ContextPart, Direction, Manifest};
 use super::plan::HeaderPlan;
-use super::sandbox::{Message, Sandbox, Verdict};
+use super::sandbox::Sandbox;
 
 /// What a request is about. Plugins see the parts their manifest asks for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,6 +39,15 @@ pub struct RequestContext<'a> {
     pub cluster: Option<&'a str>,
 }
 
+/// A message for the guest.
+enum Message {
+    Request(wit::Request),
+    Response(wit::Response),
+}
+
+/// What the guest says about it.
+type Verdict = Result<Vec<wit::Edit>, wit::Refusal>;
+
 /// A loaded plugin of the world `header-filter`.
 #[derive(Debug)]
 pub struct HeaderFilter {
@@ -48,7 +58,57 @@ pub struct HeaderFilter {
     request_plan: HeaderPlan,
     response_plan: HeaderPlan,
     origin: Origin,
+    guest: Guest,
+}
+
+/// The guest's code and where its exports are.
+struct Guest {
     sandbox: Sandbox,
+    exports: GuestIndices,
+}
+
+impl std::fmt::Debug for Guest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.sandbox.fmt(f)
+    }
+}
+
+impl Guest {
+    /// Asks for the static plans.
+    async fn plan(&self, config: &str) -> Result<Result<wit::Plans, String>, CallError> {
+        let sandbox = &self.sandbox;
+        let budget = sandbox.budget().for_plan();
+        let work = async {
+            let mut store = sandbox.store(budget, None);
+            let entered = sandbox.enter(&mut store).await;
+            let plans = match entered.and_then(|instance| self.exports.load(&mut store, &instance)) {
+                Ok(guest) => guest.call_plan(&mut store, config).await,
+                Err(error) => Err(error),
+            };
+            plans.map_err(|error| sandbox.classify(&error, store.data(), budget))
+        };
+        sandbox.bounded(budget, work).await
+    }
+
+    /// Asks what to do with a message.
+    async fn filter(&self, config: &str, message: &Message) -> Result<Verdict, CallError> {
+        let sandbox = &self.sandbox;
+        let budget = sandbox.budget();
+        let work = async {
+            let mut store = sandbox.store(budget, None);
+            let entered = sandbox.enter(&mut store).await;
+            let guest = entered.and_then(|instance| self.exports.load(&mut store, &instance));
+            let verdict = match (guest, message) {
+                (Ok(guest), Message::Request(request)) => guest.call_filter_request(&mut store, config, request).await,
+                (Ok(guest), Message::Response(response)) => {
+                    guest.call_filter_response(&mut store, config, response).await
+                }
+                (Err(error), _) => Err(error),
+            };
+            verdict.map_err(|error| sandbox.classify(&error, store.data(), budget))
+        };
+        sandbox.bounded(budget, work).await
+    }
 }
 
 impl HeaderFilter {
@@ -59,7 +119,9 @@ impl HeaderFilter {
         config: String,
         extensions: Vec<String>,
     ) -> Result<Self, StartError> {
-        let plans = sandbox
+        let exports = GuestIndices::new(sandbox.code()).map_err(StartError::World)?;
+        let guest = Guest { sandbox, exports };
+        let plans = guest
             .plan(&config)
             .await?
             .map_err(|text| StartError::Config(edits::one_line(&text, 512)))?;
@@ -80,7 +142,7 @@ impl HeaderFilter {
             request_plan,
             response_plan,
             origin,
-            sandbox,
+            guest,
         })
     }
 
@@ -151,7 +213,7 @@ impl HeaderFilter {
             context: self.context(context),
             fields,
         });
-        let verdict = self.sandbox.filter(&self.config, &message).await?;
+        let verdict = self.guest.filter(&self.config, &message).await?;
         self.conclude(verdict, headers)
     }
 
@@ -175,7 +237,7 @@ impl HeaderFilter {
             status: status.as_u16(),
             fields,
         });
-        let verdict = self.sandbox.filter(&self.config, &message).await?;
+        let verdict = self.guest.filter(&self.config, &message).await?;
         self.conclude(verdict, headers)
     }
 
@@ -236,6 +298,8 @@ pub(super) enum StartError {
     Call(#[from] CallError),
     #[error("the plugin refuses its configuration: {0}")]
     Config(String),
+    #[error("the component does not fit its world: {0:#}")]
+    World(wasmtime::Error),
 }
 
 /// The named fields of a message, in the manifest's order.

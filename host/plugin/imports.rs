@@ -12,8 +12,10 @@ use std::num::NonZeroU32;
 use wasmtime::component::{HasSelf, Linker};
 
 use super::bindings::tollgate::plugin::{clock, header_types, log, random};
+use super::bindings::provider::tollgate::plugin as provider;
 use super::budget::State;
 use super::edits::one_line;
+use super::manifest::World;
 
 /// Lines a plugin may log per second, over all its calls.
 const LINES_PER_SECOND: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
@@ -30,11 +32,27 @@ pub enum Import {
     Log,
     /// Random bytes.
     Random,
+    /// Digests, keyed hashes and signatures over handles.
+    Crypto,
+    /// Identities of the pod.
+    Ambient,
+    /// Intermediate credentials, kept between calls.
+    Memo,
+    /// Secrets as plain bytes.
+    Reveal,
 }
 
 impl Import {
     /// Every interface there is.
-    pub const ALL: [Self; 3] = [Self::Clock, Self::Log, Self::Random];
+    pub const ALL: [Self; 7] = [
+        Self::Clock,
+        Self::Log,
+        Self::Random,
+        Self::Crypto,
+        Self::Ambient,
+        Self::Memo,
+        Self::Reveal,
+    ];
 
     /// Its name in WIT, manifests and grants.
     pub fn name(self) -> &'static str {
@@ -42,6 +60,18 @@ impl Import {
             Self::Clock => "clock",
             Self::Log => "log",
             Self::Random => "random",
+            Self::Crypto => "crypto",
+            Self::Ambient => "ambient",
+            Self::Memo => "memo",
+            Self::Reveal => "reveal",
+        }
+    }
+
+    /// Whether guests of `world` can have it.
+    pub fn is_of(self, world: World) -> bool {
+        match self {
+            Self::Clock | Self::Log | Self::Random => true,
+            Self::Crypto | Self::Ambient | Self::Memo | Self::Reveal => world == World::CredentialProvider,
         }
     }
 
@@ -85,7 +115,10 @@ impl Log {
 impl log::Host for State {
     fn write(&mut self, level: log::Level, message: String) -> wasmtime::Result<()> {
         self.host_call()?;
-        let line = one_line(&message, self.log_bytes_left);
+        let line = match self.provider_if_any() {
+            Some(call) => call.redactor.line(&message, self.log_bytes_left),
+            None => one_line(&message, self.log_bytes_left),
+        };
         self.log_bytes_left -= line.len();
         if line.is_empty() || self.log.rate.check().is_err() {
             return Ok(());
@@ -103,7 +136,10 @@ impl log::Host for State {
 impl clock::Host for State {
     fn now(&mut self) -> wasmtime::Result<u64> {
         self.host_call()?;
-        Ok(u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0))
+        let now = self
+            .provider_if_any()
+            .map_or_else(jiff::Timestamp::now, |call| call.outside.clock.now());
+        Ok(u64::try_from(now.as_millisecond()).unwrap_or(0))
     }
 }
 
@@ -123,9 +159,29 @@ impl random::Host for State {
 
 impl header_types::Host for State {}
 
-/// Adds the granted interfaces.
-pub(super) fn link(linker: &mut Linker<State>, granted: Granted) -> wasmtime::Result<()> {
-    header_types::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+/// Adds what every guest of `world` has, and the granted interfaces.
+pub(super) fn link(linker: &mut Linker<State>, world: World, granted: Granted) -> wasmtime::Result<()> {
+    match world {
+        World::HeaderFilter => header_types::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?,
+        World::CredentialProvider => {
+            provider::provider_types::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+            provider::secrets::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+            provider::egress::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+            provider::json_path::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+            if granted.has(Import::Crypto) {
+                provider::crypto::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+            }
+            if granted.has(Import::Ambient) {
+                provider::ambient::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+            }
+            if granted.has(Import::Memo) {
+                provider::memo::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+            }
+            if granted.has(Import::Reveal) {
+                provider::reveal::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+            }
+        }
+    }
     if granted.has(Import::Log) {
         log::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
     }

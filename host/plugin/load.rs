@@ -12,9 +12,11 @@ use std::sync::Arc;
 use super::budget::Budget;
 use super::cache::{self, Cache};
 use super::engine::{Host, MEMORY_MOST_BYTES, PLUGINS_MOST};
+use super::egress::Rules;
 use super::filter::HeaderFilter;
 use super::imports::{Granted, Import};
-use super::manifest::{self, Manifest};
+use super::manifest::{self, Manifest, World};
+use super::provider::{self, Provider};
 use super::sandbox::Sandbox;
 use crate::config;
 use crate::diagnostic::{Diagnostic, Location};
@@ -27,9 +29,32 @@ const MANIFEST_MOST_BYTES: u64 = 256 << 10;
 /// One plugin and what it was made of.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    pub(super) filter: Arc<HeaderFilter>,
+    pub(super) plugin: Plugin,
     /// The files, by digest: unchanged files are not loaded again.
     made_of: Sources,
+}
+
+/// A plugin of either world.
+#[derive(Clone, Debug)]
+pub(super) enum Plugin {
+    Filter(Arc<HeaderFilter>),
+    Provider(Arc<Provider>),
+}
+
+impl Plugin {
+    pub(super) fn manifest(&self) -> &Manifest {
+        match self {
+            Self::Filter(filter) => filter.manifest(),
+            Self::Provider(provider) => provider.manifest(),
+        }
+    }
+
+    pub(super) fn origin(&self) -> cache::Origin {
+        match self {
+            Self::Filter(filter) => filter.origin(),
+            Self::Provider(provider) => provider.origin(),
+        }
+    }
 }
 
 /// Digests of the two files of a plugin.
@@ -44,6 +69,7 @@ pub(super) struct Loader<'a> {
     pub(super) host: &'a Arc<Host>,
     pub(super) cache: Option<&'a Cache>,
     pub(super) config: &'a config::Plugins,
+    pub(super) world: &'a provider::World,
 }
 
 /// What a folder holds under one name.
@@ -133,15 +159,9 @@ impl Loader<'_> {
             return Err(diagnostics);
         };
         match self.start(checked, &wasm, &made_of.component).await {
-            Ok((filter, warnings)) => {
+            Ok((plugin, warnings)) => {
                 diagnostics.extend(warnings);
-                Ok((
-                    Entry {
-                        filter: Arc::new(filter),
-                        made_of,
-                    },
-                    diagnostics,
-                ))
+                Ok((Entry { plugin, made_of }, diagnostics))
             }
             Err(errors) => {
                 diagnostics.extend(errors);
@@ -156,7 +176,7 @@ impl Loader<'_> {
         manifest: Manifest,
         wasm: &[u8],
         sha256: &str,
-    ) -> Result<(HeaderFilter, Vec<Diagnostic>), Vec<Diagnostic>> {
+    ) -> Result<(Plugin, Vec<Diagnostic>), Vec<Diagnostic>> {
         let places = manifest.places.clone();
         let refuse = |location: &Location, message: String| vec![Diagnostic::error(location.clone(), message)];
         if manifest.sha256 != sha256 {
@@ -178,7 +198,8 @@ impl Loader<'_> {
             ));
         }
         let (granted, budget, warnings) = terms(&manifest, &grant);
-        check_config(&manifest, &grant.config)?;
+        fits_world(&manifest, &grant)?;
+        let reach = reach(&manifest, &grant)?;
         if !wasm.starts_with(b"\0asm") {
             return Err(refuse(
                 &places.file,
@@ -188,11 +209,20 @@ impl Loader<'_> {
         let (component, origin) = cache::component(&self.host.engine, self.cache, sha256, wasm)
             .map_err(|error| refuse(&places.file, format!("the component does not compile: {error:#}")))?;
         let sandbox = Sandbox::new(self.host, &component, &manifest, (granted, budget))?;
-        let config = grant.config.to_string();
-        let filter = HeaderFilter::start((manifest, origin), sandbox, config, grant.extensions).await;
-        filter
-            .map(|filter| (filter, warnings))
-            .map_err(|error| refuse(&places.file, format!("`plan` failed: {error}")))
+        let plugin = match manifest.world {
+            World::HeaderFilter => {
+                let config = grant.config.to_string();
+                let filter = HeaderFilter::start((manifest, origin), sandbox, config, grant.extensions).await;
+                let filter = filter.map_err(|error| refuse(&places.file, format!("`plan` failed: {error}")))?;
+                Plugin::Filter(Arc::new(filter))
+            }
+            World::CredentialProvider => {
+                let provider = Provider::start((manifest, origin), (sandbox, granted), reach, self.world)
+                    .map_err(|error| refuse(&places.world, format!("the component does not fit its world: {error:#}")))?;
+                Plugin::Provider(Arc::new(provider))
+            }
+        };
+        Ok((plugin, warnings))
     }
 
     /// A grant without a plugin is a typing mistake more often than not.
@@ -225,7 +255,10 @@ fn terms(manifest: &Manifest, grant: &config::Grant) -> (Granted, Budget, Vec<Di
             }
         }
     }
-    let standard = Budget::default();
+    let standard = match manifest.world {
+        World::HeaderFilter => Budget::default(),
+        World::CredentialProvider => Budget::of_provider(),
+    };
     let budget = Budget {
         time: grant.time.unwrap_or(standard.time),
         memory_bytes: grant
@@ -237,26 +270,67 @@ fn terms(manifest: &Manifest, grant: &config::Grant) -> (Granted, Budget, Vec<Di
     (Granted::new(&agreed), budget, warnings)
 }
 
-/// Holds the operator's configuration against the manifest's schema.
-fn check_config(manifest: &Manifest, config: &serde_json::Value) -> Result<(), Vec<Diagnostic>> {
-    let Some(schema) = &manifest.config_schema else {
-        return Ok(());
+/// What a grant says that plugins of another world cannot use.
+fn fits_world(manifest: &Manifest, grant: &config::Grant) -> Result<(), Vec<Diagnostic>> {
+    let refuse = |key: &str, hint: &str| {
+        let message = format!("`plugins.grants.{}.{key}` is not for a `{}`", manifest.name, manifest.world.name());
+        Err(vec![Diagnostic::error(grant.location.clone(), message).with_hint(hint)])
     };
-    let file = &manifest.places.file;
-    let validator = jsonschema::validator_for(schema).map_err(|error| {
-        vec![Diagnostic::error(
-            file.clone(),
-            format!("`configSchema` is not a JSON Schema: {error}"),
-        )]
+    match manifest.world {
+        World::HeaderFilter if !grant.hosts.is_empty() => refuse("hosts", "header filters have no network"),
+        World::HeaderFilter if !grant.audiences.is_empty() => refuse("audiences", "header filters have no tokens"),
+        World::HeaderFilter => {
+            let file = &manifest.places.file;
+            let findings: Vec<Diagnostic> = against_schema(manifest, &grant.config)
+                .into_iter()
+                .map(|text| Diagnostic::error(file.clone(), format!("`plugins.grants.{}.config`: {text}", manifest.name)))
+                .collect();
+            if findings.is_empty() { Ok(()) } else { Err(findings) }
+        }
+        World::CredentialProvider if !grant.config.is_null() => {
+            refuse("config", "a provider is configured for each cluster, in the cluster's Secret")
+        }
+        World::CredentialProvider if !grant.extensions.is_empty() => {
+            refuse("extensions", "a provider is chosen by the cluster's Secret")
+        }
+        World::CredentialProvider => Ok(()),
+    }
+}
+
+/// What a provider may reach.
+fn reach(manifest: &Manifest, grant: &config::Grant) -> Result<provider::Grant, Vec<Diagnostic>> {
+    let rules = Rules::new(&grant.hosts).map_err(|errors| {
+        let finding = |error: super::egress::EntryError| {
+            let message = format!("`plugins.grants.{}.hosts`: {:#}", manifest.name, anyhow::Error::from(error));
+            Diagnostic::error(grant.location.clone(), message)
+        };
+        errors.into_iter().map(finding).collect::<Vec<_>>()
     })?;
-    let findings: Vec<Diagnostic> = validator
-        .iter_errors(config)
-        .map(|error| {
-            let path = format!("plugins.grants.{}.config{}", manifest.name, error.instance_path());
-            Diagnostic::error(file.clone(), format!("`{path}`: {}", error.masked()))
-        })
-        .collect();
-    if findings.is_empty() { Ok(()) } else { Err(findings) }
+    let entries: Vec<String> = grant.hosts.iter().map(|entry| format!("{entry:?}")).collect();
+    let granted = serde_json::json!([entries, grant.audiences, grant.imports]);
+    Ok(provider::Grant {
+        rules,
+        audiences: grant.audiences.iter().cloned().collect(),
+        digest: cache::sha256(granted.to_string().as_bytes()),
+    })
+}
+
+/// What the manifest's schema says against a configuration; values are not
+/// repeated.
+pub(super) fn against_schema(manifest: &Manifest, config: &serde_json::Value) -> Vec<String> {
+    let Some(schema) = &manifest.config_schema else {
+        return Vec::new();
+    };
+    match jsonschema::validator_for(schema) {
+        Ok(validator) => validator
+            .iter_errors(config)
+            .map(|error| match error.instance_path().as_str() {
+                "" => error.masked().to_string(),
+                path => format!("`{path}`: {}", error.masked()),
+            })
+            .collect(),
+        Err(error) => vec![format!("`configSchema` is not a JSON Schema: {error}")],
+    }
 }
 
 /// Every name in the folder that has a component or a manifest.
@@ -308,6 +382,6 @@ fn place(path: &Path) -> Location {
 
 /// Says what happens instead, where there is something else.
 fn kept(entry: &Entry, path: &Path) -> Diagnostic {
-    let version = &entry.filter.manifest().version;
+    let version = &entry.plugin.manifest().version;
     Diagnostic::warning(place(path), format!("version `{version}`, loaded before, stays in use"))
 }

@@ -11,8 +11,13 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use super::imports::Import;
+use super::provider::ProviderTerms;
 use crate::diagnostic::{Diagnostic, Loaded, Location};
 use crate::headers::is_host_owned;
+
+mod provider;
+
+use provider::{RawAudience, RawCapture, RawSecret};
 
 /// Fields a manifest may ask to see in one direction.
 const FIELDS_MOST: usize = 64;
@@ -23,17 +28,32 @@ const FIELDS_MOST: usize = 64;
 pub enum World {
     /// Edits header fields.
     HeaderFilter,
+    /// Makes the credentials of clusters.
+    CredentialProvider,
 }
 
 impl World {
     fn named(name: &str) -> Option<Self> {
-        (name == "header-filter").then_some(Self::HeaderFilter)
+        match name {
+            "header-filter" => Some(Self::HeaderFilter),
+            "credential-provider" => Some(Self::CredentialProvider),
+            _ => None,
+        }
+    }
+
+    /// Its name in WIT and manifests.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::HeaderFilter => "header-filter",
+            Self::CredentialProvider => "credential-provider",
+        }
     }
 
     /// The interface a guest of this world exports, without version.
     pub(super) fn export(self) -> &'static str {
         match self {
             Self::HeaderFilter => "tollgate:plugin/headers",
+            Self::CredentialProvider => "tollgate:plugin/credentials",
         }
     }
 }
@@ -87,6 +107,8 @@ pub struct Manifest {
     pub context: BTreeSet<ContextPart>,
     /// Directions in which it is called for each message.
     pub filters: BTreeSet<Direction>,
+    /// What it says as a credential provider.
+    pub provider: ProviderTerms,
     /// JSON Schema of its configuration.
     pub config_schema: Option<serde_json::Value>,
     /// Where its parts stand, for findings that need the component too.
@@ -129,6 +151,20 @@ struct RawManifest {
     filters: Vec<Spanned<String>>,
     #[serde(default)]
     config_schema: Option<Spanned<serde_json::Value>>,
+    #[serde(default)]
+    hosts: Vec<Spanned<String>>,
+    #[serde(default)]
+    secrets: Vec<RawSecret>,
+    #[serde(default)]
+    audiences: Vec<RawAudience>,
+    #[serde(default)]
+    captures: Vec<RawCapture>,
+    #[serde(default)]
+    visible: Vec<Spanned<String>>,
+    #[serde(default)]
+    response_headers: Vec<Spanned<String>>,
+    #[serde(default)]
+    output_headers: Vec<Spanned<String>>,
 }
 
 /// Reads the manifest `text` of the file `file`, which should describe the
@@ -186,7 +222,7 @@ impl Check {
             self.refuse(
                 &raw.world,
                 format!("there is no world `{}`", raw.world.value),
-                "known: `header-filter`",
+                "known: `header-filter`, `credential-provider`",
             );
         }
         self.host_version(raw.minimum_host_version.as_ref());
@@ -205,6 +241,21 @@ impl Check {
         let request_fields = self.fields(&raw.request_fields);
         let response_fields = self.fields(&raw.response_fields);
         let config_schema = self.schema(raw.config_schema);
+        if let Some(world) = world {
+            self.imports_fit(world, &raw.imports);
+        }
+        let filter = [&raw.request_fields, &raw.response_fields, &raw.context, &raw.filters];
+        let asks = provider::Asked {
+            hosts: raw.hosts,
+            secrets: raw.secrets,
+            audiences: raw.audiences,
+            captures: raw.captures,
+            visible: raw.visible,
+            response_headers: raw.response_headers,
+            output_headers: raw.output_headers,
+        };
+        self.fits_world(world, filter.into_iter().flatten().next(), &asks);
+        let provider = self.provider(asks);
         Some(Manifest {
             name: raw.name.value,
             version: version?,
@@ -216,6 +267,7 @@ impl Check {
             response_fields,
             context,
             filters,
+            provider,
             config_schema,
             places,
         })
@@ -320,8 +372,20 @@ impl Check {
     }
 }
 
+impl Check {
+    /// Guests of one world cannot have the interfaces of another.
+    fn imports_fit(&mut self, world: World, parts: &[Spanned<String>]) {
+        for part in parts {
+            if Import::named(&part.value).is_some_and(|import| !import.is_of(world)) {
+                let message = format!("`{}` is for credential providers", part.value);
+                self.refuse(part, message, "remove it, or change `world`");
+            }
+        }
+    }
+}
+
 const NAME_HINT: &str = "1 to 63 lower-case letters, digits and `-`";
-const IMPORTS: &str = "known: `clock`, `log`, `random`";
+const IMPORTS: &str = "known: `clock`, `log`, `random`; for credential providers also `crypto`, `ambient`, `memo`, `reveal`";
 const CONTEXT: &str = "known: `user`, `groups`, `application`, `project`, `cluster`";
 const FILTERS: &str = "known: `request`, `response`";
 

@@ -8,33 +8,22 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 use wasmtime::component::types::ComponentItem;
-use wasmtime::component::{Component, InstancePre, Linker};
+use wasmtime::component::{Component, Instance, InstancePre, Linker};
 use wasmtime::{PoolConcurrencyLimitError, Store, Trap};
 
-use super::bindings::exports::tollgate::plugin::headers::{Guest, GuestIndices};
-use super::bindings::tollgate::plugin::header_types as wit;
 use super::budget::{self, Budget, Exceeded, State};
 use super::engine::Host;
 use super::error::{CallError, TrapCause};
 use super::imports::{self, Granted, Import, Log};
-use super::manifest::Manifest;
+use super::manifest::{Manifest, World};
+use super::provider::Call;
 use crate::diagnostic::Diagnostic;
-
-/// A message for the guest.
-pub(super) enum Message {
-    Request(wit::Request),
-    Response(wit::Response),
-}
-
-/// What the guest says about it.
-pub(super) type Verdict = Result<Vec<wit::Edit>, wit::Refusal>;
 
 /// A guest ready to be called.
 pub(super) struct Sandbox {
     plugin: String,
     host: Arc<Host>,
     instance: InstancePre<State>,
-    indices: GuestIndices,
     budget: Budget,
     granted: Granted,
     log: Arc<Log>,
@@ -68,17 +57,15 @@ impl Sandbox {
             )]
         };
         let mut linker = Linker::new(&host.engine);
-        imports::link(&mut linker, granted).map_err(refuse)?;
+        imports::link(&mut linker, manifest.world, granted).map_err(refuse)?;
         if wasi {
             wasmtime_wasi::p2::add_to_linker_async(&mut linker).map_err(refuse)?;
         }
         let instance = linker.instantiate_pre(component).map_err(refuse)?;
-        let indices = GuestIndices::new(&instance).map_err(refuse)?;
         Ok(Self {
             plugin: manifest.name.clone(),
             host: host.clone(),
             instance,
-            indices,
             budget,
             granted,
             log: Log::new(&manifest.name),
@@ -86,46 +73,29 @@ impl Sandbox {
         })
     }
 
-    /// Asks for the static plans.
-    pub(super) async fn plan(&self, config: &str) -> Result<Result<wit::Plans, String>, CallError> {
-        let budget = self.budget.for_plan();
-        let work = async {
-            let mut store = budget::store(&self.host.engine, budget, self.granted, &self.log);
-            let plans = match self.enter(&mut store).await {
-                Ok(guest) => guest.call_plan(&mut store, config).await,
-                Err(error) => Err(error),
-            };
-            plans.map_err(|error| self.classify(&error, store.data(), budget))
-        };
-        self.bounded(budget, work).await
+    /// What one call of the guest may use up.
+    pub(super) fn budget(&self) -> Budget {
+        self.budget
     }
 
-    /// Asks what to do with a message.
-    pub(super) async fn filter(&self, config: &str, message: &Message) -> Result<Verdict, CallError> {
-        let budget = self.budget;
-        let work = async {
-            let mut store = budget::store(&self.host.engine, budget, self.granted, &self.log);
-            let verdict = match (self.enter(&mut store).await, message) {
-                (Ok(guest), Message::Request(request)) => guest.call_filter_request(&mut store, config, request).await,
-                (Ok(guest), Message::Response(response)) => {
-                    guest.call_filter_response(&mut store, config, response).await
-                }
-                (Err(error), _) => Err(error),
-            };
-            verdict.map_err(|error| self.classify(&error, store.data(), budget))
-        };
-        self.bounded(budget, work).await
+    /// The code, linked, for the indices of a world's exports.
+    pub(super) fn code(&self) -> &InstancePre<State> {
+        &self.instance
     }
 
-    /// A fresh instance. It and its store end with the call, also after a trap.
-    async fn enter(&self, store: &mut Store<State>) -> wasmtime::Result<Guest> {
-        let instance = self.instance.instantiate_async(&mut *store).await?;
-        self.indices.load(store, &instance)
+    /// A fresh store. It ends with the call, also after a trap.
+    pub(super) fn store(&self, budget: Budget, provider: Option<Box<Call>>) -> Store<State> {
+        budget::store(&self.host.engine, budget, (self.granted, &self.log), provider)
+    }
+
+    /// A fresh instance in `store`.
+    pub(super) async fn enter(&self, store: &mut Store<State>) -> wasmtime::Result<Instance> {
+        self.instance.instantiate_async(store).await
     }
 
     /// Runs `work` when a slot is free, no longer than the budget. Epochs end
     /// guest code; this also ends what waits inside a host function.
-    async fn bounded<T>(
+    pub(super) async fn bounded<T>(
         &self,
         budget: Budget,
         work: impl Future<Output = Result<T, CallError>>,
@@ -145,7 +115,7 @@ impl Sandbox {
     }
 
     /// Which limit or fault is behind an error of the engine.
-    fn classify(&self, error: &wasmtime::Error, state: &State, budget: Budget) -> CallError {
+    pub(super) fn classify(&self, error: &wasmtime::Error, state: &State, budget: Budget) -> CallError {
         tracing::debug!(target: "tollgate::plugin", plugin = self.plugin, error = %format!("{error:#}"), "call failed");
         let plugin = self.plugin.clone();
         match state.exceeded {
@@ -193,7 +163,7 @@ fn compare(host: &Host, component: &Component, manifest: &Manifest, granted: Gra
     for (name, _) in kind.imports(&host.engine) {
         let interface = unversioned(name);
         match interface.strip_prefix("tollgate:plugin/") {
-            Some("header-types") => {}
+            Some(short) if always(manifest.world).contains(&short) => {}
             Some(short) => findings.extend(import(Import::named(short), name, manifest, granted)),
             None if interface.starts_with("wasi:") && !interface.starts_with("wasi:http/") => wasi = true,
             None => findings.push(
@@ -227,6 +197,14 @@ fn compare(host: &Host, component: &Component, manifest: &Manifest, granted: Gra
         findings.push(Diagnostic::error(manifest.places.world.clone(), message).with_hint(hint));
     }
     if findings.is_empty() { Ok(wasi) } else { Err(findings) }
+}
+
+/// Interfaces every guest of a world is given.
+fn always(world: World) -> &'static [&'static str] {
+    match world {
+        World::HeaderFilter => &["header-types"],
+        World::CredentialProvider => &["provider-types", "secrets", "egress", "json-path"],
+    }
 }
 
 /// What is wrong with one import of `tollgate:plugin`, if anything.

@@ -9,8 +9,10 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
+mod cache;
 mod compare;
 mod demo;
+mod kubernetes;
 mod lint;
 mod plugins;
 mod setup;
@@ -26,6 +28,8 @@ enum Task {
     Test(test::Test),
     /// Build the guests into target/guests.
     Plugins,
+    /// Build etcd, kube-apiserver and kubectl for the tests, once, and print their folder.
+    Kubernetes,
     /// Measure Tollgate beside its peers in one run and write the tables of docs/performance.md.
     Compare(compare::Compare),
     /// Formatting, lints, documentation, licences and sources.
@@ -54,6 +58,10 @@ async fn perform() -> Result<()> {
             for built in plugins::build(&root)? {
                 println!("{} {} bytes, sha256 {}", built.name, built.bytes, built.sha256);
             }
+            Ok(())
+        }
+        Task::Kubernetes => {
+            println!("{}", kubernetes::build(&root)?.folder().display());
             Ok(())
         }
         Task::Compare(task) => task.run(&root).await,

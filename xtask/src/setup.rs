@@ -10,7 +10,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{execute, run};
+pub use crate::cache::folder as cache;
+use crate::{execute, kubernetes, run};
 
 /// A program and the Debian package that has it.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +33,7 @@ pub const WRK: Tool = Tool {
     package: "wrk",
 };
 
-/// Oldest Go release whose toolchain builds the peers.
+/// Oldest Go release whose toolchain builds the peers and Kubernetes.
 const GO: (u32, u32) = (1, 26);
 
 /// Installs what every task needs; the guests' toolchain comes with `plugins`.
@@ -41,9 +42,10 @@ pub fn all(root: &Path) -> Result<()> {
     tests(root)
 }
 
-/// Installs what the tests need.
+/// Installs what the tests need, and builds their Kubernetes.
 pub fn tests(root: &Path) -> Result<()> {
-    node_modules(&root.join("tests/oidc"))
+    node_modules(&root.join("tests/oidc"))?;
+    kubernetes::build(root).map(drop)
 }
 
 /// Installs the Debian packages of those tools that are missing.
@@ -99,7 +101,7 @@ pub fn node_modules(folder: &Path) -> Result<()> {
     std::fs::write(&stamp, lock).with_context(|| format!("writing {}", stamp.display()))
 }
 
-/// Checks that Go is here and new enough to build the peers.
+/// Checks that Go is here and new enough to build the peers and Kubernetes.
 pub fn go() -> Result<()> {
     let hint = format!("install Go {}.{} or later and put it on the PATH", GO.0, GO.1);
     if find("go").is_none() {
@@ -115,18 +117,6 @@ pub fn go() -> Result<()> {
         (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= GO => Ok(()),
         _ => bail!("`{}` is too old: {hint}", text.trim()),
     }
-}
-
-/// Folder for what is built from other people's sources, outside `target/`, so
-/// that `cargo clean` does not cost an hour.
-pub fn cache() -> Result<PathBuf> {
-    let base = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")))
-        .context("neither XDG_CACHE_HOME nor HOME is set")?;
-    let folder = base.join("tollgate");
-    std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
-    Ok(folder)
 }
 
 /// The path of a program, looked for on the PATH and in `/usr/sbin`, where

@@ -12,9 +12,11 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-use crate::config::{Grant, Plugins};
+use crate::config::{Ambient, Grant, Plugins};
 use crate::diagnostic::{Diagnostic, Location};
 use crate::plugin::Import;
+
+mod pod;
 
 /// Longest wall time of one call.
 const TIME_MOST: Duration = Duration::from_secs(10);
@@ -35,6 +37,17 @@ pub struct RawPlugins {
     required: Vec<Spanned<String>>,
     /// What each plugin may do, by name.
     grants: BTreeMap<Name, RawGrant>,
+    /// Where the pod's own identities are.
+    ambient: RawAmbient,
+}
+
+/// `plugins.ambient`. What a pod finds in its environment is added by
+/// [`crate::config`].
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct RawAmbient {
+    /// Files of projected tokens by audience.
+    service_account_tokens: BTreeMap<String, PathBuf>,
 }
 
 /// A key, and where it stands. Keys are compared by their text.
@@ -69,6 +82,8 @@ struct RawGrant {
     sha256: Option<Spanned<String>>,
     imports: Vec<Spanned<String>>,
     extensions: Vec<String>,
+    hosts: Vec<crate::plugin::EntrySpec>,
+    audiences: Vec<String>,
     config: serde_json::Value,
     time: Option<Spanned<String>>,
     memory_bytes: Option<Spanned<u64>>,
@@ -98,6 +113,10 @@ impl RawPlugins {
             cache: self.cache,
             required: self.required.into_iter().map(|name| name.value).collect(),
             grants,
+            ambient: Ambient {
+                service_account_tokens: self.ambient.service_account_tokens,
+                ..pod::ambient()
+            },
         }
     }
 }
@@ -129,6 +148,8 @@ impl Check<'_> {
             sha256,
             imports,
             extensions,
+            hosts,
+            audiences,
             config,
             time,
             memory_bytes,
@@ -137,6 +158,8 @@ impl Check<'_> {
             sha256: sha256.and_then(|part| self.digest(&part)),
             imports: imports.into_iter().filter_map(|part| self.import(part)).collect(),
             extensions,
+            hosts,
+            audiences,
             config,
             time: time.and_then(|part| self.time(&part)),
             memory_bytes: memory_bytes.and_then(|part| self.memory(&part)),
@@ -161,7 +184,7 @@ impl Check<'_> {
             return Some(part.value);
         }
         let message = format!("there is no host interface `{}`", part.value);
-        self.refuse(&part, message, "known: `clock`, `log`, `random`");
+        self.refuse(&part, message, "known: `clock`, `log`, `random`, `crypto`, `ambient`, `memo`, `reveal`");
         None
     }
 

@@ -1,0 +1,368 @@
+//! What the gateway shows a cluster to be let in, and who makes it.
+//!
+//! In: a cluster's source of credentials. Out: a [`Credential`] that may be
+//! used now, or why there is none. Never: a secret in an error, a log, a
+//! metric or on disk.
+
+pub mod cache;
+
+use std::fmt;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use http::{HeaderName, HeaderValue, StatusCode};
+use jiff::Timestamp;
+use secrecy::{ExposeSecret, SecretString};
+use serde::Serialize;
+use zeroize::Zeroize as _;
+
+/// Longest token, in bytes. Go's server, and so a Kubernetes API server, takes
+/// 1 MiB of header fields by default; proxies between take far less.
+pub const LONGEST_TOKEN: usize = 64 * 1024;
+
+/// Longest [`MintError::message`], in bytes.
+pub const LONGEST_MESSAGE: usize = 512;
+
+/// Longest [`MintError::code`], in bytes.
+pub const LONGEST_CODE: usize = 64;
+
+/// Longest wait that an identity provider may ask for.
+pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(600);
+
+/// Why a text is no bearer token. Says nothing of the text itself.
+#[derive(Debug, thiserror::Error)]
+#[cfg_attr(test, derive(PartialEq))]
+pub enum TokenError {
+    /// There is no token.
+    #[error("the token is empty")]
+    Empty,
+    /// The token is longer than [`LONGEST_TOKEN`].
+    #[error("the token has {observed} bytes, of {LONGEST_TOKEN} allowed")]
+    Long {
+        /// Its length in bytes.
+        observed: usize,
+    },
+    /// A byte that is not visible ASCII: a header field would end or change.
+    #[error("byte {position} of the token is not visible ASCII")]
+    Byte {
+        /// Which byte, from 0.
+        position: usize,
+    },
+}
+
+/// A bearer token: 1 to [`LONGEST_TOKEN`] bytes of visible ASCII (0x21 to
+/// 0x7e). Zeroized on drop.
+#[derive(Clone)]
+pub struct Token(SecretString);
+
+impl Token {
+    /// Takes a token over. A refused text is zeroized.
+    ///
+    /// # Errors
+    /// [`TokenError`]: empty, too long, or with a byte that is not visible
+    /// ASCII.
+    pub fn parse(mut text: String) -> Result<Self, TokenError> {
+        let refused = if text.is_empty() {
+            Some(TokenError::Empty)
+        } else if text.len() > LONGEST_TOKEN {
+            Some(TokenError::Long { observed: text.len() })
+        } else {
+            text.bytes()
+                .position(|byte| !byte.is_ascii_graphic())
+                .map(|position| TokenError::Byte { position })
+        };
+        if let Some(refused) = refused {
+            text.zeroize();
+            return Err(refused);
+        }
+        Ok(Self(SecretString::from(text)))
+    }
+
+    /// The token itself, for the one who sends it.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        self.0.expose_secret()
+    }
+
+    /// `Bearer <token>`, marked sensitive. The value is a copy that hyper does
+    /// not zeroize: make it per request and let it go.
+    #[must_use]
+    pub fn to_authorization(&self) -> Option<HeaderValue> {
+        sensitive("Bearer ", self.expose())
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(redacted)")
+    }
+}
+
+/// A header value of a prefix and a secret, without a copy left behind.
+fn sensitive(prefix: &str, secret: &str) -> Option<HeaderValue> {
+    let mut text = zeroize::Zeroizing::new(Vec::with_capacity(prefix.len() + secret.len()));
+    text.extend_from_slice(prefix.as_bytes());
+    text.extend_from_slice(secret.as_bytes());
+    let mut value = HeaderValue::from_bytes(&text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// A TLS client certificate and its key.
+#[derive(Clone)]
+pub struct ClientCertificate {
+    /// The certificate and its issuers in PEM, the certificate first.
+    pub chain_pem: String,
+    /// The private key in PEM.
+    pub key_pem: SecretString,
+}
+
+impl fmt::Debug for ClientCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClientCertificate(redacted)")
+    }
+}
+
+/// User and password of a cluster Secret that names them itself. No provider
+/// mints these.
+#[derive(Clone)]
+pub struct Basic {
+    /// The user.
+    pub username: String,
+    /// The password.
+    pub password: SecretString,
+}
+
+impl fmt::Debug for Basic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Basic(redacted)")
+    }
+}
+
+/// What a mint gave, or what a cluster Secret holds.
+#[derive(Clone)]
+pub struct Credential {
+    /// Sent as `Authorization: Bearer`.
+    pub token: Option<Token>,
+    /// Shown in the TLS handshake.
+    pub certificate: Option<ClientCertificate>,
+    /// Sent with every request beside the token.
+    pub headers: Vec<(HeaderName, SecretString)>,
+    /// Sent as `Authorization: Basic`; of static cluster secrets only.
+    pub basic: Option<Basic>,
+    /// When it ends, the earliest of what is known; none is unknown.
+    pub expires_at: Option<Timestamp>,
+    /// Whether it may serve more than one request.
+    pub cacheable: bool,
+    /// What [`Mint::revoke`] needs to end it before its time.
+    pub revocation: Option<SecretString>,
+    /// What the provider wants the operator to know; no secret in it.
+    pub warnings: Vec<String>,
+}
+
+impl Credential {
+    /// A cacheable credential of a token alone, without a known end.
+    #[must_use]
+    pub fn of_token(token: Token) -> Self {
+        Self {
+            token: Some(token),
+            certificate: None,
+            headers: Vec::new(),
+            basic: None,
+            expires_at: None,
+            cacheable: true,
+            revocation: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Whether both show the cluster the same thing. Ends, revocations and
+    /// warnings are not looked at.
+    #[must_use]
+    pub fn shows_the_same(&self, other: &Self) -> bool {
+        same_token(self, other) && same_certificate(self, other) && same_headers(self, other) && same_basic(self, other)
+    }
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credential")
+            .field("token", &self.token.is_some())
+            .field("certificate", &self.certificate.is_some())
+            .field(
+                "headers",
+                &self.headers.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+            )
+            .field("basic", &self.basic.is_some())
+            .field("expires_at", &self.expires_at)
+            .field("cacheable", &self.cacheable)
+            .field("revocation", &self.revocation.is_some())
+            .field("warnings", &self.warnings.len())
+            .finish()
+    }
+}
+
+/// What kind of failure a mint is; decides how long the next try waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Class {
+    /// It may pass: an answer of 429 or 5xx, a lost connection.
+    Retryable,
+    /// The identity provider refused: a person or a new secret is needed.
+    Denied,
+    /// The configuration, the manifest or the grant is wrong.
+    Config,
+    /// The provider answered something unusable, or the plugin failed.
+    Permanent,
+}
+
+impl Class {
+    /// The word used in metrics, answers and cases.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Retryable => "retryable",
+            Self::Denied => "denied",
+            Self::Config => "config",
+            Self::Permanent => "permanent",
+        }
+    }
+}
+
+/// Why a mint gave no credential. Holds no secret: its maker has redacted it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{code}: {message}")]
+pub struct MintError {
+    /// The kind of failure.
+    pub class: Class,
+    /// A word for machines, such as `plugin.trap` or `invalid_grant`.
+    pub code: String,
+    /// A sentence for people, up to [`LONGEST_MESSAGE`] bytes.
+    pub message: String,
+    /// Status of the identity provider's answer, when there was one.
+    pub http_status: Option<u16>,
+    /// How long the identity provider asked to wait, up to
+    /// [`LONGEST_RETRY_AFTER`].
+    pub retry_after: Option<Duration>,
+    /// The identity provider's own name for the request.
+    pub correlation: Option<String>,
+}
+
+impl MintError {
+    /// An error of a class. Both texts are cut to their limits, and control
+    /// characters become spaces.
+    #[must_use]
+    pub fn new(class: Class, code: &str, message: &str) -> Self {
+        Self {
+            class,
+            code: bounded(code, LONGEST_CODE),
+            message: bounded(message, LONGEST_MESSAGE),
+            http_status: None,
+            retry_after: None,
+            correlation: None,
+        }
+    }
+}
+
+/// A text of at most `limit` bytes without control characters.
+fn bounded(text: &str, limit: usize) -> String {
+    let mut out = String::with_capacity(text.len().min(limit));
+    for character in text.chars() {
+        let character = if character.is_control() { ' ' } else { character };
+        if out.len() + character.len_utf8() > limit {
+            break;
+        }
+        out.push(character);
+    }
+    out
+}
+
+/// Why a mint runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reason {
+    /// There is no usable credential.
+    Initial,
+    /// The present one ends soon.
+    Refresh,
+    /// The cluster answered 401 to the present one.
+    Unauthorized,
+}
+
+impl Reason {
+    /// The word used in metrics and by guests.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Initial => "initial",
+            Self::Refresh => "refresh",
+            Self::Unauthorized => "unauthorized",
+        }
+    }
+}
+
+/// What a mint is told.
+#[derive(Clone, Copy, Debug)]
+pub struct MintRequest {
+    /// Why it runs.
+    pub reason: Reason,
+    /// When the credential before this one ends, if there is one with a known
+    /// end.
+    pub previous_expiry: Option<Timestamp>,
+    /// How long it may take; a longer one is dropped.
+    pub budget: Duration,
+}
+
+/// Makes credentials of one cluster and one configuration.
+pub trait Mint: Send + Sync + 'static {
+    /// Makes a credential. The future is dropped when its budget is over or
+    /// the gateway stops.
+    fn mint(&self, request: MintRequest) -> BoxFuture<'static, Result<Credential, MintError>>;
+
+    /// Ends a credential before its time. Best effort: nobody waits long, and
+    /// it is called once.
+    fn revoke(&self, revocation: SecretString) -> BoxFuture<'static, Result<(), MintError>>;
+}
+
+/// Whether a cluster's answer speaks against the credential: 401 alone. A 403
+/// is what its RBAC says to a known caller, and normal traffic.
+#[must_use]
+pub fn is_refusal(status: StatusCode) -> bool {
+    status == StatusCode::UNAUTHORIZED
+}
+
+fn same_token(one: &Credential, other: &Credential) -> bool {
+    one.token.as_ref().map(Token::expose) == other.token.as_ref().map(Token::expose)
+}
+
+fn same_certificate(one: &Credential, other: &Credential) -> bool {
+    match (&one.certificate, &other.certificate) {
+        (None, None) => true,
+        (Some(one), Some(other)) => {
+            one.chain_pem == other.chain_pem && one.key_pem.expose_secret() == other.key_pem.expose_secret()
+        }
+        (None, Some(_)) | (Some(_), None) => false,
+    }
+}
+
+fn same_headers(one: &Credential, other: &Credential) -> bool {
+    one.headers.len() == other.headers.len()
+        && one
+            .headers
+            .iter()
+            .zip(&other.headers)
+            .all(|(one, other)| one.0 == other.0 && one.1.expose_secret() == other.1.expose_secret())
+}
+
+fn same_basic(one: &Credential, other: &Credential) -> bool {
+    match (&one.basic, &other.basic) {
+        (None, None) => true,
+        (Some(one), Some(other)) => {
+            one.username == other.username && one.password.expose_secret() == other.password.expose_secret()
+        }
+        (None, Some(_)) | (Some(_), None) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

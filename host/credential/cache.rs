@@ -1,0 +1,203 @@
+//! Keeps credentials while they are good, and renews them before they end.
+//!
+//! In: who asks for which cluster's credential, and the mint that makes it.
+//! Out: a credential that may be used now, or why there is none. Never: two
+//! mints of one key at once; a secret in a log; a credential on disk.
+//!
+//! | part | does |
+//! |---|---|
+//! | [`key`] | which credentials are the same one |
+//! | [`times`], [`backoff`] | when to renew, when to try again |
+//! | [`clock`] | what time it is, on two clocks |
+//! | `slot` | one credential: the way of a request, 401, renewal |
+//! | `flight` | one mint under way, and those who wait for it |
+//! | `home` | what slots share: limits, tasks, revocations |
+//! | [`health`] | what operators see |
+
+pub mod backoff;
+pub mod clock;
+mod flight;
+pub mod health;
+mod home;
+pub mod key;
+mod slot;
+pub mod times;
+
+use std::collections::HashSet;
+use std::hash::BuildHasher;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use super::{Mint, MintError};
+use backoff::Jitter;
+use clock::Clock;
+use health::{Health, Totals};
+use home::Home;
+use key::Key;
+
+pub use slot::{Lease, Slot};
+
+/// How often idle and ended credentials are put away.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+
+/// Why there is no credential.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Minting failed, now or a moment ago. `retry_after` is the time until
+    /// the next attempt.
+    #[error("the cluster's provider gave no credential")]
+    Mint(#[source] MintError),
+    /// The request's own time was over before the mint.
+    #[error("the cluster's provider gave no credential in the request's time")]
+    Timeout,
+    /// What the credential is made of has changed or is gone, or the gateway
+    /// stops.
+    #[error("the cluster's credential is no longer wanted")]
+    Stopped,
+}
+
+/// Limits of a cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How long one mint may take.
+    pub mint_budget: Duration,
+    /// How many mints run at once, over all slots.
+    pub mints_at_once: usize,
+    /// How many credentials are kept; above it the one used longest ago goes.
+    pub most_live: usize,
+    /// How long an unused credential is kept.
+    pub idle: Duration,
+    /// How long revoking may take: one in the background, all together when
+    /// the gateway stops.
+    pub revoke_within: Duration,
+    /// Whether chance spreads renewals and retries.
+    pub jitter: Jitter,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            mint_budget: Duration::from_secs(10),
+            mints_at_once: 16,
+            most_live: 10_000,
+            idle: Duration::from_secs(3600),
+            revoke_within: Duration::from_secs(5),
+            jitter: Jitter::Random,
+        }
+    }
+}
+
+/// All credentials of the gateway. One a process; it survives reloads, and so
+/// do the slots whose key stays the same.
+#[derive(Debug)]
+pub struct Cache {
+    home: Arc<Home>,
+}
+
+impl Cache {
+    /// An empty cache whose tasks run on a runtime.
+    #[must_use]
+    pub fn new(settings: Settings, clock: Arc<dyn Clock>, runtime: Handle) -> Self {
+        let home = Arc::new(Home::new(settings, clock, runtime));
+        let (weak, stop) = (Arc::downgrade(&home), home.stop.clone());
+        home.spawn(async move {
+            loop {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(SWEEP_EVERY) => {}
+                }
+                let Some(home) = weak.upgrade() else { return };
+                home.sweep();
+            }
+        });
+        Self { home }
+    }
+
+    /// The slot of a key, made when there is none. Ask once a snapshot and
+    /// keep it: [`Slot::get`] then looks nothing up.
+    ///
+    /// An existing slot mints with `mint` from now on.
+    #[must_use]
+    pub fn slot(&self, key: Key, mint: Arc<dyn Mint>) -> Arc<Slot> {
+        let mut slots = locked(&self.home.slots);
+        if let Some(slot) = slots.get(&key) {
+            slot.mint_with(mint);
+            return Arc::clone(slot);
+        }
+        let slot = Arc::new(Slot::new(key, mint, &self.home));
+        if self.home.stop.is_cancelled() {
+            slot.close();
+        } else {
+            slots.insert(key, Arc::clone(&slot));
+        }
+        slot
+    }
+
+    /// Closes every slot whose key is not among these: their requests get
+    /// [`Error::Stopped`], their credentials are revoked and forgotten, and
+    /// what their mints under way still give is revoked. Call it once the new
+    /// snapshot is the current one.
+    pub fn retain<S: BuildHasher>(&self, wanted: &HashSet<Key, S>) {
+        let unwanted: Vec<_> = {
+            let mut slots = locked(&self.home.slots);
+            slots.extract_if(|key, _| !wanted.contains(key)).collect()
+        };
+        for (_, slot) in unwanted {
+            slot.close();
+        }
+    }
+
+    /// How every slot is doing, in the order of keys.
+    #[must_use]
+    pub fn health(&self) -> Vec<(Key, Health)> {
+        let slots: Vec<_> = locked(&self.home.slots).values().cloned().collect();
+        let mut all: Vec<_> = slots.iter().map(|slot| (slot.key(), slot.health())).collect();
+        all.sort_by_key(|(key, _)| *key);
+        all
+    }
+
+    /// Sums over all slots.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        Totals {
+            slots: locked(&self.home.slots).len(),
+            live: self.home.live.load(Ordering::Relaxed),
+            free_mints: self.home.mints.available_permits(),
+        }
+    }
+
+    /// Puts idle and ended credentials away; the cache does so each minute.
+    pub fn sweep(&self) {
+        self.home.sweep();
+    }
+
+    /// Ends every mint, closes every slot and revokes what is left, in
+    /// [`Settings::revoke_within`] together. Gives whether all revocations came
+    /// to their end.
+    pub async fn shutdown(&self) -> bool {
+        self.home.stop.cancel();
+        let slots: Vec<_> = locked(&self.home.slots).drain().collect();
+        for (_, slot) in slots {
+            slot.close();
+        }
+        self.home.finish(self.home.settings.revoke_within).await
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        self.home.stop.cancel();
+    }
+}
+
+/// The lock of a value. A panic while it was held left the value whole: no
+/// code of a plugin or a provider runs under these locks.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! How long to wait after a mint failed.
+//!
+//! In: the kind of failure, how often it happened, what the provider asked
+//! for. Out: a time. Never: a clock read; a wait above ten minutes.
+
+use std::time::Duration;
+
+use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
+
+use super::super::{Class, LONGEST_RETRY_AFTER};
+
+/// Whether waits and renewals are spread by chance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Jitter {
+    /// They are, so that clusters of one provider do not move in step.
+    Random,
+    /// Every time is the one computed: for tests.
+    Off,
+}
+
+impl Jitter {
+    /// A number from 0 to 1 by chance, or 0.
+    pub(super) fn fraction(self) -> f64 {
+        match self {
+            Self::Off => 0.0,
+            Self::Random => {
+                let mut bytes = [0; 4];
+                // No random number is no jitter: the times stay within bounds.
+                if SystemRandom::new().fill(&mut bytes).is_err() {
+                    return 0.0;
+                }
+                f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX)
+            }
+        }
+    }
+}
+
+/// The first wait and the longest of a class.
+#[must_use]
+pub fn bounds(class: Class) -> (Duration, Duration) {
+    let seconds = |first, longest| (Duration::from_secs(first), Duration::from_secs(longest));
+    match class {
+        Class::Retryable => seconds(1, 60),
+        Class::Denied | Class::Permanent => seconds(30, 600),
+        Class::Config => seconds(60, 600),
+    }
+}
+
+/// How long to wait before the next try.
+///
+/// - `nth`: how many failures of this class came in a row, from 1.
+/// - `retry_after`: what the provider asked for; up to
+///   [`LONGEST_RETRY_AFTER`]. It replaces the wait of a retryable failure and
+///   may only lengthen that of another. Zero asks for nothing.
+/// - `jitter`: 0 to 1. Takes up to all but a tenth of a retryable wait ("full
+///   jitter"; the tenth keeps many requests from trying at once), up to a tenth
+///   of another, and adds up to a tenth to what the provider asked for.
+#[must_use]
+pub fn wait(class: Class, nth: u32, retry_after: Option<Duration>, jitter: f64) -> Duration {
+    let jitter = jitter.clamp(0.0, 1.0);
+    let (first, longest) = bounds(class);
+    let doubled = 2_u32.saturating_pow(nth.saturating_sub(1));
+    let own = first.saturating_mul(doubled).min(longest);
+    let taken = match class {
+        Class::Retryable => 0.9,
+        Class::Denied | Class::Config | Class::Permanent => 0.1,
+    };
+    let own = own.mul_f64(1.0 - taken * jitter);
+    let Some(asked) = retry_after.filter(|asked| !asked.is_zero()) else {
+        return own;
+    };
+    let asked = asked.min(LONGEST_RETRY_AFTER);
+    let asked = asked
+        .saturating_add(asked.mul_f64(0.1 * jitter))
+        .min(LONGEST_RETRY_AFTER);
+    match class {
+        Class::Retryable => asked,
+        Class::Denied | Class::Config | Class::Permanent => own.max(asked),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::{prop_assert, proptest};
+
+    use super::{Class, Jitter, bounds, wait};
+
+    const CLASSES: [Class; 4] = [Class::Retryable, Class::Denied, Class::Config, Class::Permanent];
+
+    fn check(class: Class, expected: &[u64]) {
+        let observed: Vec<_> = (1_u32..)
+            .take(expected.len())
+            .map(|nth| wait(class, nth, None, 0.0).as_secs())
+            .collect();
+        assert_eq!(observed, expected, "{class:?}");
+    }
+
+    #[test]
+    fn waits_double_up_to_the_longest() {
+        check(Class::Retryable, &[1, 2, 4, 8, 16, 32, 60, 60]);
+        check(Class::Denied, &[30, 60, 120, 240, 480, 600, 600]);
+        check(Class::Permanent, &[30, 60, 120, 240, 480, 600, 600]);
+        check(Class::Config, &[60, 120, 240, 480, 600, 600]);
+        assert_eq!(wait(Class::Retryable, u32::MAX, None, 0.0), Duration::from_secs(60));
+    }
+
+    #[test]
+    fn what_the_provider_asks_is_kept_within_bounds() {
+        let asks = |class, seconds| wait(class, 1, Some(Duration::from_secs(seconds)), 0.0).as_secs();
+        assert_eq!(asks(Class::Retryable, 120), 120);
+        assert_eq!(asks(Class::Retryable, 0), 1);
+        assert_eq!(asks(Class::Retryable, 3600), 600);
+        assert_eq!(asks(Class::Denied, 5), 30);
+        assert_eq!(asks(Class::Denied, 90), 90);
+        assert_eq!(
+            wait(Class::Retryable, 7, Some(Duration::from_secs(2)), 0.0),
+            Duration::from_secs(2)
+        );
+    }
+
+    #[test]
+    fn chance_is_a_fraction_or_nothing() {
+        assert!(
+            (0..1000)
+                .map(|_| Jitter::Random.fraction())
+                .all(|it| (0.0..=1.0).contains(&it))
+        );
+        assert!(Jitter::Off.fraction().abs() < f64::EPSILON);
+    }
+
+    proptest! {
+        #[test]
+        fn no_wait_leaves_its_bounds(nth in 1_u32.., jitter in 0.0_f64..=1.0, asked in 0_u64..10_000) {
+            for class in CLASSES {
+                let (first, longest) = bounds(class);
+                let own = wait(class, nth, None, jitter);
+                prop_assert!(own <= longest && own >= first.mul_f64(0.0999));
+                let asked = Duration::from_secs(asked);
+                let told = wait(class, nth, Some(asked), jitter);
+                prop_assert!(told <= Duration::from_secs(600));
+                prop_assert!(asked.is_zero() || told >= asked.min(Duration::from_secs(600)));
+            }
+        }
+    }
+}

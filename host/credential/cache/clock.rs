@@ -1,0 +1,85 @@
+//! What time it is, on both clocks.
+//!
+//! In: nothing. Out: a [`Moment`]. Never: one clock believed alone: the
+//! monotonic one stands still while a machine sleeps, the wall clock is set
+//! back by people.
+
+use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+/// One moment, read from both clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Since the clock began; never goes back.
+    pub monotonic: Duration,
+    /// The time of day.
+    pub wall: Timestamp,
+}
+
+impl Moment {
+    /// This moment and some time. Times beyond what either clock can say are
+    /// the last it can.
+    #[must_use]
+    pub fn plus(self, more: Duration) -> Self {
+        Self {
+            monotonic: self.monotonic.saturating_add(more),
+            wall: self.wall.saturating_add(more).unwrap_or(Timestamp::MAX),
+        }
+    }
+
+    /// Whether either clock says that the other moment has come.
+    #[must_use]
+    pub fn reaches(self, other: Self) -> bool {
+        self.monotonic >= other.monotonic || self.wall >= other.wall
+    }
+
+    /// How long after another moment this one is, at least zero.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        self.monotonic.saturating_sub(earlier.monotonic)
+    }
+
+    /// Milliseconds since the clock began.
+    #[must_use]
+    pub(super) fn millis(self) -> u64 {
+        u64::try_from(self.monotonic.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Tells the time; tests have one that stands still and jumps.
+pub trait Clock: Send + Sync + 'static {
+    /// Now.
+    fn now(&self) -> Moment;
+}
+
+impl fmt::Debug for dyn Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
+/// The clocks of this machine.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock {
+    began: Instant,
+}
+
+impl SystemClock {
+    /// A clock that begins now.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { began: Instant::now() }
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Moment {
+        Moment {
+            monotonic: self.began.elapsed(),
+            wall: Timestamp::now(),
+        }
+    }
+}

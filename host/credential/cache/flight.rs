@@ -1,0 +1,158 @@
+//! One mint under way: a task of the cache, not of the request that needed it.
+//!
+//! In: a slot that needs a credential. Out: an outcome for everyone who waits.
+//! Never: a mint that ends because a client went away; a panic that leaves
+//! requests waiting.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio::sync::watch;
+
+use super::super::{Class, Credential, Mint, MintError, MintRequest};
+use super::clock::Moment;
+use super::home::Home;
+use super::locked;
+use super::slot::{Lease, Slot};
+
+/// How much longer than its budget a mint may take before it is dropped: who
+/// minds the budget itself should be the one to say that it is over.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Who gets what a mint gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Audience {
+    /// Everyone who waits for the slot.
+    Everyone,
+    /// One request: the slot's credentials serve one each.
+    One,
+}
+
+/// What a mint gave, to those who waited for it.
+#[derive(Clone, Debug)]
+pub(super) enum Outcome {
+    /// A credential for all of them.
+    Shared(Lease),
+    /// A credential for the first of them.
+    Single(Arc<Single>),
+    /// None.
+    Failed(MintError),
+    /// The slot is no longer wanted.
+    Stopped,
+}
+
+/// A credential for one request. One that nobody takes is revoked.
+#[derive(Debug)]
+pub(super) struct Single {
+    lease: Mutex<Option<Lease>>,
+    slot: Weak<Slot>,
+}
+
+impl Single {
+    pub(super) fn new(lease: Lease, slot: &Arc<Slot>) -> Self {
+        Self {
+            lease: Mutex::new(Some(lease)),
+            slot: Arc::downgrade(slot),
+        }
+    }
+
+    /// The credential, for the first who asks.
+    pub(super) fn take(&self) -> Option<Lease> {
+        locked(&self.lease).take()
+    }
+}
+
+impl Drop for Single {
+    fn drop(&mut self) {
+        if let (Some(lease), Some(slot)) = (self.take(), self.slot.upgrade()) {
+            slot.revoke(&lease.credential);
+        }
+    }
+}
+
+/// A mint under way.
+#[derive(Debug)]
+pub(super) struct Flight {
+    outcome: watch::Sender<Option<Outcome>>,
+}
+
+impl Flight {
+    pub(super) fn new() -> Self {
+        Self {
+            outcome: watch::Sender::new(None),
+        }
+    }
+
+    /// One more who waits.
+    pub(super) fn join(&self) -> watch::Receiver<Option<Outcome>> {
+        self.outcome.subscribe()
+    }
+
+    /// Whether nobody waits: all went away, or nobody ever did.
+    pub(super) fn deserted(&self) -> bool {
+        self.outcome.receiver_count() == 0
+    }
+
+    /// Tells everyone; the first outcome stays.
+    pub(super) fn finish(&self, outcome: Outcome) {
+        self.outcome.send_if_modified(|told| {
+            let first = told.is_none();
+            if first {
+                *told = Some(outcome);
+            }
+            first
+        });
+    }
+}
+
+/// What came of a mint.
+pub(super) struct Landing {
+    pub(super) started: Moment,
+    pub(super) result: Result<Credential, MintError>,
+}
+
+/// Runs a mint to its end and tells the slot.
+pub(super) async fn fly(slot: Arc<Slot>, home: Arc<Home>, flight: Arc<Flight>, request: MintRequest) {
+    let work = async {
+        // Many slots become due at once after a start; their mints queue here.
+        let permit = home.mints.acquire().await;
+        let Some(mint) = slot.mint_if_open() else {
+            return None;
+        };
+        let started = slot.now();
+        let result = run(mint, request).await;
+        drop(permit);
+        Some(Landing { started, result })
+    };
+    let landing = tokio::select! {
+        biased;
+        landing = work => landing,
+        () = home.stop.cancelled() => None,
+    };
+    match landing {
+        Some(landing) => slot.land(&flight, landing),
+        None => slot.abandon(&flight),
+    }
+    home.keep_to_cap();
+}
+
+/// Calls the mint; a panic and a mint without end are errors of it.
+async fn run(mint: Arc<dyn Mint>, request: MintRequest) -> Result<Credential, MintError> {
+    let limit = request.budget.saturating_add(GRACE);
+    let guarded = AssertUnwindSafe(async move { mint.mint(request).await }).catch_unwind();
+    match tokio::time::timeout(limit, guarded).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => Err(MintError::new(
+            Class::Retryable,
+            "host.panic",
+            "the gateway failed while it asked for a credential",
+        )),
+        Err(_) => Err(MintError::new(
+            Class::Retryable,
+            "host.timeout",
+            &format!("no credential within {} ms", request.budget.as_millis()),
+        )),
+    }
+}

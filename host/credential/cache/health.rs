@@ -1,0 +1,149 @@
+//! How one credential is doing, for metrics and operators.
+//!
+//! In: a slot's state. Out: numbers, times and the last error. Never: a secret;
+//! what a fingerprint shows is of use in this process only.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
+
+use super::super::{Class, MintError};
+
+/// What can be said of a slot in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    /// Nobody asked, or nobody asked for long: the next request mints.
+    Idle,
+    /// There is a usable credential.
+    Usable,
+    /// There is a usable credential, and renewing it failed.
+    Stale,
+    /// There is none, because minting failed.
+    Failing,
+    /// No longer wanted: what it was made of is gone.
+    Closed,
+}
+
+impl Standing {
+    /// Every standing, for metrics.
+    pub const ALL: [Self; 5] = [Self::Idle, Self::Usable, Self::Stale, Self::Failing, Self::Closed];
+
+    /// The word used in metrics and answers.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Usable => "usable",
+            Self::Stale => "stale",
+            Self::Failing => "failing",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+/// The state of one slot at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Health {
+    /// In a word.
+    pub standing: Standing,
+    /// How many credentials it has made; the present one's number.
+    pub generation: u64,
+    /// 8 hexadecimal digits that name the present token in this process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<String>,
+    /// Start of the mint that made the present credential.
+    #[serde(serialize_with = "time", skip_serializing_if = "Option::is_none")]
+    pub minted_at: Option<Timestamp>,
+    /// When the present credential ends, as its provider says.
+    #[serde(serialize_with = "time", skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    /// From when on a request renews it.
+    #[serde(serialize_with = "time", skip_serializing_if = "Option::is_none")]
+    pub refresh_at: Option<Timestamp>,
+    /// How long the last mint took, good or bad.
+    #[serde(
+        rename = "last_mint_seconds",
+        serialize_with = "seconds",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub last_mint: Option<Duration>,
+    /// Mints that ended, good or bad.
+    pub mints: u64,
+    /// Mints that gave an error.
+    pub failed: u64,
+    /// The last error; it stays after a later mint was good.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<LastError>,
+    /// When the next mint may run, if a failure forbids it now.
+    #[serde(serialize_with = "time", skip_serializing_if = "Option::is_none")]
+    pub next_attempt: Option<Timestamp>,
+    /// What the provider wants the operator to know.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// An error of a mint, for operators.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LastError {
+    /// The kind of failure.
+    pub class: Class,
+    /// The word for machines.
+    pub code: String,
+    /// The sentence for people.
+    pub message: String,
+    /// Status of the identity provider's answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http_status: Option<u16>,
+    /// The identity provider's name for the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub correlation: Option<String>,
+    /// When it happened.
+    #[serde(serialize_with = "moment")]
+    pub at: Timestamp,
+}
+
+impl LastError {
+    /// What an operator sees of an error.
+    #[must_use]
+    pub fn new(error: &MintError, at: Timestamp) -> Self {
+        Self {
+            class: error.class,
+            code: error.code.clone(),
+            message: error.message.clone(),
+            http_status: error.http_status,
+            correlation: error.correlation.clone(),
+            at,
+        }
+    }
+}
+
+/// Sums over all slots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    /// Slots that clusters use.
+    pub slots: usize,
+    /// Credentials in memory.
+    pub live: usize,
+    /// Mints that may still start at once.
+    pub free_mints: usize,
+}
+
+fn moment<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(at)
+}
+
+fn time<S: Serializer>(at: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
+    match at {
+        Some(at) => serializer.collect_str(at),
+        None => serializer.serialize_none(),
+    }
+}
+
+fn seconds<S: Serializer>(took: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    match took {
+        Some(took) => serializer.serialize_f64(took.as_secs_f64()),
+        None => serializer.serialize_none(),
+    }
+}

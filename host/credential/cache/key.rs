@@ -1,0 +1,222 @@
+//! Which credentials are the same one: a hash of everything that went into it.
+//!
+//! In: plugin, configuration, secrets, cluster, grant. Out: a [`Key`]. Never:
+//! a secret that could be found again by guessing; two inputs joined by a
+//! separator that either may contain.
+
+use std::fmt;
+use std::sync::LazyLock;
+
+use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+/// Marks the layout of what is hashed.
+const LAYOUT: &[u8] = b"tollgate credential key 1";
+
+/// Hashes of secrets are of use in this process only: whoever reads one in a
+/// log cannot try guesses against it.
+static PROCESS_KEY: LazyLock<[u8; 32]> = LazyLock::new(|| {
+    let mut key = [0; 32];
+    if SystemRandom::new().fill(&mut key).is_err() {
+        // Without random numbers no TLS works either; hashes stay apart from
+        // those of other processes by what the standard library seeds with.
+        for chunk in key.chunks_mut(8) {
+            use std::hash::BuildHasher as _;
+            chunk.copy_from_slice(&std::hash::RandomState::new().hash_one(()).to_le_bytes());
+        }
+    }
+    key
+});
+
+/// One version of one secret value.
+#[derive(Clone, Copy)]
+pub enum SecretVersion<'a> {
+    /// Named by the store that keeps it.
+    Version {
+        /// The value's name.
+        name: &'a str,
+        /// `resourceVersion` of the Kubernetes Secret it is of.
+        version: &'a str,
+    },
+    /// Known by its bytes alone; only a keyed hash of them is used.
+    Bytes {
+        /// The value's name.
+        name: &'a str,
+        /// The value.
+        bytes: &'a [u8],
+    },
+}
+
+impl SecretVersion<'_> {
+    fn name(&self) -> &str {
+        match self {
+            Self::Version { name, .. } | Self::Bytes { name, .. } => name,
+        }
+    }
+}
+
+impl fmt::Debug for SecretVersion<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SecretVersion({})", self.name())
+    }
+}
+
+/// Who may use one credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tenancy<'a> {
+    /// One cluster, by its id: the default.
+    Cluster(&'a str),
+    /// Every cluster with the same inputs, because the operator said so.
+    Shareable,
+}
+
+/// Everything a credential depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts<'a> {
+    /// Version of the interface between host and plugin.
+    pub abi: &'a str,
+    /// Digest of the plugin's code.
+    pub plugin: &'a str,
+    /// The provider's configuration; the order of its fields means nothing.
+    pub config: &'a Value,
+    /// The secret values it may use; their order means nothing.
+    pub secrets: &'a [SecretVersion<'a>],
+    /// Who may use it.
+    pub tenancy: Tenancy<'a>,
+    /// Digest of what the operator granted the plugin.
+    pub policy: &'a str,
+}
+
+/// The name of one credential in the cache: SHA-256 over [`Parts`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key([u8; 32]);
+
+impl Key {
+    /// The key of some inputs: equal for equal inputs of this process, and for
+    /// no others.
+    #[must_use]
+    pub fn of(parts: &Parts<'_>) -> Self {
+        let Parts {
+            abi,
+            plugin,
+            config,
+            secrets,
+            tenancy,
+            policy,
+        } = parts;
+        let mut hash = Sha256::new();
+        put(&mut hash, LAYOUT);
+        put(&mut hash, abi.as_bytes());
+        put(&mut hash, plugin.as_bytes());
+        put_json(&mut hash, config);
+        let mut secrets = secrets.to_vec();
+        secrets.sort_by(|one, other| one.name().cmp(other.name()));
+        count(&mut hash, secrets.len());
+        for secret in &secrets {
+            put(&mut hash, secret.name().as_bytes());
+            match secret {
+                SecretVersion::Version { version, .. } => {
+                    put(&mut hash, b"version");
+                    put(&mut hash, version.as_bytes());
+                }
+                SecretVersion::Bytes { bytes, .. } => {
+                    put(&mut hash, b"bytes");
+                    put(&mut hash, &keyed(b"secret", bytes));
+                }
+            }
+        }
+        match tenancy {
+            Tenancy::Cluster(id) => {
+                put(&mut hash, b"cluster");
+                put(&mut hash, id.as_bytes());
+            }
+            Tenancy::Shareable => put(&mut hash, b"shareable"),
+        }
+        put(&mut hash, policy.as_bytes());
+        Self(hash.finalize().into())
+    }
+
+    /// The first 8 hexadecimal digits, for logs.
+    #[must_use]
+    pub fn to_short(&self) -> String {
+        hex8(&self.0)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({})", self.to_short())
+    }
+}
+
+/// A name of a token for logs and metrics: 8 hexadecimal digits of a hash keyed
+/// with a random key of this process.
+#[must_use]
+pub fn fingerprint(token: &str) -> String {
+    hex8(&keyed(b"token", token.as_bytes()))
+}
+
+/// A hash of secret bytes that is of no use outside this process.
+fn keyed(purpose: &[u8], bytes: &[u8]) -> [u8; 32] {
+    // A key of any length will do, says RFC 2104; `new_from_slice` cannot fail.
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(PROCESS_KEY.as_slice()) else {
+        return [0; 32];
+    };
+    mac.update(&(purpose.len() as u64).to_be_bytes());
+    mac.update(purpose);
+    mac.update(bytes);
+    mac.finalize().into_bytes().into()
+}
+
+fn hex8(bytes: &[u8]) -> String {
+    bytes.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn count(hash: &mut Sha256, number: usize) {
+    hash.update((number as u64).to_be_bytes());
+}
+
+/// A part, with its length in front: no two lists of parts run together.
+fn put(hash: &mut Sha256, part: &[u8]) {
+    count(hash, part.len());
+    hash.update(part);
+}
+
+/// A value with the fields of every object in the order of their names.
+fn put_json(hash: &mut Sha256, value: &Value) {
+    match value {
+        Value::Null => put(hash, b"null"),
+        Value::Bool(bool) => {
+            put(hash, b"bool");
+            put(hash, &[u8::from(*bool)]);
+        }
+        Value::Number(number) => {
+            put(hash, b"number");
+            put(hash, number.to_string().as_bytes());
+        }
+        Value::String(text) => {
+            put(hash, b"string");
+            put(hash, text.as_bytes());
+        }
+        Value::Array(items) => {
+            put(hash, b"array");
+            count(hash, items.len());
+            items.iter().for_each(|item| put_json(hash, item));
+        }
+        Value::Object(fields) => {
+            put(hash, b"object");
+            count(hash, fields.len());
+            let mut fields: Vec<_> = fields.iter().collect();
+            fields.sort_by_key(|(name, _)| *name);
+            for (name, field) in fields {
+                put(hash, name.as_bytes());
+                put_json(hash, field);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

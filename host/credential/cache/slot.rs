@@ -1,0 +1,454 @@
+//! One credential of the cache: the way of a request to it.
+//!
+//! In: a request's deadline, or what it used when the cluster answered 401.
+//! Out: a credential that may be used now, with its number. Never: a lock, a
+//! search or an allocation on the way to a credential that is there.
+
+mod landing;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use tokio::time::Instant;
+
+use super::super::{Credential, Mint, MintError, MintRequest, Reason};
+use super::clock::{Clock, Moment};
+use super::flight::{self, Audience, Flight, Outcome};
+use super::health::{Health, LastError, Standing};
+use super::home::Home;
+use super::key::{Key, fingerprint};
+use super::times::Deadlines;
+use super::{Error, locked};
+
+/// How long no second 401 may force a mint.
+pub(super) const FORCED_EVERY: Duration = Duration::from_secs(10);
+
+/// A credential handed to one request.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    /// What to show the cluster.
+    pub credential: Arc<Credential>,
+    /// Its number in its slot, from 1: say it when the cluster answers 401.
+    pub generation: u64,
+}
+
+/// The present credential.
+#[derive(Debug)]
+struct Current {
+    lease: Lease,
+    deadlines: Deadlines,
+    /// When the request for it started.
+    minted: Moment,
+}
+
+/// Whether the slot is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Open,
+    Closed,
+}
+
+/// A failure that keeps the next mint waiting.
+#[derive(Debug)]
+struct Trouble {
+    error: MintError,
+    /// How many of its class came in a row.
+    nth: u32,
+    until: Moment,
+}
+
+/// What operators count.
+#[derive(Debug, Default)]
+struct Tally {
+    mints: u64,
+    failed: u64,
+    last_mint: Option<Duration>,
+    last_error: Option<LastError>,
+}
+
+#[derive(Debug)]
+struct State {
+    life: Life,
+    /// Whom the last mint's credential was for.
+    audience: Audience,
+    /// Number of the last credential made.
+    generation: u64,
+    /// The mint for everyone who waits.
+    flight: Option<Arc<Flight>>,
+    /// What the cluster refused, until the mint it forced lands.
+    aside: Option<Arc<Current>>,
+    /// When a 401 last forced a mint.
+    forced: Option<Moment>,
+    trouble: Option<Trouble>,
+    tally: Tally,
+}
+
+/// What a request that finds no credential does.
+enum Step {
+    Take(Lease),
+    Wait(tokio::sync::watch::Receiver<Option<Outcome>>),
+}
+
+/// What a 401 leads to.
+enum Refusal {
+    /// Another credential would not help, or it is too soon for one.
+    Keep,
+    /// There is a newer one already.
+    Newer(Lease),
+    /// A mint is under way.
+    Wait,
+}
+
+/// The credential of one key. Clusters of a snapshot hold theirs.
+pub struct Slot {
+    key: Key,
+    clock: Arc<dyn Clock>,
+    home: Weak<Home>,
+    current: ArcSwapOption<Current>,
+    /// When it was last asked for, in the clock's milliseconds.
+    used: AtomicU64,
+    /// Before this, in the clock's milliseconds, nothing is renewed ahead. The
+    /// highest number while a mint is under way.
+    patience: AtomicU64,
+    mint: Mutex<Arc<dyn Mint>>,
+    // INVARIANT: `current` is stored under this lock only, so that the number
+    // of live credentials is right.
+    state: Mutex<State>,
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl Slot {
+    pub(super) fn new(key: Key, mint: Arc<dyn Mint>, home: &Arc<Home>) -> Self {
+        let clock = Arc::clone(&home.clock);
+        Self {
+            key,
+            used: AtomicU64::new(clock.now().millis()),
+            clock,
+            home: Arc::downgrade(home),
+            current: ArcSwapOption::const_empty(),
+            patience: AtomicU64::new(0),
+            mint: Mutex::new(mint),
+            state: Mutex::new(State {
+                life: Life::Open,
+                audience: Audience::Everyone,
+                generation: 0,
+                flight: None,
+                aside: None,
+                forced: None,
+                trouble: None,
+                tally: Tally::default(),
+            }),
+        }
+    }
+
+    /// Its key.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// The present credential if it may be used now; never waits. Renews it in
+    /// the background when its end is near.
+    #[must_use]
+    pub fn cached(self: &Arc<Self>) -> Option<Lease> {
+        let now = self.now();
+        let millis = now.millis();
+        // One store a second: a store a request would move the line between
+        // cores.
+        if millis.saturating_sub(self.used.load(Ordering::Relaxed)) >= 1000 {
+            self.used.store(millis, Ordering::Relaxed);
+        }
+        let current = self.current.load();
+        let current = current.as_ref()?;
+        if !current.deadlines.usable(now) {
+            return None;
+        }
+        if current.deadlines.due(now) && millis >= self.patience.load(Ordering::Relaxed) {
+            self.renew(now);
+        }
+        Some(current.lease.clone())
+    }
+
+    /// A credential that may be used now: the present one, or that of a mint
+    /// this call starts or joins.
+    ///
+    /// The mint goes on when the caller goes away.
+    ///
+    /// # Errors
+    /// [`Error::Mint`]: minting failed, now or less than its wait ago.
+    /// [`Error::Timeout`]: `deadline` came first. [`Error::Stopped`]: the slot
+    /// is closed; a newer snapshot may have another.
+    ///
+    /// Cancel safe.
+    pub async fn get(self: &Arc<Self>, deadline: Instant) -> Result<Lease, Error> {
+        match self.cached() {
+            Some(lease) => Ok(lease),
+            None => tokio::time::timeout_at(deadline, self.wait())
+                .await
+                .unwrap_or(Err(Error::Timeout)),
+        }
+    }
+
+    /// What to try once more with after the cluster answered 401 to the
+    /// credential of a generation; none if another try makes no sense.
+    ///
+    /// A 401 counts only against the present credential, and forces at most
+    /// one mint in ten seconds: a cluster that refuses everything keeps
+    /// being asked with what there is. Until the forced mint lands, nobody gets
+    /// the refused credential. If that mint fails because the provider cannot
+    /// be reached, the credential comes back: the cluster may have had its own
+    /// reason.
+    ///
+    /// # Errors
+    /// As [`Slot::get`].
+    ///
+    /// Cancel safe.
+    pub async fn refused(self: &Arc<Self>, generation: u64, deadline: Instant) -> Result<Option<Lease>, Error> {
+        match self.refuse(generation, self.now())? {
+            Refusal::Keep => Ok(None),
+            Refusal::Newer(lease) => Ok(Some(lease)),
+            Refusal::Wait => {
+                let lease = self.get(deadline).await?;
+                Ok((lease.generation != generation).then_some(lease))
+            }
+        }
+    }
+
+    /// How it is doing.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        let now = self.now();
+        let current = self.current.load_full().filter(|it| it.deadlines.usable(now));
+        let state = locked(&self.state);
+        let standing = match (state.life, &current, &state.trouble) {
+            (Life::Closed, _, _) => Standing::Closed,
+            (Life::Open, Some(_), None) => Standing::Usable,
+            (Life::Open, Some(_), Some(_)) => Standing::Stale,
+            (Life::Open, None, Some(_)) => Standing::Failing,
+            (Life::Open, None, None) => Standing::Idle,
+        };
+        let credential = current.as_ref().map(|it| &it.lease.credential);
+        let next_attempt = state.trouble.as_ref().map(|trouble| trouble.until);
+        Health {
+            standing,
+            generation: state.generation,
+            fingerprint: credential.and_then(|it| it.token.as_ref().map(|token| fingerprint(token.expose()))),
+            minted_at: current.as_ref().map(|it| it.minted.wall),
+            expires_at: credential.and_then(|it| it.expires_at),
+            refresh_at: current.as_ref().map(|it| it.deadlines.refresh.wall),
+            last_mint: state.tally.last_mint,
+            mints: state.tally.mints,
+            failed: state.tally.failed,
+            last_error: state.tally.last_error.clone(),
+            next_attempt: next_attempt.filter(|until| !now.reaches(*until)).map(|it| it.wall),
+            warnings: credential.map(|it| it.warnings.clone()).unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    pub(super) fn last_used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        self.current.load().is_some()
+    }
+
+    pub(super) fn is_usable(&self, now: Moment) -> bool {
+        self.current.load().as_ref().is_some_and(|it| it.deadlines.usable(now))
+    }
+
+    pub(super) fn mint_with(&self, mint: Arc<dyn Mint>) {
+        *locked(&self.mint) = mint;
+    }
+
+    /// What mints, unless the slot is closed.
+    pub(super) fn mint_if_open(&self) -> Option<Arc<dyn Mint>> {
+        let open = locked(&self.state).life == Life::Open;
+        open.then(|| Arc::clone(&locked(&self.mint)))
+    }
+
+    /// Puts the present credential away; the next request mints.
+    pub(super) fn empty(&self) {
+        let gone = {
+            let mut state = locked(&self.state);
+            self.install(&mut state, None)
+        };
+        if let Some(gone) = gone {
+            self.revoke(&gone.lease.credential);
+        }
+    }
+
+    /// Ends the slot for good.
+    pub(super) fn close(&self) {
+        let (flight, gone, aside) = {
+            let mut state = locked(&self.state);
+            state.life = Life::Closed;
+            let gone = self.install(&mut state, None);
+            (state.flight.take(), gone, state.aside.take())
+        };
+        for gone in [gone, aside].into_iter().flatten() {
+            self.revoke(&gone.lease.credential);
+        }
+        if let Some(flight) = flight {
+            flight.finish(Outcome::Stopped);
+        }
+    }
+
+    /// Ends a credential at its provider in the background, if it can be ended
+    /// and is not over.
+    pub(super) fn revoke(&self, credential: &Credential) {
+        let over = credential.expires_at.is_some_and(|end| end <= self.now().wall);
+        let Some(revocation) = credential.revocation.clone().filter(|_| !over) else {
+            return;
+        };
+        if let Some(home) = self.home.upgrade() {
+            home.revoke(self.key, Arc::clone(&locked(&self.mint)), revocation);
+        }
+    }
+
+    /// Waits for a mint, and again when its only credential went to another.
+    async fn wait(self: &Arc<Self>) -> Result<Lease, Error> {
+        loop {
+            let mut outcome = match self.step(self.now())? {
+                Step::Take(lease) => return Ok(lease),
+                Step::Wait(outcome) => outcome,
+            };
+            let outcome = match outcome.wait_for(Option::is_some).await {
+                Ok(outcome) => outcome.clone(),
+                // The task is gone: the runtime ends.
+                Err(_) => None,
+            };
+            match outcome {
+                Some(Outcome::Shared(lease)) => return Ok(lease),
+                Some(Outcome::Single(single)) => {
+                    if let Some(lease) = single.take() {
+                        return Ok(lease);
+                    }
+                }
+                // What a 401 had set aside may be back.
+                Some(Outcome::Failed(error)) => return self.cached().ok_or(Error::Mint(error)),
+                Some(Outcome::Stopped) | None => return Err(Error::Stopped),
+            }
+        }
+    }
+
+    /// What a request without a credential does now.
+    fn step(self: &Arc<Self>, now: Moment) -> Result<Step, Error> {
+        let mut state = locked(&self.state);
+        if state.life == Life::Closed {
+            return Err(Error::Stopped);
+        }
+        if let Some(current) = self.current.load().as_ref().filter(|it| it.deadlines.usable(now)) {
+            return Ok(Step::Take(current.lease.clone()));
+        }
+        if let Some(trouble) = state.trouble.as_ref().filter(|it| !now.reaches(it.until)) {
+            let mut error = trouble.error.clone();
+            error.retry_after = Some(trouble.until.since(now));
+            return Err(Error::Mint(error));
+        }
+        if let Some(flight) = &state.flight {
+            return Ok(Step::Wait(flight.join()));
+        }
+        let audience = state.audience;
+        let flight = self.depart(&mut state, audience, Reason::Initial)?;
+        Ok(Step::Wait(flight))
+    }
+
+    /// Starts a mint ahead of need.
+    #[cold]
+    fn renew(self: &Arc<Self>, now: Moment) {
+        // Whoever holds the lock is renewing, or will soon be done: this request
+        // has its credential and need not wait.
+        let Ok(mut state) = self.state.try_lock() else {
+            return;
+        };
+        let due = self.current.load().as_ref().is_some_and(|it| it.deadlines.due(now));
+        let patient = now.millis() >= self.patience.load(Ordering::Relaxed);
+        if due && patient && state.life == Life::Open && state.flight.is_none() {
+            // Nobody waits for it, and a stopping cache mints no more.
+            let _ = self.depart(&mut state, Audience::Everyone, Reason::Refresh);
+        }
+    }
+
+    fn refuse(self: &Arc<Self>, generation: u64, now: Moment) -> Result<Refusal, Error> {
+        let mut state = locked(&self.state);
+        if state.life == Life::Closed {
+            return Err(Error::Stopped);
+        }
+        let current = self.current.load_full().filter(|it| it.deadlines.usable(now));
+        let Some(current) = current else {
+            // Who got a credential for one request would get another such.
+            return Ok(match state.audience {
+                Audience::Everyone => Refusal::Wait,
+                Audience::One => Refusal::Keep,
+            });
+        };
+        if current.lease.generation != generation {
+            return Ok(Refusal::Newer(current.lease.clone()));
+        }
+        let soon = state
+            .forced
+            .is_some_and(|forced| !now.reaches(forced.plus(FORCED_EVERY)));
+        let failing = state.trouble.as_ref().is_some_and(|it| !now.reaches(it.until));
+        if soon || failing {
+            return Ok(Refusal::Keep);
+        }
+        state.forced = Some(now);
+        state.aside = self.install(&mut state, None);
+        if state.flight.is_none() {
+            drop(self.depart(&mut state, Audience::Everyone, Reason::Unauthorized)?);
+        }
+        Ok(Refusal::Wait)
+    }
+
+    /// Starts a mint's task.
+    fn depart(
+        self: &Arc<Self>,
+        state: &mut State,
+        audience: Audience,
+        reason: Reason,
+    ) -> Result<tokio::sync::watch::Receiver<Option<Outcome>>, Error> {
+        let home = self.home.upgrade().ok_or(Error::Stopped)?;
+        let flight = Arc::new(Flight::new());
+        let waiter = flight.join();
+        let previous = state.aside.clone().or_else(|| self.current.load_full());
+        let request = MintRequest {
+            reason,
+            previous_expiry: previous.and_then(|it| it.lease.credential.expires_at),
+            budget: home.settings.mint_budget,
+        };
+        if audience == Audience::Everyone {
+            state.flight = Some(Arc::clone(&flight));
+            self.patience.store(u64::MAX, Ordering::Relaxed);
+        }
+        let task = flight::fly(Arc::clone(self), Arc::clone(&home), flight, request);
+        home.spawn(task);
+        Ok(waiter)
+    }
+
+    /// Replaces the present credential and gives the one before.
+    fn install(&self, _state: &mut State, next: Option<Arc<Current>>) -> Option<Arc<Current>> {
+        let more = next.is_some();
+        let before = self.current.swap(next);
+        if let Some(home) = self.home.upgrade() {
+            match (before.is_some(), more) {
+                (false, true) => home.live.fetch_add(1, Ordering::Relaxed),
+                (true, false) => home.live.fetch_sub(1, Ordering::Relaxed),
+                (true, true) | (false, false) => 0,
+            };
+        }
+        before
+    }
+}

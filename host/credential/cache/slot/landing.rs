@@ -1,0 +1,199 @@
+//! What a mint's end does to its slot.
+//!
+//! In: a credential or an error. Out: the outcome for those who wait, and the
+//! slot's next state. Never: a minted credential that nobody uses and nobody
+//! revokes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::super::super::{Class, Credential, MintError};
+use super::super::backoff;
+use super::super::clock::Moment;
+use super::super::flight::{Audience, Flight, Landing, Outcome, Single};
+use super::super::health::LastError;
+use super::super::locked;
+use super::super::times::{Deadlines, Lifetime, Window};
+use super::{Current, Lease, Life, Slot, State, Trouble};
+
+/// How long a provider that gave nothing new is left alone.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// What a landing gives: the outcome, and a credential nobody will use.
+struct Landed {
+    outcome: Outcome,
+    unused: Option<Arc<Credential>>,
+}
+
+impl Landed {
+    fn used(outcome: Outcome) -> Self {
+        Self { outcome, unused: None }
+    }
+}
+
+impl Slot {
+    /// Takes over what a mint gave, and tells those who wait.
+    pub(in super::super) fn land(self: &Arc<Self>, flight: &Arc<Flight>, landing: Landing) {
+        let now = self.now();
+        let Landing { started, result } = landing;
+        let mut state = locked(&self.state);
+        let finished = self.clear(&mut state, flight);
+        state.tally.mints += 1;
+        state.tally.last_mint = Some(now.since(started));
+        let landed = match (state.life, result) {
+            (Life::Open, Ok(credential)) => self.accept(&mut state, flight, started, credential),
+            (Life::Open, Err(error)) => self.fail(&mut state, error, now),
+            (Life::Closed, Ok(credential)) => Landed {
+                outcome: Outcome::Stopped,
+                unused: Some(Arc::new(credential)),
+            },
+            (Life::Closed, Err(_)) => Landed::used(Outcome::Stopped),
+        };
+        drop(state);
+        drop(finished);
+        if let Some(unused) = landed.unused {
+            self.revoke(&unused);
+        }
+        flight.finish(landed.outcome);
+    }
+
+    /// Ends a mint that never ran or was dropped: the slot or the cache ends.
+    pub(in super::super) fn abandon(&self, flight: &Arc<Flight>) {
+        let finished = self.clear(&mut locked(&self.state), flight);
+        drop(finished);
+        flight.finish(Outcome::Stopped);
+    }
+
+    /// Forgets a mint under way; gives it back, to be dropped without the lock.
+    fn clear(&self, state: &mut State, flight: &Arc<Flight>) -> Option<Arc<Flight>> {
+        let own = state.flight.as_ref().is_some_and(|it| Arc::ptr_eq(it, flight));
+        if own {
+            self.patience.store(0, Ordering::Relaxed);
+            return state.flight.take();
+        }
+        None
+    }
+
+    fn accept(self: &Arc<Self>, state: &mut State, flight: &Flight, started: Moment, credential: Credential) -> Landed {
+        let now = self.now();
+        state.trouble = None;
+        let previous = state.aside.take().or_else(|| self.current.load_full());
+        let credential = Arc::new(credential);
+        if !credential.cacheable {
+            state.audience = Audience::One;
+            self.pause(now);
+            let lease = number(state, credential);
+            return Landed::used(Outcome::Single(Arc::new(Single::new(lease, self))));
+        }
+        state.audience = Audience::Everyone;
+        let Some(window) = Window::of(self.lifetime(&credential, started), self.chance()) else {
+            tracing::warn!(key = ?self.key, "a provider gave a credential that is over already");
+            self.pause(now);
+            let lease = number(state, Arc::clone(&credential));
+            let unused = flight.deserted().then_some(credential);
+            return Landed {
+                outcome: Outcome::Shared(lease),
+                unused,
+            };
+        };
+        let mut deadlines = window.from(started);
+        let same = previous.filter(|it| it.lease.credential.shows_the_same(&credential));
+        let lease = match same {
+            Some(same) => {
+                deadlines = prolong(&same, &credential, deadlines, now);
+                self.pause(now);
+                Lease {
+                    credential,
+                    generation: same.lease.generation,
+                }
+            }
+            None => number(state, credential),
+        };
+        let next = Current {
+            lease: lease.clone(),
+            deadlines,
+            minted: started,
+        };
+        // What was there before ends by itself: requests may still be using it.
+        self.install(state, Some(Arc::new(next)));
+        tracing::debug!(key = ?self.key, generation = lease.generation, "a credential was minted");
+        Landed::used(Outcome::Shared(lease))
+    }
+
+    fn fail(&self, state: &mut State, error: MintError, now: Moment) -> Landed {
+        let MintError { class, retry_after, .. } = error;
+        let row = state.trouble.as_ref().filter(|it| it.error.class == class);
+        let nth = row.map_or(1, |it| it.nth.saturating_add(1));
+        let wait = backoff::wait(class, nth, retry_after, self.chance());
+        let until = now.plus(wait);
+        self.patience.store(until.millis(), Ordering::Relaxed);
+        state.tally.failed += 1;
+        state.tally.last_error = Some(LastError::new(&error, now.wall));
+        tracing::warn!(
+            key = ?self.key, class = class.as_str(), code = %error.code, wait_ms = wait.as_millis(),
+            "a mint failed"
+        );
+        let mut told = error.clone();
+        told.retry_after = Some(wait);
+        state.trouble = Some(Trouble { error, nth, until });
+        let mut unused = None;
+        if let Some(aside) = state.aside.take() {
+            if class == Class::Retryable && aside.deadlines.usable(now) {
+                self.install(state, Some(aside));
+            } else {
+                unused = Some(Arc::clone(&aside.lease.credential));
+            }
+        }
+        Landed {
+            outcome: Outcome::Failed(told),
+            unused,
+        }
+    }
+
+    /// Leaves the provider alone for a while, as long as there is a credential.
+    fn pause(&self, now: Moment) {
+        self.patience.store(now.plus(PAUSE).millis(), Ordering::Relaxed);
+    }
+
+    fn lifetime(&self, credential: &Credential, started: Moment) -> Lifetime {
+        credential.expires_at.map_or(Lifetime::Unknown, |end| {
+            Lifetime::Known(end.duration_since(started.wall))
+        })
+    }
+
+    fn chance(&self) -> f64 {
+        self.home.upgrade().map_or(0.0, |home| home.settings.jitter.fraction())
+    }
+}
+
+/// A lease with the slot's next number.
+fn number(state: &mut State, credential: Arc<Credential>) -> Lease {
+    state.generation += 1;
+    Lease {
+        credential,
+        generation: state.generation,
+    }
+}
+
+/// The times of a credential that the provider gave once more. Its end did not
+/// move just because less of it is left: computed anew each time, the distance
+/// kept from it would shrink.
+fn prolong(before: &Current, again: &Credential, anew: Deadlines, now: Moment) -> Deadlines {
+    let later = match (before.lease.credential.expires_at, again.expires_at) {
+        (Some(before), Some(again)) => again > before,
+        (None, None) | (Some(_), None) | (None, Some(_)) => true,
+    };
+    let unusable = if later || !before.deadlines.usable(now) {
+        anew.unusable
+    } else {
+        before.deadlines.unusable
+    };
+    let soonest = now.plus(PAUSE);
+    let refresh = if anew.refresh.reaches(soonest) {
+        anew.refresh
+    } else {
+        soonest
+    };
+    Deadlines { refresh, unusable }
+}

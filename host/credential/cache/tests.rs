@@ -1,0 +1,219 @@
+//! The cache with a provider and a clock that tests hold in their hands.
+
+mod ending;
+mod failing;
+mod serving;
+mod stress;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::json;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::super::{Class, Credential, Mint, MintError, MintRequest, Reason, Token};
+use super::backoff::Jitter;
+use super::clock::{Clock, Moment};
+use super::health::Standing;
+use super::key::{Key, Parts, Tenancy};
+use super::{Cache, Error, Lease, Settings, Slot};
+
+/// A clock that goes on when told.
+#[derive(Debug)]
+struct Frozen(Mutex<Moment>);
+
+impl Frozen {
+    fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Moment {
+            monotonic: Duration::from_secs(1000),
+            wall: Timestamp::from_second(1_800_000_000).unwrap(),
+        })))
+    }
+
+    fn advance(&self, seconds: f64) {
+        let mut now = self.0.lock().unwrap();
+        *now = now.plus(Duration::from_secs_f64(seconds));
+    }
+
+    /// The machine sleeps: the monotonic clock stands still.
+    fn sleep(&self, seconds: i64) {
+        self.0.lock().unwrap().wall += SignedDuration::from_secs(seconds);
+    }
+}
+
+impl Clock for Frozen {
+    fn now(&self) -> Moment {
+        *self.0.lock().unwrap()
+    }
+}
+
+type Script = Box<dyn Fn(u64, MintRequest) -> Result<Credential, MintError> + Send + Sync>;
+
+/// A provider that does what a test says.
+struct Fake {
+    script: Script,
+    /// A permit a mint; none: mints do not wait.
+    gate: Option<Semaphore>,
+    calls: AtomicU64,
+    at_once: AtomicU64,
+    most_at_once: AtomicU64,
+    requests: Mutex<Vec<MintRequest>>,
+    revoked: Mutex<Vec<String>>,
+}
+
+/// A provider by itself, so that its futures may own it.
+#[derive(Clone)]
+struct Provider(Arc<Fake>);
+
+impl Provider {
+    fn new(script: impl Fn(u64, MintRequest) -> Result<Credential, MintError> + Send + Sync + 'static) -> Self {
+        Self::build(Box::new(script), None)
+    }
+
+    fn gated(script: impl Fn(u64, MintRequest) -> Result<Credential, MintError> + Send + Sync + 'static) -> Self {
+        Self::build(Box::new(script), Some(Semaphore::new(0)))
+    }
+
+    fn build(script: Script, gate: Option<Semaphore>) -> Self {
+        Self(Arc::new(Fake {
+            script,
+            gate,
+            calls: AtomicU64::new(0),
+            at_once: AtomicU64::new(0),
+            most_at_once: AtomicU64::new(0),
+            requests: Mutex::default(),
+            revoked: Mutex::default(),
+        }))
+    }
+
+    fn calls(&self) -> u64 {
+        self.0.calls.load(Ordering::Relaxed)
+    }
+
+    fn open(&self, mints: usize) {
+        self.0.gate.as_ref().unwrap().add_permits(mints);
+    }
+
+    fn revoked(&self) -> Vec<String> {
+        self.0.revoked.lock().unwrap().clone()
+    }
+
+    fn reasons(&self) -> Vec<Reason> {
+        self.0.requests.lock().unwrap().iter().map(|it| it.reason).collect()
+    }
+}
+
+impl Mint for Provider {
+    fn mint(&self, request: MintRequest) -> BoxFuture<'static, Result<Credential, MintError>> {
+        let fake = Arc::clone(&self.0);
+        async move {
+            let nth = fake.calls.fetch_add(1, Ordering::Relaxed) + 1;
+            fake.requests.lock().unwrap().push(request);
+            let now = fake.at_once.fetch_add(1, Ordering::Relaxed) + 1;
+            fake.most_at_once.fetch_max(now, Ordering::Relaxed);
+            if let Some(gate) = &fake.gate {
+                gate.acquire().await.unwrap().forget();
+            }
+            fake.at_once.fetch_sub(1, Ordering::Relaxed);
+            (fake.script)(nth, request)
+        }
+        .boxed()
+    }
+
+    fn revoke(&self, revocation: SecretString) -> BoxFuture<'static, Result<(), MintError>> {
+        let fake = Arc::clone(&self.0);
+        async move {
+            fake.revoked.lock().unwrap().push(revocation.expose_secret().to_owned());
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+/// A cache, its clock, and one provider.
+struct Bench {
+    clock: Arc<Frozen>,
+    cache: Cache,
+    provider: Provider,
+}
+
+impl Bench {
+    fn new(provider: Provider, clock: Arc<Frozen>) -> Self {
+        Self::with(provider, clock, |_| {})
+    }
+
+    fn with(provider: Provider, clock: Arc<Frozen>, change: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = Settings {
+            jitter: Jitter::Off,
+            ..Settings::default()
+        };
+        change(&mut settings);
+        let cache = Cache::new(settings, Arc::clone(&clock) as Arc<dyn Clock>, Handle::current());
+        Self { clock, cache, provider }
+    }
+
+    fn slot(&self, cluster: &str) -> Arc<Slot> {
+        self.cache.slot(key(cluster), Arc::new(self.provider.clone()))
+    }
+}
+
+fn key(cluster: &str) -> Key {
+    Key::of(&Parts {
+        abi: "1",
+        plugin: "p",
+        config: &json!({}),
+        secrets: &[],
+        tenancy: Tenancy::Cluster(cluster),
+        policy: "",
+    })
+}
+
+/// Token `t<nth>` that lives so long from the clock's now, and can be revoked.
+fn token(clock: &Arc<Frozen>, seconds: i64) -> impl Fn(u64, MintRequest) -> Result<Credential, MintError> + use<> {
+    let clock = Arc::clone(clock);
+    move |nth, _| Ok(minted(&clock, &format!("t{nth}"), seconds))
+}
+
+fn minted(clock: &Frozen, text: &str, seconds: i64) -> Credential {
+    Credential {
+        expires_at: Some(clock.now().wall + SignedDuration::from_secs(seconds)),
+        revocation: Some(SecretString::from(format!("r-{text}"))),
+        ..Credential::of_token(Token::parse(text.to_owned()).unwrap())
+    }
+}
+
+fn error(class: Class) -> MintError {
+    MintError::new(class, "test", "as told")
+}
+
+/// A deadline that no test reaches.
+fn later() -> Instant {
+    Instant::now() + Duration::from_secs(3600)
+}
+
+fn text(lease: &Lease) -> &str {
+    lease.credential.token.as_ref().unwrap().expose()
+}
+
+/// Lets tasks run until something is so.
+async fn until(what: &str, so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !so() {
+        assert!(began.elapsed() < Duration::from_secs(20), "never came: {what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Lets tasks run until nothing is left to do.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}

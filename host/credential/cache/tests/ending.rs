@@ -1,0 +1,201 @@
+//! Slots that are no longer wanted, credentials put away, and the end.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use secrecy::SecretString;
+use tokio::time::Instant;
+
+use super::{
+    Bench, Class, Credential, Error, Frozen, Key, Mint, MintError, MintRequest, Provider, Standing, error, key, later,
+    settle, text, token, until,
+};
+
+fn wanted(clusters: &[&str]) -> HashSet<Key> {
+    clusters.iter().map(|cluster| key(cluster)).collect()
+}
+
+#[tokio::test]
+async fn a_slot_survives_a_reload_with_the_same_key() {
+    let clock = Frozen::new();
+    let bench = Bench::new(Provider::new(token(&clock, 900)), clock);
+    let slot = bench.slot("c");
+    slot.get(later()).await.unwrap();
+    let again = bench.slot("c");
+    bench.cache.retain(&wanted(&["c"]));
+    assert!(Arc::ptr_eq(&slot, &again));
+    assert_eq!(again.get(later()).await.unwrap().generation, 1);
+    assert!(bench.provider.revoked().is_empty());
+}
+
+#[tokio::test]
+async fn a_slot_without_a_cluster_ends_and_another_begins_afresh() {
+    let clock = Frozen::new();
+    let bench = Bench::new(Provider::new(token(&clock, 900)), clock);
+    let slot = bench.slot("c");
+    let lease = slot.get(later()).await.unwrap();
+    let weak = Arc::downgrade(&lease.credential);
+    drop(lease);
+    bench.cache.retain(&wanted(&["other"]));
+    until("the revocation", || bench.provider.revoked() == ["r-t1"]).await;
+    assert!(weak.upgrade().is_none(), "zeroized");
+    assert_eq!(slot.get(later()).await.unwrap_err(), Error::Stopped);
+    assert_eq!(slot.refused(1, later()).await.unwrap_err(), Error::Stopped);
+    assert_eq!(slot.health().standing, Standing::Closed);
+    assert_eq!(text(&bench.slot("c").get(later()).await.unwrap()), "t2");
+}
+
+#[tokio::test]
+async fn a_changed_input_resets_failures() {
+    let clock = Frozen::new();
+    let bench = Bench::new(Provider::new(|_, _| Err(error(Class::Denied))), clock);
+    bench.slot("c").get(later()).await.unwrap_err();
+    bench.slot("c").get(later()).await.unwrap_err();
+    assert_eq!(bench.provider.calls(), 1);
+    bench.slot("d").get(later()).await.unwrap_err();
+    assert_eq!(bench.provider.calls(), 2);
+}
+
+#[tokio::test]
+async fn what_a_mint_gives_to_a_closed_slot_is_revoked() {
+    let clock = Frozen::new();
+    let bench = Bench::new(Provider::gated(token(&clock, 900)), clock);
+    let slot = bench.slot("c");
+    let waiter = tokio::spawn({
+        let slot = Arc::clone(&slot);
+        async move { slot.get(later()).await }
+    });
+    until("the mint", || bench.provider.calls() == 1).await;
+    bench.cache.retain(&wanted(&[]));
+    assert_eq!(waiter.await.unwrap().unwrap_err(), Error::Stopped);
+    bench.provider.open(1);
+    until("the revocation", || bench.provider.revoked() == ["r-t1"]).await;
+    assert_eq!(bench.cache.totals().live, 0);
+}
+
+#[tokio::test]
+async fn a_credential_for_one_request_that_went_away_is_revoked() {
+    let clock = Frozen::new();
+    let script = token(&clock, 900);
+    let provider =
+        Provider::gated(move |nth, request| script(nth, request).map(|it| Credential { cacheable: false, ..it }));
+    let bench = Bench::new(provider, clock);
+    let slot = bench.slot("c");
+    assert_eq!(
+        slot.get(Instant::now() + Duration::from_millis(5)).await.unwrap_err(),
+        Error::Timeout
+    );
+    bench.provider.open(1);
+    until("the revocation", || bench.provider.revoked() == ["r-t1"]).await;
+}
+
+#[tokio::test]
+async fn idle_and_ended_credentials_are_put_away() {
+    let clock = Frozen::new();
+    let bench = Bench::new(Provider::new(token(&clock, 36_000)), clock);
+    let slot = bench.slot("c");
+    slot.get(later()).await.unwrap();
+    bench.clock.advance(3599.0);
+    bench.cache.sweep();
+    assert_eq!(bench.cache.totals().live, 1);
+    bench.clock.advance(1.0);
+    bench.cache.sweep();
+    assert_eq!(bench.cache.totals().live, 0);
+    until("the revocation", || bench.provider.revoked() == ["r-t1"]).await;
+    assert_eq!(slot.get(later()).await.unwrap().generation, 2);
+}
+
+#[tokio::test]
+async fn what_is_over_is_not_revoked() {
+    let clock = Frozen::new();
+    let bench = Bench::new(Provider::new(token(&clock, 900)), clock);
+    bench.slot("c").get(later()).await.unwrap();
+    bench.clock.advance(900.0);
+    bench.cache.sweep();
+    settle().await;
+    assert_eq!(bench.cache.totals().live, 0);
+    assert!(bench.provider.revoked().is_empty());
+}
+
+#[tokio::test]
+async fn above_the_cap_the_one_used_longest_ago_goes() {
+    let clock = Frozen::new();
+    let bench = Bench::with(Provider::new(token(&clock, 9000)), clock, |settings| {
+        settings.most_live = 2
+    });
+    let [a, b, c] = ["a", "b", "c"].map(|cluster| bench.slot(cluster));
+    for slot in [&a, &b, &a, &c] {
+        bench.clock.advance(2.0);
+        slot.get(later()).await.unwrap();
+    }
+    until("the eviction", || bench.cache.totals().live == 2).await;
+    assert!(a.cached().is_some() && b.cached().is_none() && c.cached().is_some());
+    until("the revocation", || bench.provider.revoked() == ["r-t2"]).await;
+}
+
+#[tokio::test]
+async fn at_the_end_everything_is_revoked_and_every_waiter_told() {
+    let clock = Frozen::new();
+    let bench = Bench::new(Provider::gated(token(&clock, 900)), clock);
+    bench.provider.open(1);
+    bench.slot("a").get(later()).await.unwrap();
+    let slot = bench.slot("b");
+    let waiter = tokio::spawn(async move { slot.get(later()).await });
+    until("the mint", || bench.provider.calls() == 2).await;
+    assert!(bench.cache.shutdown().await);
+    assert_eq!(bench.provider.revoked(), ["r-t1"]);
+    assert_eq!(waiter.await.unwrap().unwrap_err(), Error::Stopped);
+    assert_eq!(bench.slot("a").get(later()).await.unwrap_err(), Error::Stopped);
+}
+
+/// A provider that never ends a revocation.
+struct Stuck(Provider);
+
+impl Mint for Stuck {
+    fn mint(&self, request: MintRequest) -> BoxFuture<'static, Result<Credential, MintError>> {
+        self.0.mint(request)
+    }
+
+    fn revoke(&self, _revocation: SecretString) -> BoxFuture<'static, Result<(), MintError>> {
+        std::future::pending().boxed()
+    }
+}
+
+#[tokio::test]
+async fn the_end_waits_for_revocations_no_longer_than_told() {
+    let clock = Frozen::new();
+    let bench = Bench::with(Provider::new(token(&clock, 900)), clock, |settings| {
+        settings.revoke_within = Duration::from_millis(20);
+    });
+    for cluster in 0..40 {
+        let slot = bench
+            .cache
+            .slot(key(&cluster.to_string()), Arc::new(Stuck(bench.provider.clone())));
+        slot.get(later()).await.unwrap();
+    }
+    let began = Instant::now();
+    assert!(!bench.cache.shutdown().await);
+    assert!(began.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn a_cache_that_is_dropped_leaves_no_task() {
+    let clock = Frozen::new();
+    let bench = Bench::new(Provider::gated(token(&clock, 900)), clock);
+    let slot = bench.slot("c");
+    let waiter = tokio::spawn({
+        let slot = Arc::clone(&slot);
+        async move { slot.get(later()).await }
+    });
+    until("the mint", || bench.provider.calls() == 1).await;
+    drop(bench.cache);
+    assert_eq!(waiter.await.unwrap().unwrap_err(), Error::Stopped);
+    until("the tasks", || {
+        tokio::runtime::Handle::current().metrics().num_alive_tasks() == 0
+    })
+    .await;
+    assert_eq!(slot.get(later()).await.unwrap_err(), Error::Stopped);
+}

@@ -1,0 +1,244 @@
+//! A provider that fails, hangs or panics.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use tokio::time::Instant;
+
+use super::{
+    Bench, Class, Clock as _, Error, Frozen, Lease, MintError, Provider, Standing, error, later, settle, text, token,
+    until,
+};
+
+/// Gives one token, then errors of a class.
+fn once(clock: &Arc<Frozen>, class: Class) -> Provider {
+    let good = token(clock, 900);
+    Provider::new(move |nth, request| {
+        if nth == 1 {
+            good(nth, request)
+        } else {
+            Err(error(class))
+        }
+    })
+}
+
+fn waits(result: Result<Lease, Error>) -> (Class, f64) {
+    match result {
+        Err(Error::Mint(error)) => (error.class, error.retry_after.unwrap().as_secs_f64()),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn check(class: Class, expected: &[f64]) {
+    let clock = Frozen::new();
+    let bench = Bench::new(Provider::new(move |_, _| Err(error(class))), clock);
+    let slot = bench.slot("c");
+    for (calls, wait) in (1..).zip(expected) {
+        assert_eq!(waits(slot.get(later()).await), (class, *wait));
+        bench.clock.advance(wait / 2.0);
+        assert_eq!(waits(slot.get(later()).await), (class, wait / 2.0));
+        assert_eq!(bench.provider.calls(), calls, "no mint before its time");
+        bench.clock.advance(wait / 2.0);
+    }
+    assert_eq!(slot.health().failed, expected.len() as u64);
+}
+
+#[tokio::test]
+async fn failures_wait_longer_each_time() {
+    check(Class::Retryable, &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]).await;
+    check(Class::Denied, &[30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0]).await;
+    check(Class::Permanent, &[30.0, 60.0, 120.0, 240.0, 480.0, 600.0]).await;
+    check(Class::Config, &[60.0, 120.0, 240.0, 480.0, 600.0, 600.0]).await;
+}
+
+#[tokio::test]
+async fn a_good_mint_ends_the_row() {
+    let clock = Frozen::new();
+    let good = token(&clock, 900);
+    let provider = Provider::new(move |nth, request| {
+        if nth == 3 {
+            good(nth, request)
+        } else {
+            Err(error(Class::Retryable))
+        }
+    });
+    let bench = Bench::new(provider, clock);
+    let slot = bench.slot("c");
+    for wait in [1.0, 2.0] {
+        assert_eq!(waits(slot.get(later()).await).1, wait);
+        bench.clock.advance(wait);
+    }
+    slot.get(later()).await.unwrap();
+    assert_eq!(slot.health().standing, Standing::Usable);
+    assert!(slot.health().last_error.is_some(), "operators still see it");
+    bench.clock.advance(900.0);
+    assert_eq!(waits(slot.get(later()).await).1, 1.0);
+}
+
+#[tokio::test]
+async fn another_class_begins_its_own_row() {
+    let clock = Frozen::new();
+    let provider = Provider::new(|nth, _| Err(error(if nth < 3 { Class::Retryable } else { Class::Denied })));
+    let bench = Bench::new(provider, clock);
+    let slot = bench.slot("c");
+    for wait in [1.0, 2.0, 30.0] {
+        assert_eq!(waits(slot.get(later()).await).1, wait);
+        bench.clock.advance(wait);
+    }
+}
+
+#[tokio::test]
+async fn what_the_provider_asks_is_kept() {
+    let clock = Frozen::new();
+    let provider = Provider::new(|_, _| {
+        Err(MintError {
+            retry_after: Some(Duration::from_secs(7200)),
+            ..error(Class::Retryable)
+        })
+    });
+    let bench = Bench::new(provider, clock);
+    let slot = bench.slot("c");
+    assert_eq!(waits(slot.get(later()).await).1, 600.0);
+}
+
+#[tokio::test]
+async fn a_provider_down_for_the_skew_is_not_noticed_before_the_end() {
+    let clock = Frozen::new();
+    let good = token(&clock, 900);
+    let down = Arc::new(AtomicU64::new(0));
+    let is_down = Arc::clone(&down);
+    let provider = Provider::new(move |nth, request| match is_down.load(Ordering::Relaxed) {
+        0 => good(nth, request),
+        _ => Err(error(Class::Retryable)),
+    });
+    let bench = Bench::new(provider, clock);
+    let slot = bench.slot("c");
+    slot.get(later()).await.unwrap();
+    down.store(1, Ordering::Relaxed);
+    bench.clock.advance(720.0);
+    for _ in 0..150 {
+        assert_eq!(slot.get(later()).await.unwrap().generation, 1);
+        settle().await;
+        bench.clock.advance(1.0);
+    }
+    let tries = bench.provider.calls() - 1;
+    assert!((5..12).contains(&tries), "{tries} tries in 150 s");
+    assert_eq!(waits(slot.get(later()).await).0, Class::Retryable);
+    assert_eq!(slot.health().standing, Standing::Failing);
+    down.store(0, Ordering::Relaxed);
+    bench.clock.advance(60.0);
+    assert_eq!(slot.get(later()).await.unwrap().generation, 2);
+    assert_eq!(slot.health().standing, Standing::Usable);
+}
+
+#[tokio::test]
+async fn renewal_that_is_refused_leaves_what_is_good() {
+    for class in [Class::Denied, Class::Config, Class::Permanent] {
+        let clock = Frozen::new();
+        let bench = Bench::new(once(&clock, class), clock);
+        let slot = bench.slot("c");
+        slot.get(later()).await.unwrap();
+        bench.clock.advance(720.0);
+        slot.get(later()).await.unwrap();
+        until("the failure", || slot.health().standing == Standing::Stale).await;
+        assert_eq!(slot.get(later()).await.unwrap().generation, 1);
+        bench.clock.advance(150.0);
+        assert_eq!(waits(slot.get(later()).await).0, class);
+    }
+}
+
+#[tokio::test]
+async fn after_a_401_the_error_decides_whether_the_refused_one_comes_back() {
+    for (class, back) in [(Class::Retryable, true), (Class::Denied, false), (Class::Config, false)] {
+        let clock = Frozen::new();
+        let bench = Bench::new(once(&clock, class), clock);
+        let slot = bench.slot("c");
+        slot.get(later()).await.unwrap();
+        let refused = slot.refused(1, later()).await;
+        assert_eq!(slot.cached().is_some(), back, "{class:?}");
+        settle().await;
+        if back {
+            assert!(refused.unwrap().is_none());
+            assert!(bench.provider.revoked().is_empty());
+        } else {
+            assert!(matches!(refused, Err(Error::Mint(error)) if error.class == class));
+            assert_eq!(bench.provider.revoked(), ["r-t1"]);
+        }
+        assert_eq!(bench.provider.calls(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_panic_is_an_error_and_the_slot_works_again() {
+    let clock = Frozen::new();
+    let good = token(&clock, 900);
+    let provider = Provider::new(move |nth, request| {
+        if nth == 1 {
+            panic!("as told")
+        } else {
+            good(nth, request)
+        }
+    });
+    let bench = Bench::new(provider, clock);
+    let slot = bench.slot("c");
+    match slot.get(later()).await {
+        Err(Error::Mint(error)) => assert_eq!(error.code, "host.panic"),
+        other => panic!("{other:?}"),
+    }
+    bench.clock.advance(1.0);
+    assert_eq!(text(&slot.get(later()).await.unwrap()), "t2");
+}
+
+#[tokio::test]
+async fn who_waits_has_an_own_deadline_and_the_mint_goes_on() {
+    let clock = Frozen::new();
+    let bench = Bench::new(Provider::gated(token(&clock, 900)), clock);
+    let slot = bench.slot("c");
+    let short = Instant::now() + Duration::from_millis(10);
+    assert_eq!(slot.get(short).await.unwrap_err(), Error::Timeout);
+    bench.provider.open(1);
+    assert_eq!(slot.get(later()).await.unwrap().generation, 1);
+    assert_eq!(bench.provider.calls(), 1);
+    // What is there needs no time.
+    assert_eq!(slot.get(Instant::now()).await.unwrap().generation, 1);
+}
+
+#[tokio::test]
+async fn a_mint_without_end_is_dropped() {
+    let clock = Frozen::new();
+    let provider = Provider::gated(token(&clock, 900));
+    let bench = Bench::with(provider, clock, |settings| {
+        settings.mint_budget = Duration::from_millis(1)
+    });
+    let slot = bench.slot("c");
+    match slot.get(later()).await {
+        Err(Error::Mint(error)) => assert_eq!((error.class, error.code.as_str()), (Class::Retryable, "host.timeout")),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(bench.cache.totals().free_mints, 16);
+}
+
+#[tokio::test]
+async fn health_shows_no_secret() {
+    let clock = Frozen::new();
+    let bench = Bench::new(once(&clock, Class::Denied), clock);
+    let slot = bench.slot("c");
+    slot.get(later()).await.unwrap();
+    bench.clock.advance(800.0);
+    slot.get(later()).await.unwrap();
+    until("the failure", || slot.health().failed == 1).await;
+    let shown = serde_json::to_value(slot.health()).unwrap();
+    assert_eq!(shown["standing"], "stale");
+    assert_eq!(shown["generation"], 1);
+    assert_eq!(shown["mints"], 2);
+    assert_eq!(shown["last_error"]["class"], "denied");
+    assert_eq!(shown["fingerprint"].as_str().unwrap().len(), 8);
+    assert_eq!(
+        shown["next_attempt"],
+        (bench.clock.now().wall + SignedDuration::from_secs(30)).to_string()
+    );
+    assert!(!shown.to_string().contains("t1"));
+}

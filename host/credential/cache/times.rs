@@ -1,0 +1,99 @@
+//! How long a credential serves, from how long it lives.
+//!
+//! In: a lifetime. Out: when to renew it, and when to stop using it. Never: a
+//! clock read; a credential used in its last moments.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+use super::clock::Moment;
+
+/// Longest time before its end that a credential is put away.
+pub const LONGEST_SKEW: Duration = Duration::from_secs(30);
+
+/// Longest a credential serves before it is renewed.
+pub const LONGEST_SERVICE: Duration = Duration::from_secs(3600);
+
+/// The lifetime of a credential that does not say when it ends.
+pub const UNKNOWN_LIFETIME: Duration = Duration::from_secs(300);
+
+/// Part of the time before renewal that chance may take off.
+const MOST_JITTER: f64 = 0.05;
+
+/// How long a credential lives, from the start of the request that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifetime {
+    /// So long; zero and less is already over.
+    Known(SignedDuration),
+    /// Nobody says; [`UNKNOWN_LIFETIME`] is assumed.
+    Unknown,
+}
+
+/// When a credential is renewed and put away, from the start of the request
+/// that made it. `refresh` is never after `unusable`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// From here on a use of it renews it in the background.
+    pub refresh: Duration,
+    /// From here on it is not used.
+    pub unusable: Duration,
+}
+
+impl Window {
+    /// The window of a lifetime; none if the credential may serve only those
+    /// who wait for it now.
+    ///
+    /// - `jitter`: 0 (renew as late as allowed) to 1 (a twentieth sooner), so
+    ///   that clusters that started together do not renew together.
+    #[must_use]
+    pub fn of(lifetime: Lifetime, jitter: f64) -> Option<Self> {
+        let lifetime = match lifetime {
+            Lifetime::Known(known) => Duration::try_from(known).ok().filter(|known| !known.is_zero())?,
+            Lifetime::Unknown => UNKNOWN_LIFETIME,
+        };
+        let unusable = lifetime.saturating_sub(LONGEST_SKEW.min(lifetime / 4));
+        // Four fifths, divided first: lifetimes of centuries do not overflow.
+        let refresh = lifetime.saturating_sub(lifetime / 5).min(unusable).min(LONGEST_SERVICE);
+        let sooner = refresh.mul_f64(MOST_JITTER * jitter.clamp(0.0, 1.0));
+        Some(Self {
+            refresh: refresh.saturating_sub(sooner),
+            unusable,
+        })
+    }
+
+    /// The window as moments, for a request that started then.
+    #[must_use]
+    pub fn from(self, start: Moment) -> Deadlines {
+        Deadlines {
+            refresh: start.plus(self.refresh),
+            unusable: start.plus(self.unusable),
+        }
+    }
+}
+
+/// A [`Window`] in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadlines {
+    /// From here on a use renews it.
+    pub refresh: Moment,
+    /// From here on it is not used.
+    pub unusable: Moment,
+}
+
+impl Deadlines {
+    /// Whether it may be used now: both clocks must say so.
+    #[must_use]
+    pub fn usable(&self, now: Moment) -> bool {
+        !now.reaches(self.unusable)
+    }
+
+    /// Whether it should be renewed: one clock is enough.
+    #[must_use]
+    pub fn due(&self, now: Moment) -> bool {
+        now.reaches(self.refresh)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! What a token is, and what never shows one.
+
+use std::time::Duration;
+
+use http::{HeaderName, StatusCode};
+use secrecy::SecretString;
+
+use super::{
+    Basic, Class, ClientCertificate, Credential, LONGEST_MESSAGE, LONGEST_TOKEN, MintError, Token, TokenError,
+    is_refusal,
+};
+
+fn check(text: &str, expected: Option<TokenError>) {
+    assert_eq!(Token::parse(text.to_owned()).err(), expected, "{} bytes", text.len());
+}
+
+#[test]
+fn a_token_is_visible_ascii_of_some_length() {
+    check("!~azAZ09-._~+/=", None);
+    check(&"a".repeat(LONGEST_TOKEN), None);
+    check("", Some(TokenError::Empty));
+    check(
+        &"a".repeat(LONGEST_TOKEN + 1),
+        Some(TokenError::Long {
+            observed: LONGEST_TOKEN + 1,
+        }),
+    );
+    for (text, position) in [
+        ("a b", 1),
+        (" a", 0),
+        ("a\r\nx: y", 1),
+        ("a\0", 1),
+        ("\u{e9}", 0),
+        ("ab\u{7f}", 2),
+    ] {
+        check(text, Some(TokenError::Byte { position }));
+    }
+}
+
+fn full() -> Credential {
+    let secret = || SecretString::from("hidden".to_owned());
+    Credential {
+        certificate: Some(ClientCertificate {
+            chain_pem: "hidden".to_owned(),
+            key_pem: secret(),
+        }),
+        headers: vec![(HeaderName::from_static("x-token"), secret())],
+        basic: Some(Basic {
+            username: "hidden".to_owned(),
+            password: secret(),
+        }),
+        revocation: Some(secret()),
+        ..Credential::of_token(Token::parse("hidden".to_owned()).unwrap())
+    }
+}
+
+#[test]
+fn nothing_is_shown_for_debugging() {
+    let credential = full();
+    assert!(!format!("{credential:?}").contains("hidden"));
+    assert!(
+        !format!(
+            "{:?}{:?}{:?}",
+            credential.token, credential.certificate, credential.basic
+        )
+        .contains("hidden")
+    );
+    let value = credential.token.and_then(|token| token.to_authorization()).unwrap();
+    assert!(value.is_sensitive());
+    assert_eq!(value.as_bytes(), b"Bearer hidden");
+    assert!(!format!("{value:?}").contains("hidden"));
+}
+
+#[test]
+fn what_a_credential_shows_is_compared_and_nothing_else() {
+    let check = |change: fn(&mut Credential), same: bool| {
+        let mut other = full();
+        change(&mut other);
+        assert_eq!(full().shows_the_same(&other), same);
+    };
+    check(|_| {}, true);
+    check(|it| it.expires_at = Some(jiff::Timestamp::UNIX_EPOCH), true);
+    check(|it| it.revocation = None, true);
+    check(|it| it.token = None, false);
+    check(|it| it.certificate = None, false);
+    check(|it| it.basic = None, false);
+    check(|it| it.headers.clear(), false);
+    check(|it| it.headers[0].1 = SecretString::from("other".to_owned()), false);
+}
+
+#[test]
+fn texts_of_errors_are_bounded() {
+    let error = MintError::new(Class::Denied, "a\nb", &"\u{e9}".repeat(LONGEST_MESSAGE));
+    assert_eq!(error.code, "a b");
+    assert_eq!(error.message.len(), LONGEST_MESSAGE);
+    assert_eq!(error.retry_after, None::<Duration>);
+}
+
+#[test]
+fn only_401_speaks_against_a_credential() {
+    assert!(is_refusal(StatusCode::UNAUTHORIZED));
+    for status in [
+        StatusCode::OK,
+        StatusCode::FORBIDDEN,
+        StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+    ] {
+        assert!(!is_refusal(status));
+    }
+}

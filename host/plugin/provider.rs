@@ -1,0 +1,401 @@
+//! Plugins that make the credentials clusters want.
+//!
+//! In: a cluster, its configuration, values of its Secret. Out: a [`Credential`],
+//! or a [`MintError`] and the requests that led there. Never: a secret in guest
+//! memory, unless the manifest asks for `reveal` and the operator grants it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+use wasmtime::component::Resource;
+use zeroize::Zeroizing;
+
+mod ambient;
+mod answer;
+mod call;
+mod convert;
+mod crypto;
+mod memo;
+mod outgoing;
+mod pod;
+mod reach;
+mod redact;
+pub(crate) mod secret;
+mod secrets;
+mod terms;
+
+pub use ambient::{Ambient, AmbientError, AwsCredentials, Bearer};
+pub(super) use call::Call;
+pub use call::{Exchange, Material, SystemClock, WallClock};
+pub use pod::PodIdentities;
+pub(crate) use reach::{HostTemplate, TextTemplate};
+pub use terms::ProviderTerms;
+pub(crate) use terms::{AudienceTerm, CaptureTerm, SecretTerm};
+
+use call::{Freshness, Outside, Phase};
+use memo::Memo;
+use terms::Terms;
+
+use super::bindings::provider::exports::tollgate::plugin::credentials::GuestIndices;
+use super::bindings::provider::tollgate::plugin::provider_types as wit;
+use super::budget::Budget;
+use super::cache::Origin;
+use super::egress::{Rules, Sender};
+use super::error::{CallError, TrapCause};
+use super::imports::{Granted, Import};
+use super::manifest::Manifest;
+use super::sandbox::Sandbox;
+use crate::credential::{Class, Credential, Mint, MintError, MintRequest, Reason};
+
+/// What every provider of a gateway reaches out with.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// The network.
+    pub sender: Arc<Sender>,
+    /// The pod's identities.
+    pub ambient: Arc<dyn Ambient>,
+    /// The clock guests and expiry times see.
+    pub clock: Arc<dyn WallClock>,
+}
+
+/// What the operator grants a provider beyond imports and budget.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Grant {
+    pub(super) rules: Rules,
+    pub(super) audiences: BTreeSet<String>,
+    /// Digest of everything that is granted, for the keys of caches.
+    pub(super) digest: String,
+}
+
+/// A cluster, as providers see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterName {
+    /// Its name.
+    pub name: String,
+    /// URL of its API server.
+    pub server: String,
+}
+
+/// A loaded plugin of the world `credential-provider`.
+pub struct Provider {
+    manifest: Manifest,
+    label: Arc<str>,
+    origin: Origin,
+    sandbox: Sandbox,
+    exports: GuestIndices,
+    outside: Outside,
+    reveals: bool,
+    grant: String,
+}
+
+impl fmt::Debug for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Provider").field("label", &self.label).finish_non_exhaustive()
+    }
+}
+
+impl Provider {
+    /// Finds the exports; runs nothing.
+    pub(super) fn start(
+        (manifest, origin): (Manifest, Origin),
+        (sandbox, granted): (Sandbox, Granted),
+        grant: Grant,
+        world: &World,
+    ) -> Result<Self, wasmtime::Error> {
+        let exports = GuestIndices::new(sandbox.code())?;
+        let World { sender, ambient, clock } = world.clone();
+        Ok(Self {
+            label: Arc::from(format!("{}@sha256:{}", manifest.name, manifest.sha256)),
+            manifest,
+            origin,
+            sandbox,
+            exports,
+            outside: Outside {
+                rules: Arc::new(grant.rules),
+                sender,
+                ambient,
+                audiences: Arc::new(grant.audiences),
+                clock,
+            },
+            reveals: granted.has(Import::Reveal),
+            grant: grant.digest,
+        })
+    }
+
+    /// Plugin name.
+    pub fn name(&self) -> &str {
+        &self.manifest.name
+    }
+
+    /// `name@sha256:digest`, for records.
+    pub fn label(&self) -> &Arc<str> {
+        &self.label
+    }
+
+    /// What the plugin says about itself.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Whether its code was compiled for this load or came from the cache.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Digest of what the operator grants it.
+    pub fn grant_digest(&self) -> &str {
+        &self.grant
+    }
+
+    /// A cluster that is let in by this provider. `config` should have passed
+    /// [`Source::check`].
+    pub fn source(self: &Arc<Self>, cluster: ClusterName, config: &Value, material: Material) -> Source {
+        Source {
+            terms: Arc::new(Terms::new(&self.manifest.provider, config)),
+            config: Arc::from(canonical(config).to_string()),
+            schema: super::load::against_schema(&self.manifest, config),
+            provider: Arc::clone(self),
+            cluster,
+            material: Arc::new(material),
+            memo: Arc::new(Memo::default()),
+        }
+    }
+}
+
+/// One cluster's way to credentials.
+#[derive(Clone)]
+pub struct Source {
+    provider: Arc<Provider>,
+    cluster: ClusterName,
+    config: Arc<str>,
+    /// What the manifest's schema says against the configuration.
+    schema: Vec<String>,
+    terms: Arc<Terms>,
+    material: Arc<Material>,
+    memo: Arc<Memo>,
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source")
+            .field("provider", &self.provider)
+            .field("cluster", &self.cluster)
+            .field("material", &self.material)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a guest's call gives: its word, and what the host held for it.
+type Called<T> = Result<(Result<T, wit::MintError>, Box<Call>), CallError>;
+
+impl Source {
+    /// The provider.
+    pub fn provider(&self) -> &Arc<Provider> {
+        &self.provider
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> &ClusterName {
+        &self.cluster
+    }
+
+    /// The configuration, canonical.
+    pub fn config(&self) -> &str {
+        &self.config
+    }
+
+    /// What of the cluster's Secret it works with.
+    pub fn material(&self) -> &Material {
+        &self.material
+    }
+
+    /// Holds the configuration against the manifest's schema, then asks the
+    /// guest. Gives its warnings. Sends nothing.
+    ///
+    /// # Errors
+    /// [`MintError`] of class `config`, or `permanent` when the guest fails.
+    pub async fn check(&self) -> Result<Vec<String>, MintError> {
+        self.schema()?;
+        let budget = self.provider.sandbox.budget().for_plan();
+        let call = self.call(Phase::Check, &Transcript::default());
+        let called: Called<Vec<String>> = self
+            .run(budget, call, async |guest, store| guest.call_check(store, &self.config).await)
+            .await;
+        let (answer, call) = called.map_err(|error| plugin_failed(&error))?;
+        match answer {
+            Ok(warnings) => Ok(call.warnings(warnings)),
+            Err(error) => Err(call.mint_error(error)),
+        }
+    }
+
+    /// Makes a credential, and says which requests were sent for it.
+    ///
+    /// Cancel safe: the instance goes with the future, and its secrets with it.
+    pub async fn mint_traced(&self, request: MintRequest) -> (Result<Credential, MintError>, Vec<Exchange>) {
+        let transcript = Transcript::default();
+        let minted = self.mint_now(request, &transcript).await;
+        let exchanges = transcript.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        (minted, exchanges)
+    }
+
+    async fn mint_now(&self, request: MintRequest, transcript: &Transcript) -> Result<Credential, MintError> {
+        self.schema()?;
+        let freshness = match request.reason {
+            Reason::Initial | Reason::Refresh => Freshness::Any,
+            Reason::Unauthorized => {
+                self.memo.clear();
+                Freshness::Fresh
+            }
+        };
+        let budget = self.budget(request.budget);
+        let input = wit::MintInput {
+            cluster: wit::Cluster {
+                name: self.cluster.name.clone(),
+                server: self.cluster.server.clone(),
+            },
+            config: self.config.to_string(),
+            reason: match request.reason {
+                Reason::Initial => wit::Reason::Initial,
+                Reason::Refresh => wit::Reason::Refresh,
+                Reason::Unauthorized => wit::Reason::Unauthorized,
+            },
+            previous_expiry: request.previous_expiry.and_then(ambient::milliseconds),
+            budget_ms: u32::try_from(budget.time.as_millis()).unwrap_or(u32::MAX),
+        };
+        let call = self.call(Phase::Mint(freshness), transcript);
+        let called: Called<_> = self
+            .run(budget, call, async |guest, store| guest.call_mint(store, &input).await)
+            .await;
+        let (answer, mut call) = called.map_err(|error| plugin_failed(&error))?;
+        match answer {
+            Ok(credential) => call.credential(credential),
+            Err(error) => Err(call.mint_error(error)),
+        }
+    }
+
+    /// Ends what a mint left behind.
+    ///
+    /// # Errors
+    /// [`MintError`]; nothing is tried again.
+    pub async fn revoke_now(&self, revocation: &SecretString) -> Result<(), MintError> {
+        let budget = self.budget(Duration::from_secs(5));
+        let transcript = Transcript::default();
+        let mut call = self.call(Phase::Revoke, &transcript);
+        let bytes = Zeroizing::new(revocation.expose_secret().as_bytes().to_vec());
+        let kept = secret::Secret::new(bytes, call.terms.everywhere()).and_then(|secret| call.keep(secret));
+        let handle = kept.map_err(|_| MintError::new(Class::Permanent, "plugin.revocation", "too large"))?;
+        let called: Called<()> = self
+            .run(budget, call, async |guest, store| {
+                let handle = Resource::new_own(handle.rep());
+                guest.call_revoke(store, &self.config, handle).await
+            })
+            .await;
+        let (answer, call) = called.map_err(|error| plugin_failed(&error))?;
+        answer.map_err(|error| call.mint_error(error))
+    }
+
+    fn schema(&self) -> Result<(), MintError> {
+        if self.schema.is_empty() {
+            return Ok(());
+        }
+        Err(MintError::new(Class::Config, "config.schema", &self.schema.join("; ")))
+    }
+
+    fn budget(&self, wanted: Duration) -> Budget {
+        let budget = self.provider.sandbox.budget();
+        Budget {
+            time: budget.time.min(wanted),
+            ..budget
+        }
+    }
+
+    fn call(&self, phase: Phase, transcript: &Transcript) -> Box<Call> {
+        let held = (Arc::clone(&self.terms), Arc::clone(&self.material));
+        let mut call = Call::new(phase, held, Arc::clone(&self.memo), self.provider.outside.clone());
+        call.reveals = self.provider.reveals;
+        call.transcript = transcript.clone();
+        Box::new(call)
+    }
+
+    /// Runs one export in a fresh instance.
+    async fn run<T, F>(&self, budget: Budget, call: Box<Call>, export: F) -> Called<T>
+    where
+        F: AsyncFnOnce(
+            super::bindings::provider::exports::tollgate::plugin::credentials::Guest,
+            &mut wasmtime::Store<super::budget::State>,
+        ) -> wasmtime::Result<Result<T, wit::MintError>>,
+    {
+        let sandbox = &self.provider.sandbox;
+        let work = async {
+            let mut store = sandbox.store(budget, Some(call));
+            let entered = sandbox.enter(&mut store).await;
+            let answer = match entered.and_then(|instance| self.provider.exports.load(&mut store, &instance)) {
+                Ok(guest) => export(guest, &mut store).await,
+                Err(error) => Err(error),
+            };
+            let answer = answer.map_err(|error| sandbox.classify(&error, store.data(), budget))?;
+            let call = store.into_data().into_provider().ok_or_else(|| CallError::Trap {
+                plugin: self.provider.name().to_owned(),
+                cause: TrapCause::Guest,
+            })?;
+            Ok((answer, call))
+        };
+        sandbox.bounded(budget, work).await
+    }
+}
+
+impl Mint for Source {
+    fn mint(&self, request: MintRequest) -> BoxFuture<'static, Result<Credential, MintError>> {
+        let source = self.clone();
+        Box::pin(async move { source.mint_traced(request).await.0 })
+    }
+
+    fn revoke(&self, revocation: SecretString) -> BoxFuture<'static, Result<(), MintError>> {
+        let source = self.clone();
+        Box::pin(async move { source.revoke_now(&revocation).await })
+    }
+}
+
+/// The requests of a call; also there when the call was cut off.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Transcript(Arc<Mutex<Vec<Exchange>>>);
+
+impl Transcript {
+    fn push(&self, exchange: Exchange) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(exchange);
+    }
+}
+
+/// The same with the members of objects in the order of their names, so that
+/// equal configurations are equal texts.
+fn canonical(value: &Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let sorted: std::collections::BTreeMap<&String, Value> =
+                members.iter().map(|(name, value)| (name, canonical(value))).collect();
+            sorted.into_iter().map(|(name, value)| (name.clone(), value)).collect()
+        }
+        Value::Array(items) => items.iter().map(canonical).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}
+
+/// A guest that failed, in the words of mints.
+fn plugin_failed(error: &CallError) -> MintError {
+    let (class, code) = match error {
+        CallError::Busy { .. } => (Class::Retryable, "plugin.busy"),
+        CallError::Timeout { .. } | CallError::Memory { .. } => (Class::Permanent, "plugin.budget"),
+        CallError::Trap {
+            cause: TrapCause::HostCalls | TrapCause::HostData,
+            ..
+        } => (Class::Permanent, "plugin.budget"),
+        CallError::Trap { .. } => (Class::Permanent, "plugin.trap"),
+        CallError::Refused { .. } | CallError::Lie { .. } => (Class::Permanent, "plugin.lie"),
+    };
+    MintError::new(class, code, &error.to_string())
+}

@@ -1,0 +1,262 @@
+//! The pod's identities, from where clouds and Kubernetes put them.
+//!
+//! In: the settings `plugins.ambient`, which the operator writes or the pod's
+//! environment gives. Out: tokens and keys. Never: a proxy, a redirect, an address
+//! other than those fixed here; a token kept.
+//!
+//! Plain HTTP is what these link-local services speak; that is why guests do not.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use secrecy::SecretString;
+use serde::Deserialize;
+use serde_json::Value;
+use zeroize::Zeroize as _;
+
+use super::ambient::{Ambient, AmbientError, AwsCredentials, Bearer};
+use crate::config;
+
+/// Time for one answer of a service on the same machine.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// Bytes of a token file.
+const TOKEN_MOST_BYTES: u64 = 64 << 10;
+/// Seconds a token of the API server's is asked for.
+const TOKEN_SECONDS: u32 = 3600;
+/// GCE's metadata server by address: its name could be pointed elsewhere.
+const GCE: &str = "http://169.254.169.254/computeMetadata/v1/instance/service-accounts/default/token";
+/// Azure's instance metadata service.
+const IMDS: &str = "http://169.254.169.254/metadata/identity/oauth2/token";
+
+/// What the pod has.
+#[derive(Debug)]
+pub struct PodIdentities {
+    config: config::Ambient,
+    http: Result<reqwest::Client, String>,
+}
+
+impl PodIdentities {
+    /// Reads nothing yet.
+    pub fn new(config: &config::Ambient) -> Self {
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(TIMEOUT)
+            .build()
+            .map_err(|error| error.to_string());
+        Self {
+            config: config.clone(),
+            http,
+        }
+    }
+
+    async fn token(&self, audience: &str) -> Result<Bearer, AmbientError> {
+        if let Some(file) = self.config.service_account_tokens.get(audience) {
+            return Ok(Bearer {
+                token: read(file).await?,
+                // The host shortens to `exp` of the token itself.
+                expires_at: None,
+            });
+        }
+        let Some(api) = &self.config.kubernetes else {
+            return Err(AmbientError::Unavailable(format!(
+                "no token for audience `{audience}`: project one and name its file in \
+                 `plugins.ambient.serviceAccountTokens`, or run in a pod that may create tokens of its own account"
+            )));
+        };
+        self.requested(api, audience).await
+    }
+
+    /// A token of the pod's own account, for an audience nobody projected.
+    /// Source: Kubernetes, `TokenRequest`.
+    async fn requested(&self, api: &config::KubernetesApi, audience: &str) -> Result<Bearer, AmbientError> {
+        use secrecy::ExposeSecret as _;
+
+        let own = read(&api.token_file).await?;
+        let (namespace, account) = account(own.expose_secret())
+            .ok_or_else(|| AmbientError::Unavailable("the pod's own token is no ServiceAccount token".to_owned()))?;
+        let authority = tokio::fs::read(&api.ca_file).await.map_err(|error| file(&api.ca_file, &error))?;
+        let authority = reqwest::Certificate::from_pem(&authority)
+            .map_err(|_| AmbientError::Unavailable(format!("`{}` is no certificate", api.ca_file.display())))?;
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(TIMEOUT)
+            .tls_certs_only([authority])
+            .build()
+            .map_err(|error| unreachable("the API server", &error))?;
+        let url = format!("{}/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", api.server);
+        let body = serde_json::json!({
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"audiences": [audience], "expirationSeconds": TOKEN_SECONDS},
+        });
+        let sent = client.post(url).bearer_auth(own.expose_secret()).json(&body).send().await;
+        let mut answer = json("the API server", sent).await?;
+        let token = take(&mut answer, "/status/token").ok_or_else(|| no_token("the API server"))?;
+        let end = answer.pointer("/status/expirationTimestamp").and_then(Value::as_str);
+        Ok(Bearer {
+            token,
+            expires_at: end.and_then(|end| end.parse().ok()),
+        })
+    }
+
+    async fn get(&self, what: &str, url: &str, fields: &[(&str, &str)]) -> Result<Value, AmbientError> {
+        let client = self.http.as_ref().map_err(|error| AmbientError::Unavailable(error.clone()))?;
+        let request = fields.iter().fold(client.get(url), |request, (name, value)| request.header(*name, *value));
+        json(what, request.send().await).await
+    }
+}
+
+impl Ambient for PodIdentities {
+    fn service_account_token(&self, audience: String) -> BoxFuture<'_, Result<Bearer, AmbientError>> {
+        Box::pin(async move { self.token(&audience).await })
+    }
+
+    fn eks_pod_identity(&self) -> BoxFuture<'_, Result<AwsCredentials, AmbientError>> {
+        Box::pin(async move {
+            use secrecy::ExposeSecret as _;
+
+            let Some(agent) = &self.config.eks_pod_identity else {
+                return Err(AmbientError::Unavailable(
+                    "no EKS Pod Identity here: `AWS_CONTAINER_CREDENTIALS_FULL_URI` and \
+                     `AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE` are not set"
+                        .to_owned(),
+                ));
+            };
+            let token = read(&agent.token_file).await?;
+            let fields = [("authorization", token.expose_secret())];
+            let mut answer = self.get("the EKS Pod Identity agent", &agent.url, &fields).await?;
+            let missing = || no_token("the EKS Pod Identity agent");
+            let id = answer.get("AccessKeyId").and_then(Value::as_str).map(str::to_owned);
+            let end = answer.get("Expiration").and_then(Value::as_str).map(str::to_owned);
+            Ok(AwsCredentials {
+                access_key_id: id.ok_or_else(missing)?,
+                secret_access_key: take(&mut answer, "/SecretAccessKey").ok_or_else(missing)?,
+                session_token: take(&mut answer, "/Token"),
+                expires_at: end.and_then(|end| end.parse().ok()),
+            })
+        })
+    }
+
+    fn gce_metadata_token(&self, scopes: Vec<String>) -> BoxFuture<'_, Result<Bearer, AmbientError>> {
+        Box::pin(async move {
+            let before = Timestamp::now();
+            let mut url = url::Url::parse(GCE).map_err(|error| AmbientError::Unavailable(error.to_string()))?;
+            if !scopes.is_empty() {
+                url.query_pairs_mut().append_pair("scopes", &scopes.join(","));
+            }
+            let fields = [("metadata-flavor", "Google")];
+            let answer = self.get("the GCE metadata server", url.as_str(), &fields).await?;
+            bearer("the GCE metadata server", answer, before)
+        })
+    }
+
+    fn azure_imds_token(
+        &self,
+        application: String,
+        client_id: Option<String>,
+    ) -> BoxFuture<'_, Result<Bearer, AmbientError>> {
+        Box::pin(async move {
+            let before = Timestamp::now();
+            let mut url = url::Url::parse(IMDS).map_err(|error| AmbientError::Unavailable(error.to_string()))?;
+            url.query_pairs_mut()
+                .append_pair("api-version", "2018-02-01")
+                .append_pair("resource", &application);
+            if let Some(client) = &client_id {
+                url.query_pairs_mut().append_pair("client_id", client);
+            }
+            let answer = self.get("Azure's metadata service", url.as_str(), &[("metadata", "true")]).await?;
+            bearer("Azure's metadata service", answer, before)
+        })
+    }
+}
+
+/// `access_token` and `expires_in`, a number or, at Azure, a text of digits.
+fn bearer(what: &str, mut answer: Value, before: Timestamp) -> Result<Bearer, AmbientError> {
+    let token = take(&mut answer, "/access_token").ok_or_else(|| no_token(what))?;
+    let seconds = answer.get("expires_in").and_then(|left| match left {
+        Value::String(text) => text.parse::<i64>().ok(),
+        left => left.as_i64(),
+    });
+    let end = seconds.and_then(|seconds| before.checked_add(jiff::SignedDuration::from_secs(seconds)).ok());
+    Ok(Bearer { token, expires_at: end })
+}
+
+/// Takes a string out of an answer, so that no copy stays behind.
+fn take(answer: &mut Value, pointer: &str) -> Option<SecretString> {
+    match answer.pointer_mut(pointer)?.take() {
+        Value::String(text) if !text.is_empty() => Some(SecretString::from(text)),
+        _ => None,
+    }
+}
+
+async fn json(what: &str, sent: reqwest::Result<reqwest::Response>) -> Result<Value, AmbientError> {
+    let response = sent.map_err(|error| unreachable(what, &error))?;
+    let status = response.status();
+    if status.is_success() {
+        let answer = response.json().await;
+        return answer.map_err(|_| AmbientError::Unavailable(format!("{what} answered no JSON")));
+    }
+    let code = response.bytes().await.ok().and_then(|body| code(&body)).unwrap_or_default();
+    let text = format!("{what} answered {}{code}", status.as_u16());
+    // The EKS agent refuses with 400.
+    let refused = matches!(status.as_u16(), 400 | 401 | 403 | 404);
+    Err(if refused {
+        AmbientError::Denied(text)
+    } else {
+        AmbientError::Unavailable(text)
+    })
+}
+
+/// The short name services give their errors; the rest may have secrets in it.
+fn code(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Refused {
+        #[serde(alias = "error", alias = "reason", alias = "Code")]
+        code: String,
+    }
+    let refused: Refused = serde_json::from_slice(body).ok()?;
+    let word = refused.code.len() <= 64 && refused.code.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    word.then(|| format!(" ({})", refused.code))
+}
+
+async fn read(path: &Path) -> Result<SecretString, AmbientError> {
+    let metadata = tokio::fs::metadata(path).await.map_err(|error| file(path, &error))?;
+    if metadata.len() > TOKEN_MOST_BYTES {
+        let text = format!("`{}` has `{}` bytes; at most `{TOKEN_MOST_BYTES}` are allowed", path.display(), metadata.len());
+        return Err(AmbientError::Unavailable(text));
+    }
+    let mut text = tokio::fs::read_to_string(path).await.map_err(|error| file(path, &error))?;
+    let token = SecretString::from(text.trim());
+    text.zeroize();
+    Ok(token)
+}
+
+/// Namespace and name in a ServiceAccount token's `sub`.
+fn account(token: &str) -> Option<(String, String)> {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+    let payload = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
+    let claims: Value = serde_json::from_slice(&payload).ok()?;
+    let subject = claims.get("sub")?.as_str()?.strip_prefix("system:serviceaccount:")?;
+    let (namespace, name) = subject.split_once(':')?;
+    let good = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
+    (good(namespace) && good(name)).then(|| (namespace.to_owned(), name.to_owned()))
+}
+
+fn file(path: &Path, error: &std::io::Error) -> AmbientError {
+    AmbientError::Unavailable(format!("cannot read `{}`: {error}", PathBuf::from(path).display()))
+}
+
+fn unreachable(what: &str, error: &reqwest::Error) -> AmbientError {
+    let cause = if error.is_timeout() { "no answer in time" } else { "no connection" };
+    AmbientError::Unavailable(format!("{what} cannot be reached: {cause}"))
+}
+
+fn no_token(what: &str) -> AmbientError {
+    AmbientError::Unavailable(format!("{what} answered without a credential"))
+}

@@ -1,0 +1,227 @@
+//! Where a secret may go.
+//!
+//! In: the manifest's words about hosts, a cluster's configuration. Out: yes or
+//! no for a host. Never: a wider reach by putting secrets together.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use url::Host;
+
+use crate::plugin::egress::Pattern;
+
+/// A host as a manifest writes it: `auth.example.com`, `*.example.com`,
+/// `vault.example.com:8200`, `sts.{region}.amazonaws.com`, `{endpoint}` (a URL of
+/// the configuration), or `*` for every host that is granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostTemplate(Vec<Piece>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    /// Members of the configuration, outermost first.
+    Field(Vec<String>),
+}
+
+impl HostTemplate {
+    /// Takes `text` apart.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
+        let pieces = pieces(text)?;
+        let template = Self(pieces);
+        let plain = template.0.iter().all(|piece| matches!(piece, Piece::Text(_)));
+        if plain && template.expand(&Value::Null).is_none() {
+            return Err("not a host: write `name`, `*.name`, `name:port` or `*`");
+        }
+        Ok(template)
+    }
+
+    /// The host for `config`; nothing when a member is missing or what comes out
+    /// is no host.
+    pub(crate) fn expand(&self, config: &Value) -> Option<HostPattern> {
+        let mut text = String::new();
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(plain) => text.push_str(plain),
+                Piece::Field(path) => text.push_str(member(config, path)?),
+            }
+        }
+        HostPattern::parse(&text)
+    }
+}
+
+/// A text with members of the configuration in it, such as a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TextTemplate(Vec<Piece>);
+
+impl TextTemplate {
+    /// Takes `text` apart.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
+        pieces(text).map(Self)
+    }
+
+    /// The text for `config`; nothing when a member is missing.
+    pub(crate) fn expand(&self, config: &Value) -> Option<String> {
+        self.0.iter().try_fold(String::new(), |text, piece| match piece {
+            Piece::Text(plain) => Some(text + plain),
+            Piece::Field(path) => Some(text + member(config, path)?),
+        })
+    }
+}
+
+fn pieces(text: &str) -> Result<Vec<Piece>, &'static str> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some((plain, tail)) = rest.split_once('{') {
+        let (field, tail) = tail.split_once('}').ok_or("`{` without `}`")?;
+        let good = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        if !field.split('.').all(good) {
+            return Err("between braces stands a member of the configuration, such as `{region}`");
+        }
+        pieces.push(Piece::Text(plain.to_owned()));
+        pieces.push(Piece::Field(field.split('.').map(str::to_owned).collect()));
+        rest = tail;
+    }
+    pieces.push(Piece::Text(rest.to_owned()));
+    Ok(pieces)
+}
+
+fn member<'a>(config: &'a Value, path: &[String]) -> Option<&'a str> {
+    path.iter()
+        .try_fold(config, |value, name| value.get(name))
+        .and_then(Value::as_str)
+}
+
+/// Hosts a manifest means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HostPattern {
+    /// Every host that is granted.
+    Any,
+    /// One host, or those one label below a name.
+    These(Pattern),
+}
+
+impl HostPattern {
+    fn parse(text: &str) -> Option<Self> {
+        if text == "*" {
+            return Some(Self::Any);
+        }
+        let Some(url) = text.strip_prefix("https://") else {
+            return Pattern::parse(text).ok().map(Self::These);
+        };
+        // The same reading as that of requests: authority up to the path.
+        let authority = url.split(['/', '?', '#']).next()?;
+        Pattern::parse(authority).ok().map(Self::These)
+    }
+
+    /// Whether `host` at `port` is meant.
+    pub(crate) fn matches(&self, host: &Host<String>, port: u16) -> bool {
+        match self {
+            Self::Any => true,
+            Self::These(pattern) => pattern.matches(host, port),
+        }
+    }
+}
+
+/// Where one secret's bytes may go.
+#[derive(Clone, Debug)]
+pub(crate) struct Reach {
+    /// A host must be in every list.
+    lists: Vec<Arc<[HostPattern]>>,
+    cluster: bool,
+}
+
+impl Reach {
+    /// To `hosts`, and into the credential or not.
+    pub(crate) fn new(hosts: Arc<[HostPattern]>, cluster: bool) -> Self {
+        Self {
+            lists: vec![hosts],
+            cluster,
+        }
+    }
+
+    /// Nowhere: good as a key only.
+    pub(crate) fn nowhere() -> Self {
+        Self::new(Arc::new([]), false)
+    }
+
+    /// Only where both may go.
+    pub(crate) fn and(&self, other: &Self) -> Self {
+        let mut lists = self.lists.clone();
+        for list in &other.lists {
+            if !lists.iter().any(|known| Arc::ptr_eq(known, list)) {
+                lists.push(Arc::clone(list));
+            }
+        }
+        Self {
+            lists,
+            cluster: self.cluster && other.cluster,
+        }
+    }
+
+    /// Whether the bytes may be sent to `host` at `port`.
+    pub(crate) fn host(&self, host: &Host<String>, port: u16) -> bool {
+        self.lists
+            .iter()
+            .all(|list| list.iter().any(|pattern| pattern.matches(host, port)))
+    }
+
+    /// Whether they may become part of the credential.
+    pub(crate) fn cluster(&self) -> bool {
+        self.cluster
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn reaches(template: &str, config: &Value, host: &str, port: u16) -> bool {
+        let pattern = HostTemplate::parse(template).unwrap().expand(config);
+        pattern.is_some_and(|pattern| pattern.matches(&Host::parse(host).unwrap(), port))
+    }
+
+    #[test]
+    fn hosts_are_what_manifest_and_configuration_say() {
+        let config = json!({"region": "us-west-2", "endpoint": "https://IDP.example.com:8443/token", "evil": "a.b/c"});
+        for (template, host, port, expected) in [
+            ("auth.example.com", "auth.example.com", 443, true),
+            ("auth.example.com", "auth.example.com", 8443, false),
+            ("auth.example.com:8443", "auth.example.com", 8443, true),
+            ("*.example.com", "a.example.com", 443, true),
+            ("*.example.com", "a.b.example.com", 443, false),
+            ("*.example.com", "example.com", 443, false),
+            ("sts.{region}.amazonaws.com", "sts.us-west-2.amazonaws.com", 443, true),
+            ("sts.{region}.amazonaws.com", "sts.us-east-1.amazonaws.com", 443, false),
+            ("{endpoint}", "idp.example.com", 8443, true),
+            ("{endpoint}", "idp.example.com", 443, false),
+            ("{missing}", "idp.example.com", 443, false),
+            ("x.{evil}.example.com", "x.a.b", 443, false),
+            ("*", "anything.example.com", 1, true),
+        ] {
+            assert_eq!(reaches(template, &config, host, port), expected, "{template} {host}:{port}");
+        }
+        for bad in ["a/b", "a@b", "{", "{a-b}", "", "a b"] {
+            assert!(HostTemplate::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn together_secrets_go_only_where_each_may_go() {
+        let list = |text: &str| -> Arc<[HostPattern]> { Arc::new([HostPattern::parse(text).unwrap()]) };
+        let (a, both) = (Reach::new(list("a.example"), true), Reach::new(list("*.example"), false));
+        let joined = a.and(&both);
+        let host = |text: &str| Host::parse(text).unwrap();
+        assert!(joined.host(&host("a.example"), 443) && a.cluster());
+        assert!(!joined.host(&host("b.example"), 443) && both.host(&host("b.example"), 443));
+        assert!(!joined.cluster());
+        assert!(!Reach::nowhere().host(&host("a.example"), 443));
+    }
+}

@@ -1,0 +1,166 @@
+//! What manifest and configuration together let one provider do for one cluster.
+//!
+//! In: [`ProviderTerms`] and a configuration. Out: [`Terms`], made once a cluster.
+//! Never: a host, secret or field the manifest does not name.
+
+use std::sync::Arc;
+
+use http::HeaderName;
+use serde_json::Value;
+use url::Host;
+
+use super::reach::{HostPattern, HostTemplate, Reach, TextTemplate};
+use crate::json_path::SingularPath;
+
+/// What the manifest of a credential provider says beyond that of any plugin.
+#[derive(Clone, Debug, Default)]
+pub struct ProviderTerms {
+    /// Hosts it may talk to.
+    pub(crate) hosts: Vec<HostTemplate>,
+    /// Values of the cluster's Secret it may use.
+    pub(crate) secrets: Vec<SecretTerm>,
+    /// Audiences of the pod's own tokens.
+    pub(crate) audiences: Vec<AudienceTerm>,
+    /// Where values captured from answers may go besides the credential.
+    pub(crate) captures: Vec<CaptureTerm>,
+    /// Strings of answers it may read: RFC 9535 singular queries.
+    pub(crate) visible: Vec<TextTemplate>,
+    /// Fields of answers it may read.
+    pub(crate) response_headers: Vec<HeaderName>,
+    /// Fields a credential may carry.
+    pub(crate) output_headers: Vec<HeaderName>,
+}
+
+/// A value of the cluster's Secret.
+#[derive(Clone, Debug)]
+pub(crate) struct SecretTerm {
+    /// Its name; `*` for all.
+    pub(crate) name: String,
+    /// Where it may go; nothing for every host of the manifest.
+    pub(crate) hosts: Option<Vec<HostTemplate>>,
+    /// Whether it may become part of the credential.
+    pub(crate) cluster: bool,
+    /// Whether the guest may read it.
+    pub(crate) public: bool,
+    /// Strings of the JSON document it is that the guest may read.
+    pub(crate) public_fields: Vec<SingularPath>,
+}
+
+/// An audience of the pod's own tokens.
+#[derive(Clone, Debug)]
+pub(crate) struct AudienceTerm {
+    pub(crate) audience: TextTemplate,
+    pub(crate) hosts: Option<Vec<HostTemplate>>,
+    pub(crate) cluster: bool,
+}
+
+/// Where captures of a host's answers may go.
+#[derive(Clone, Debug)]
+pub(crate) struct CaptureTerm {
+    pub(crate) host: HostTemplate,
+    pub(crate) hosts: Vec<HostTemplate>,
+    pub(crate) cluster: bool,
+}
+
+/// The same for one configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    hosts: Arc<[HostPattern]>,
+    secrets: Vec<Named>,
+    audiences: Vec<(String, Reach)>,
+    captures: Vec<(HostPattern, Reach)>,
+    visible: Vec<SingularPath>,
+    response_headers: Vec<HeaderName>,
+    output_headers: Vec<HeaderName>,
+}
+
+/// A value of the cluster's Secret and what may be done with it.
+#[derive(Clone, Debug)]
+pub(crate) struct Named {
+    name: String,
+    pub(crate) reach: Reach,
+    pub(crate) public: bool,
+    pub(crate) public_fields: Vec<SingularPath>,
+}
+
+impl Terms {
+    pub(crate) fn new(terms: &ProviderTerms, config: &Value) -> Self {
+        let expand = |hosts: &[HostTemplate]| -> Arc<[HostPattern]> {
+            hosts.iter().filter_map(|host| host.expand(config)).collect()
+        };
+        let all = expand(&terms.hosts);
+        let reach = |hosts: &Option<Vec<HostTemplate>>, cluster| {
+            let list = hosts.as_deref().map_or_else(|| Arc::clone(&all), expand);
+            Reach::new(list, cluster)
+        };
+        let secrets = terms.secrets.iter().map(|term| Named {
+            name: term.name.clone(),
+            reach: reach(&term.hosts, term.cluster),
+            public: term.public,
+            public_fields: term.public_fields.clone(),
+        });
+        let audiences = terms.audiences.iter().filter_map(|term| {
+            let audience = term.audience.expand(config)?;
+            Some((audience, reach(&term.hosts, term.cluster)))
+        });
+        let captures = terms.captures.iter().filter_map(|term| {
+            let from = term.host.expand(config)?;
+            Some((from, Reach::new(expand(&term.hosts), term.cluster)))
+        });
+        let visible = terms.visible.iter().filter_map(|template| template.expand(config));
+        Self {
+            secrets: secrets.collect(),
+            audiences: audiences.collect(),
+            captures: captures.collect(),
+            visible: visible.filter_map(|path| SingularPath::parse(&path).ok()).collect(),
+            response_headers: terms.response_headers.clone(),
+            output_headers: terms.output_headers.clone(),
+            hosts: all,
+        }
+    }
+
+    /// Whether the manifest lets it talk to `host` at `port`.
+    pub(crate) fn host(&self, host: &Host<String>, port: u16) -> bool {
+        self.hosts.iter().any(|pattern| pattern.matches(host, port))
+    }
+
+    /// What may be done with the value `name`; its own entry wins over `*`.
+    pub(crate) fn secret(&self, name: &str) -> Option<&Named> {
+        let named = |wanted: &str| self.secrets.iter().find(|term| term.name == wanted);
+        named(name).or_else(|| named("*"))
+    }
+
+    /// Where a token of the pod's for `audience` may go.
+    pub(crate) fn audience(&self, audience: &str) -> Option<&Reach> {
+        let known = self.audiences.iter().find(|(known, _)| known == audience);
+        known.map(|(_, reach)| reach)
+    }
+
+    /// Where a value captured from an answer of `host` may go.
+    pub(crate) fn captured(&self, host: &Host<String>, port: u16) -> Reach {
+        let found = self.captures.iter().find(|(from, _)| from.matches(host, port));
+        found.map_or_else(|| Reach::new(Arc::new([]), true), |(_, reach)| reach.clone())
+    }
+
+    /// Where identities of the pod that are no bearer tokens may go, and what the
+    /// guest makes itself.
+    pub(crate) fn everywhere(&self) -> Reach {
+        Reach::new(Arc::clone(&self.hosts), true)
+    }
+
+    /// Strings of answers the guest may read.
+    pub(crate) fn visible(&self) -> &[SingularPath] {
+        &self.visible
+    }
+
+    /// Whether the guest may read the field `name` of an answer.
+    pub(crate) fn shows_header(&self, name: &HeaderName) -> bool {
+        const ALWAYS: [&str; 3] = ["content-type", "date", "retry-after"];
+        ALWAYS.contains(&name.as_str()) || self.response_headers.contains(name)
+    }
+
+    /// Whether a credential may carry the field `name`.
+    pub(crate) fn may_carry(&self, name: &HeaderName) -> bool {
+        self.output_headers.contains(name)
+    }
+}

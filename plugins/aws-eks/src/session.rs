@@ -1,0 +1,156 @@
+//! The keys that sign in the end.
+//!
+//! In: the configured source and roles. Out: keys and when they end. Never: a
+//! session from the memory that is about to end.
+
+use tollgate_provider::memo::{self, Entry};
+use tollgate_provider::sigv4::Keys;
+use tollgate_provider::{Error, Expiry, Instant, ambient, clock, copy, optional, public, required};
+
+use crate::config::{Config, Role, Source};
+use crate::{sts, token};
+
+/// Key of the one thing that is remembered.
+const MEMO: &str = "session";
+
+/// Keys and their end.
+#[derive(Debug)]
+pub struct Session {
+    pub keys: Keys,
+    pub expiry: Expiry,
+}
+
+/// The session of `config`: remembered, or made anew.
+pub fn get(config: &Config) -> Result<Session, Error> {
+    let role = config.role();
+    if role.is_none() && config.chain.is_empty() {
+        return source(config);
+    }
+    if let Some(session) = load() {
+        return Ok(session);
+    }
+    let now = clock::now();
+    let mut session = match (role, &config.web_identity) {
+        (Some(role), Some(_)) => sts::assume_role_with_web_identity(config, &role)?,
+        (role, _) => {
+            let base = source(config)?;
+            match role {
+                Some(role) => next(config, &base, &role)?,
+                None => base,
+            }
+        }
+    };
+    for role in &config.chain {
+        session = next(config, &session, role)?;
+    }
+    store(&session, now);
+    Ok(session)
+}
+
+fn next(config: &Config, session: &Session, role: &Role) -> Result<Session, Error> {
+    sts::assume_role(&config.region, &session.keys, role)
+}
+
+/// Keys without a role.
+fn source(config: &Config) -> Result<Session, Error> {
+    match config.credentials.unwrap_or_default() {
+        Source::Static => Ok(Session {
+            keys: Keys {
+                access_key_id: public("accessKeyId")?,
+                secret_access_key: required("secretAccessKey")?,
+                session_token: optional("sessionToken")?,
+            },
+            expiry: Expiry::unknown(),
+        }),
+        Source::PodIdentity => {
+            let found = ambient::eks_pod_identity()?;
+            let now = clock::now();
+            Ok(Session {
+                expiry: found
+                    .expires_at
+                    .map_or_else(Expiry::unknown, |end| Expiry::at(end, now)),
+                keys: Keys {
+                    access_key_id: found.access_key_id,
+                    secret_access_key: found.secret_access_key,
+                    session_token: found.session_token,
+                },
+            })
+        }
+    }
+}
+
+fn load() -> Option<Session> {
+    let entry = memo::load(MEMO)?;
+    let field = |name: &str| {
+        entry
+            .fields
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, text)| text.clone())
+    };
+    let access_key_id = field("access-key-id")?;
+    let end = field("end")?.parse().ok()?;
+    let mut values = entry.values;
+    let mut take = |name: &str| {
+        let index = values.iter().position(|(key, _)| key == name)?;
+        Some(values.swap_remove(index).1)
+    };
+    Some(Session {
+        keys: Keys {
+            access_key_id,
+            secret_access_key: take("secret-access-key")?,
+            session_token: Some(take("session-token")?),
+        },
+        expiry: Expiry::at(end, clock::now()),
+    })
+}
+
+/// Remembers `session`, made at `now`, as long as tokens of it live fully.
+fn store(session: &Session, now: Instant) {
+    let (Some(end), Some(session_token)) = (session.expiry.at, &session.keys.session_token) else {
+        return;
+    };
+    let expires_at = remembered_until(now, end);
+    if expires_at <= now {
+        return;
+    }
+    let keys = (copy(&session.keys.secret_access_key), copy(session_token));
+    let (Ok(secret_access_key), Ok(session_token)) = keys else {
+        return;
+    };
+    let entry = Entry {
+        fields: vec![
+            ("access-key-id".to_owned(), session.keys.access_key_id.clone()),
+            ("end".to_owned(), end.to_string()),
+        ],
+        values: vec![
+            ("secret-access-key".to_owned(), secret_access_key),
+            ("session-token".to_owned(), session_token),
+        ],
+        expires_at,
+    };
+    memo::store(MEMO, entry);
+}
+
+/// A session that lives shorter than two tokens is kept for half its life.
+fn remembered_until(now: Instant, end: Instant) -> Instant {
+    let life = end.saturating_sub(now);
+    end.saturating_sub(token::LIFE_MILLIS.min(life / 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_remembered_while_tokens_of_it_live_fully() {
+        let minutes = |count: u64| count * 60_000;
+        for (life, remembered) in [(60, 45), (30, 15), (20, 10), (0, 0)] {
+            assert_eq!(
+                remembered_until(minutes(7), minutes(7 + life)),
+                minutes(7 + remembered),
+                "{life}"
+            );
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Tokens of any OAuth 2.0 token endpoint.
+//!
+//! In: a client, and for an exchange a subject token. Out: the access token, of
+//! whatever kind it is. Never: two styles of client authentication, and no second
+//! try with the other one.
+//!
+//! Sources: RFC 6749, section 4.4; RFC 7523, section 2.2; RFC 8693, section 2.
+
+mod client;
+mod config;
+
+use config::{Config, Grant};
+use tollgate_provider::oauth::{self, InvalidRequest};
+use tollgate_provider::{
+    Credential, Error, MintInput, Provider, Request, Secret, Value, ambient_token, bearer, credential_provider,
+    required,
+};
+
+#[derive(Debug)]
+struct OAuth2;
+
+impl Provider for OAuth2 {
+    type Config = Config;
+
+    fn check(config: &Config) -> Result<Vec<String>, Error> {
+        config.validate()
+    }
+
+    fn mint(config: &Config, _: &MintInput) -> Result<Credential, Error> {
+        config.validate()?;
+        let client = client::Client::new(config)?;
+        let subject = subject(config)?;
+        let actor = config.actor_token_ref.as_deref().map(required).transpose()?;
+
+        let mut form = asked(config);
+        if let (Some(subject), Some(kind)) = (&subject, &config.subject_token_type) {
+            form.push(("subject_token", subject.into()));
+            form.push(("subject_token_type", kind.into()));
+        }
+        if let (Some(actor), Some(kind)) = (&actor, &config.actor_token_type) {
+            form.push(("actor_token", actor.into()));
+            form.push(("actor_token_type", kind.into()));
+        }
+        let request = client.authenticate(Request::post(&config.endpoint), form);
+        let meaning = match config.grant {
+            Grant::ClientCredentials => InvalidRequest::Malformed,
+            Grant::TokenExchange => InvalidRequest::TokenRefused,
+        };
+        let granted = oauth::token(request.header("accept", "application/json"), meaning)?;
+        Ok(bearer(granted.token, granted.expiry))
+    }
+}
+
+/// What is exchanged.
+fn subject(config: &Config) -> Result<Option<Secret>, Error> {
+    match (config.grant, &config.subject_audience) {
+        (Grant::ClientCredentials, _) => Ok(None),
+        (Grant::TokenExchange, Some(audience)) => Ok(Some(ambient_token(audience)?.token)),
+        (Grant::TokenExchange, None) => required(config.subject_token_ref()).map(Some),
+    }
+}
+
+/// The plain pairs of the form.
+fn asked(config: &Config) -> Vec<(&'static str, Value<'static>)> {
+    let grant = match config.grant {
+        Grant::ClientCredentials => "client_credentials",
+        Grant::TokenExchange => oauth::TOKEN_EXCHANGE,
+    };
+    let mut form = vec![("grant_type", grant.into())];
+    form.extend(config.resource.iter().map(|text| ("resource", text.into())));
+    form.extend(config.audience.iter().map(|text| ("audience", text.into())));
+    let scope = config.scope.join(" ");
+    if !scope.is_empty() {
+        form.push(("scope", scope.into()));
+    }
+    if let Some(kind) = &config.requested_token_type {
+        form.push(("requested_token_type", kind.into()));
+    }
+    form
+}
+
+credential_provider!(OAuth2);
+
+#[cfg(test)]
+mod tests;

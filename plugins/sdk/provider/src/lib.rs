@@ -1,0 +1,112 @@
+//! What a credential provider written in Rust needs.
+//!
+//! Implement [`Provider`] and name the type once:
+//!
+//! ```ignore
+//! tollgate_provider::credential_provider!(MyProvider);
+//! ```
+//!
+//! In: the gateway's calls. Out: credentials, as handles. Never: a secret's bytes,
+//! and no state that outlives a call.
+
+pub use serde;
+pub use serde_json;
+
+mod adapter;
+#[cfg(all(feature = "arena", target_arch = "wasm32"))]
+#[path = "../../src/arena.rs"]
+mod arena;
+pub mod aws;
+pub mod classify;
+pub mod encoding;
+mod error;
+mod expiry;
+mod json;
+pub mod jwt;
+pub mod kubernetes;
+pub mod oauth;
+mod request;
+mod secret;
+pub mod sigv4;
+
+/// What `wit-bindgen` makes of the world `credential-provider`.
+#[doc(hidden)]
+pub mod bindings {
+    wit_bindgen::generate!({
+        path: "wit",
+        world: "credential-provider",
+        pub_export_macro: true,
+        export_macro_name: "export_credential_provider",
+        default_bindings_module: "tollgate_provider::bindings",
+    });
+}
+
+#[doc(hidden)]
+pub use adapter::Adapter;
+pub use bindings::exports::tollgate::plugin::credentials::{ClientCertificate, Credential};
+pub use bindings::tollgate::plugin::crypto::Algorithm;
+pub use bindings::tollgate::plugin::provider_types::{Cluster, Instant, MintInput, Reason};
+pub use bindings::tollgate::plugin::secrets::{Encoding, JwtTimes, Part, Secret, SecretError, SecretRef};
+pub use bindings::tollgate::plugin::{ambient, clock, crypto, egress, json_path, log, memo, random, reveal, secrets};
+pub use error::{Class, Error};
+pub use expiry::{Expiry, rfc3339};
+pub use json::Json;
+pub use request::{Answer, Request, Value};
+pub use secret::{ambient_token, compose, copy, optional, public, required};
+
+/// A provider of credentials for clusters.
+///
+/// Each call runs in a fresh instance. Secrets are handles; what reaches the
+/// guest as text is in the manifest (`visible`, `public`, `publicFields`).
+pub trait Provider {
+    /// The configuration, as the manifest's `configSchema` describes it.
+    type Config: serde::de::DeserializeOwned;
+
+    /// Looks at a configuration when it is loaded. Gives warnings for the
+    /// operator. No requests, no secrets but public ones.
+    ///
+    /// # Errors
+    /// What the operator must change.
+    fn check(config: &Self::Config) -> Result<Vec<String>, Error> {
+        let _ = config;
+        Ok(Vec::new())
+    }
+
+    /// Makes a credential for the cluster of `input`.
+    ///
+    /// # Errors
+    /// Why there is none; the class decides when the host tries again.
+    fn mint(config: &Self::Config, input: &MintInput) -> Result<Credential, Error>;
+
+    /// Ends what [`Provider::mint`] left behind. Called once, best effort.
+    ///
+    /// # Errors
+    /// Why it could not.
+    fn revoke(config: &Self::Config, revocation: &Secret) -> Result<(), Error> {
+        let _ = (config, revocation);
+        Ok(())
+    }
+}
+
+/// A credential that is a bearer token.
+pub fn bearer(token: Secret, expiry: Expiry) -> Credential {
+    Credential {
+        token: Some(token),
+        certificate: None,
+        headers: Vec::new(),
+        expires_at: expiry.at,
+        cacheable: expiry.cacheable,
+        revocation: None,
+        warnings: expiry.warning.into_iter().collect(),
+    }
+}
+
+/// Makes the type the component's provider. Once a crate.
+#[macro_export]
+macro_rules! credential_provider {
+    ($provider:ty) => {
+        #[doc(hidden)]
+        type TollgateProvider = $crate::Adapter<$provider>;
+        $crate::bindings::export_credential_provider!(TollgateProvider with_types_in $crate::bindings);
+    };
+}

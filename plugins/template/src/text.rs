@@ -1,0 +1,144 @@
+//! Text while it is rendered: it knows what came out of a value.
+//!
+//! In: texts of the template, values, secrets. Out: parts. Never: a decision.
+
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+
+use crate::error::{Code, Error};
+use crate::escape;
+use crate::part::{self, Operation, Part};
+
+/// Who wrote a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Template,
+    Value,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Piece {
+    Text(String, Origin),
+    /// A secret, or what became of one: never [`Part::Text`].
+    Secret(Part),
+}
+
+/// A text in pieces.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Text {
+    pieces: Vec<Piece>,
+}
+
+impl Text {
+    pub(crate) fn new(text: &str, origin: Origin) -> Self {
+        let mut new = Self::default();
+        new.push(Piece::Text(text.to_string(), origin));
+        new
+    }
+
+    pub(crate) fn secret(name: &str) -> Self {
+        Self {
+            pieces: Vec::from([Piece::Secret(Part::Secret(name.to_string()))]),
+        }
+    }
+
+    pub(crate) fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    pub(crate) fn push(&mut self, piece: Piece) {
+        match (self.pieces.last_mut(), piece) {
+            (_, Piece::Text(text, _)) if text.is_empty() => {}
+            (Some(Piece::Text(last, before)), Piece::Text(text, origin)) if *before == origin => last.push_str(&text),
+            (_, piece) => self.pieces.push(piece),
+        }
+    }
+
+    pub(crate) fn append(&mut self, other: Self) {
+        for piece in other.pieces {
+            self.push(piece);
+        }
+    }
+
+    /// All of it, when it holds no secret.
+    pub(crate) fn public(&self) -> Option<String> {
+        self.pieces
+            .iter()
+            .map(|piece| match piece {
+                Piece::Text(text, _) => Some(text.as_str()),
+                Piece::Secret(_) => None,
+            })
+            .collect()
+    }
+
+    /// The text after `operation`.
+    ///
+    /// # Errors
+    /// [`Code::TooLarge`].
+    pub(crate) fn apply(self, operation: Operation) -> Result<Self, Error> {
+        if self.public().is_some() && matches!(operation, Operation::Form | Operation::Percent) {
+            // Each character by itself, so each keeps its origin.
+            let mut result = Self::default();
+            for piece in self.pieces {
+                if let Piece::Text(text, origin) = piece {
+                    result.push(Piece::Text(escape::escape(operation, &text), origin));
+                }
+            }
+            return Ok(result);
+        }
+        let foreign = |piece: &Piece| matches!(piece, Piece::Text(_, Origin::Value));
+        let origin = if self.pieces.iter().any(foreign) {
+            Origin::Value
+        } else {
+            Origin::Template
+        };
+        let mut result = Self::default();
+        for part in part::apply(operation, self.into_parts())? {
+            result.push(match part {
+                Part::Text(text) => Piece::Text(text, origin),
+                part @ (Part::Secret(_) | Part::Applied { .. }) => Piece::Secret(part),
+            });
+        }
+        Ok(result)
+    }
+
+    /// Checks the bounds of what there is so far.
+    ///
+    /// # Errors
+    /// [`Code::TooLarge`].
+    pub(crate) fn check_size(&self) -> Result<(), Error> {
+        part::check(&self.clone().into_parts())
+    }
+
+    /// Refuses control characters; in secrets the sender finds them.
+    ///
+    /// # Errors
+    /// [`Code::Header`].
+    pub(crate) fn check_header(&self) -> Result<(), Error> {
+        for piece in &self.pieces {
+            let Piece::Text(text, origin) = piece else { continue };
+            if let Some(character) = text.chars().find(|character| character.is_control()) {
+                let whose = match origin {
+                    Origin::Template => "the template's text",
+                    Origin::Value => "a value",
+                };
+                return Err(Error::whole(
+                    Code::Header,
+                    alloc::format!(
+                        "a header cannot hold U+{:04X}, which {whose} has; `trim` takes white space from both ends",
+                        u32::from(character)
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn into_parts(self) -> Vec<Part> {
+        let parts = self.pieces.into_iter().map(|piece| match piece {
+            Piece::Text(text, _) => Part::Text(text),
+            Piece::Secret(part) => part,
+        });
+        part::merged(parts.collect())
+    }
+}

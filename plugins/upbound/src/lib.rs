@@ -1,0 +1,45 @@
+//! Tokens of an Upbound organization, for Spaces and control planes.
+//!
+//! In: a robot token (secret value `token`), an organization. Out: the
+//! organization's token. Never: another host than Upbound's.
+//!
+//! Source: `service/auth` of up-sdk-go.
+
+use serde::Deserialize;
+use tollgate_provider::oauth::{self, InvalidRequest};
+use tollgate_provider::{Credential, Error, MintInput, Provider, Request, bearer, credential_provider, required};
+
+/// Where tokens are exchanged.
+const ENDPOINT: &str = "https://auth.upbound.io/apis/tokenexchange.upbound.io/v1alpha1/orgscopedtokens";
+
+/// Whose token.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Config {
+    /// Name of the organization.
+    organization: String,
+}
+
+#[derive(Debug)]
+struct Upbound;
+
+impl Provider for Upbound {
+    type Config = Config;
+
+    fn mint(config: &Config, _: &MintInput) -> Result<Credential, Error> {
+        let token = required("token")?;
+        let scope = format!("upbound:org:{}", config.organization);
+        let request = Request::post(ENDPOINT).bearer(&token).form([
+            ("audience", "upbound:spaces:api".into()),
+            ("audience", "upbound:spaces:controlplanes".into()),
+            ("grant_type", oauth::TOKEN_EXCHANGE.into()),
+            ("subject_token_type", "urn:ietf:params:oauth:token-type:id_token".into()),
+            ("subject_token", (&token).into()),
+            ("scope", scope.into()),
+        ]);
+        let granted = oauth::token(request, InvalidRequest::TokenRefused)?;
+        Ok(bearer(granted.token, granted.expiry))
+    }
+}
+
+credential_provider!(Upbound);

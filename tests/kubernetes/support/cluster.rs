@@ -1,0 +1,288 @@
+//! etcd and kube-apiserver, and who may ask them.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rcgen::KeyPair;
+use reqwest::{Certificate, Client, Identity, StatusCode};
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+use tokio::net::TcpSocket;
+use tokio::sync::OnceCell;
+
+use super::audit::Audit;
+use super::authority::{Authority, Pair};
+use super::daemon::Daemon;
+use super::eventually;
+use super::kubectl::{Credential, Kubectl};
+
+/// Everything but the server's talk with itself; no bodies, so no secrets.
+const AUDIT_POLICY: &str = r#"
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - { level: None, users: ["system:apiserver"] }
+  - { level: Metadata }
+"#;
+
+/// What a cluster of one's own has that the shared one has not.
+#[derive(Default)]
+pub struct Options {
+    /// The rest of an `AuthenticationConfiguration`: issuers of OIDC tokens
+    /// (`jwt`), and where somebody without a credential is let in (`anonymous`;
+    /// nowhere without it).
+    ///
+    /// Source: `apiserver.config.k8s.io/v1`.
+    pub authentication: Map<String, Value>,
+    /// An audit policy, YAML, in place of metadata of all requests.
+    pub audit_policy: Option<String>,
+    /// Further flags of kube-apiserver; of a flag given twice the last counts.
+    pub flags: Vec<String>,
+}
+
+/// A control plane on loopback: RBAC and Node authorization, audit log,
+/// service account tokens, nobody anonymous. No controllers, so namespaces have
+/// no `default` service account, and pods are objects only.
+pub struct Cluster {
+    url: String,
+    server_authority: Authority,
+    client_authority: Authority,
+    admin: Kubectl,
+    audit: Audit,
+    namespaces: AtomicU32,
+    // In order of their end.
+    apiserver: Daemon,
+    etcd: Daemon,
+    // Keeps the port: nobody else is given it while this lives.
+    _port: TcpSocket,
+    root: TempDir,
+}
+
+impl Cluster {
+    /// The cluster all tests of this binary share: each keeps to namespaces and
+    /// names of its own.
+    pub async fn shared() -> &'static Self {
+        static SHARED: OnceCell<Cluster> = OnceCell::const_new();
+        SHARED.get_or_init(Self::start).await
+    }
+
+    /// A cluster of one's own.
+    pub async fn start() -> Self {
+        Self::start_with(Options::default()).await
+    }
+
+    /// A cluster of one's own, made otherwise.
+    ///
+    /// # Panics
+    /// A program is missing, or it does not become ready; with its last words.
+    pub async fn start_with(options: Options) -> Self {
+        let root = tempfile::Builder::new().prefix("kubernetes-").tempdir().unwrap();
+        let etcd = start_etcd(root.path());
+        let (port, url) = free_port();
+        let server_authority = Authority::new("servers");
+        let client_authority = Authority::new("clients");
+        // In etcd's folder, which is there by now and goes with etcd.
+        let configuration = etcd.folder().join("configuration");
+        write_files(&configuration, &server_authority, &client_authority, &options);
+        let arguments = apiserver_arguments(&url, &configuration, &etcd.folder().join("client.sock"), options);
+        let apiserver = Daemon::start("kube-apiserver", root.path(), &arguments);
+        let administrator = client_authority.client("administrator", Some("system:masters"));
+        // What is shared is never dropped: its folders must go with the daemons.
+        let admin = Kubectl::new(
+            &url,
+            &server_authority.pem,
+            Credential::Certificate(administrator.clone()),
+        )
+        .settle(apiserver.folder().join("administrator"));
+        let mut cluster = Self {
+            admin,
+            audit: Audit {
+                path: apiserver.folder().join("audit.log"),
+            },
+            url,
+            server_authority,
+            client_authority,
+            namespaces: AtomicU32::new(0),
+            apiserver,
+            etcd,
+            _port: port,
+            root,
+        };
+        cluster.become_ready(&administrator).await;
+        cluster
+    }
+
+    /// `https://127.0.0.1:PORT`; also the issuer of service account tokens.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// PEM of the authority its certificate is from.
+    pub fn authority(&self) -> &str {
+        &self.server_authority.pem
+    }
+
+    /// A client certificate it accepts.
+    pub fn certificate(&self, user: &str, group: Option<&str>) -> Pair {
+        self.client_authority.client(user, group)
+    }
+
+    /// kubectl of `system:masters`, whom nothing is forbidden.
+    pub fn admin(&self) -> &Kubectl {
+        &self.admin
+    }
+
+    /// kubectl of somebody else.
+    pub fn kubectl(&self, credential: Credential) -> Kubectl {
+        Kubectl::new(&self.url, self.authority(), credential)
+    }
+
+    /// A client that trusts it and has no credential.
+    pub fn client(&self) -> Client {
+        self.client_builder().build().unwrap()
+    }
+
+    /// A client that shows a client certificate.
+    pub fn client_with(&self, pair: &Pair) -> Client {
+        let pem = format!("{}{}", pair.certificate, pair.key);
+        let identity = Identity::from_pem(pem.as_bytes()).unwrap();
+        self.client_builder().identity(identity).build().unwrap()
+    }
+
+    /// Its audit log.
+    pub fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
+    /// Makes a namespace nobody else has; gives its name.
+    ///
+    /// - `prefix`: lower case letters and digits.
+    pub async fn namespace(&self, prefix: &str) -> String {
+        let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{prefix}-{number}");
+        self.admin.succeed(&["create", "namespace", &name]).await;
+        name
+    }
+
+    /// Makes a service account and gives a token of it, by TokenRequest.
+    ///
+    /// Its user is `system:serviceaccount:NAMESPACE:NAME`.
+    pub async fn service_account(&self, namespace: &str, name: &str) -> String {
+        let namespace = format!("--namespace={namespace}");
+        self.admin
+            .succeed(&["create", "serviceaccount", name, &namespace])
+            .await;
+        let token = self.admin.succeed(&["create", "token", name, &namespace]).await;
+        token.trim().to_owned()
+    }
+
+    /// Where all its files are while it lives.
+    pub fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    fn client_builder(&self) -> reqwest::ClientBuilder {
+        let authority = Certificate::from_pem(self.authority().as_bytes()).unwrap();
+        Client::builder().no_proxy().tls_certs_only([authority])
+    }
+
+    /// Waits until it answers, its roles are there, and its first namespace.
+    async fn become_ready(&mut self, administrator: &Pair) {
+        let client = self.client_with(administrator);
+        for path in ["/readyz", "/api/v1/namespaces/default"] {
+            let url = format!("{}{path}", self.url);
+            eventually(&format!("{path} answers"), async || {
+                self.etcd.check();
+                self.apiserver.check();
+                let answer = client.get(&url).send().await.ok()?;
+                (answer.status() == StatusCode::OK).then_some(())
+            })
+            .await;
+        }
+    }
+}
+
+/// Starts etcd on sockets in its own folder: nobody else can meet it.
+fn start_etcd(root: &Path) -> Daemon {
+    let folder = root.join("etcd");
+    // One member: nobody ever dials what it says of itself.
+    let nowhere = "http://127.0.0.1:1";
+    let arguments = [
+        format!("--data-dir={}", folder.join("data").display()),
+        format!("--listen-client-urls=unix://{}", folder.join("client.sock").display()),
+        format!("--listen-peer-urls=unix://{}", folder.join("peer.sock").display()),
+        format!("--advertise-client-urls={nowhere}"),
+        format!("--initial-advertise-peer-urls={nowhere}"),
+        format!("--initial-cluster=default={nowhere}"),
+        "--unsafe-no-fsync".to_owned(),
+        "--log-level=warn".to_owned(),
+    ];
+    Daemon::start("etcd", root, &arguments)
+}
+
+/// A port that stays ours between here and the server's own bind: it is bound
+/// and never listens, and the server, of the same user, may share it.
+fn free_port() -> (TcpSocket, String) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseport(true).unwrap();
+    socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let url = format!("https://{}", socket.local_addr().unwrap());
+    (socket, url)
+}
+
+fn write_files(folder: &Path, servers: &Authority, clients: &Authority, options: &Options) {
+    fs::create_dir(folder).unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
+    let server = servers.server(&["127.0.0.1", "localhost"]);
+    let accounts = KeyPair::generate().unwrap();
+    write("server.crt", &server.certificate);
+    write("server.key", &server.key);
+    write("clients.crt", &clients.pem);
+    write("accounts.pub", &accounts.public_key_pem());
+    write("accounts.key", &accounts.serialize_pem());
+    write("audit.yaml", options.audit_policy.as_deref().unwrap_or(AUDIT_POLICY));
+    write("authentication.json", &authentication(options.authentication.clone()));
+}
+
+/// The whole configuration; JSON is YAML.
+fn authentication(mut configuration: Map<String, Value>) -> String {
+    configuration.insert("apiVersion".to_owned(), json!("apiserver.config.k8s.io/v1"));
+    configuration.insert("kind".to_owned(), json!("AuthenticationConfiguration"));
+    configuration
+        .entry("anonymous")
+        .or_insert_with(|| json!({"enabled": false}));
+    Value::Object(configuration).to_string()
+}
+
+fn apiserver_arguments(url: &str, files: &Path, etcd: &Path, options: Options) -> Vec<String> {
+    let file = |name: &str| files.join(name).display().to_string();
+    let port = url.rsplit(':').next().unwrap();
+    let mut arguments = vec![
+        format!("--etcd-servers=unix://{}", etcd.display()),
+        "--bind-address=127.0.0.1".to_owned(),
+        format!("--secure-port={port}"),
+        "--permit-port-sharing".to_owned(),
+        // The service `kubernetes` must not name loopback; nobody uses it here.
+        "--advertise-address=127.0.0.1".to_owned(),
+        "--endpoint-reconciler-type=none".to_owned(),
+        format!("--tls-cert-file={}", file("server.crt")),
+        format!("--tls-private-key-file={}", file("server.key")),
+        format!("--client-ca-file={}", file("clients.crt")),
+        format!("--authentication-config={}", file("authentication.json")),
+        "--authorization-mode=Node,RBAC".to_owned(),
+        format!("--service-account-issuer={url}"),
+        format!("--service-account-jwks-uri={url}/openid/v1/jwks"),
+        format!("--service-account-key-file={}", file("accounts.pub")),
+        format!("--service-account-signing-key-file={}", file("accounts.key")),
+        "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+        // It waits for accounts that a controller would make.
+        "--disable-admission-plugins=ServiceAccount".to_owned(),
+        format!("--audit-policy-file={}", file("audit.yaml")),
+        // In its own folder, where it runs.
+        "--audit-log-path=audit.log".to_owned(),
+    ];
+    arguments.extend(options.flags);
+    arguments
+}

@@ -1,0 +1,93 @@
+//! A server process that cannot outlive the tests.
+
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+/// Becomes the program ("$@"), with a watcher beside it. The watcher's pipe
+/// closes when its other end is dropped or the tests' process ends, however that
+/// ends; then the program is killed and its folder ($0) removed, as is the
+/// folder around it once that is empty.
+const SCRIPT: &str = r#"
+exec 3<&0
+{
+    read -r _ <&3
+    kill -KILL $$
+    rm -rf -- "$0" || rm -rf -- "$0"
+    rmdir -- "${0%/*}"
+} &
+exec "$@" </dev/null >"$0/log" 2>&1 3<&-
+"#;
+
+/// A running program with a folder of its own.
+pub struct Daemon {
+    name: &'static str,
+    folder: PathBuf,
+    child: Child,
+    leash: Option<ChildStdin>,
+}
+
+impl Daemon {
+    /// Starts a program of the cache with a new folder of its name below `parent`.
+    pub fn start(name: &'static str, parent: &Path, arguments: &[String]) -> Self {
+        let folder = parent.join(name);
+        fs::create_dir(&folder).unwrap();
+        let mut child = Command::new("sh")
+            .args(["-c", SCRIPT])
+            .arg(&folder)
+            .arg(super::programs().join(name))
+            .args(arguments)
+            .current_dir(&folder)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            // A Ctrl-C reaches the tests, and the watcher through them.
+            .process_group(0)
+            .spawn()
+            .expect("`sh` can be run");
+        let leash = child.stdin.take();
+        Self {
+            name,
+            folder,
+            child,
+            leash,
+        }
+    }
+
+    /// Where its files are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Ends the test when the program has ended.
+    pub fn check(&mut self) {
+        if let Some(status) = self.child.try_wait().unwrap() {
+            panic!("{} ended with {status}:\n{}", self.name, self.log());
+        }
+    }
+
+    /// The last lines it wrote.
+    pub fn log(&self) -> String {
+        let text = fs::read(self.folder.join("log")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(30)..].join("\n")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        drop(self.leash.take());
+        // Only the watcher holds the other end of this pipe: its end means that
+        // it is done, or was killed itself. `kill` is for the second.
+        if let Some(mut watcher) = self.child.stdout.take() {
+            let _ = watcher.read_to_end(&mut Vec::new());
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
