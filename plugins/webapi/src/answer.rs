@@ -75,8 +75,7 @@ impl Seen<'_> {
             401 | 403 => Class::Denied,
             300..=399 | 404 | 405 | 410 | 415 | 422 => Class::Config,
             400..=499 => by_error.unwrap_or(Class::Config),
-            // A success without a token is of no use, whatever it calls itself.
-            _ => Class::Permanent,
+            _ => by_error.unwrap_or(Class::Permanent),
         }
     }
 

@@ -48,8 +48,7 @@ fn an_oauth_error_decides_where_the_status_does_not() {
         (403, "slow_down", Class::Retryable),
         (401, "invalid_scope", Class::Denied),
         (503, "invalid_grant", Class::Retryable),
-        (200, "invalid_grant", Class::Permanent),
-        (200, "temporarily_unavailable", Class::Retryable),
+        (200, "invalid_grant", Class::Denied),
         (200, "unheard of", Class::Permanent),
     ] {
         let found = failure(
