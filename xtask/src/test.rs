@@ -29,6 +29,10 @@ impl Test {
         }
         step("unit and integration tests");
         run(root, "cargo", &["test", "--workspace", "--lib", "--bins", "--tests"])?;
+        step("the guests' own tests");
+        let guests = root.join("plugins");
+        let folder = root.join("target/guest-test").display().to_string();
+        run(&guests, "cargo", &["test", "--workspace", "--target-dir", &folder])?;
         step("documentation tests");
         run(root, "cargo", &["test", "--workspace", "--doc"])?;
         step("benches, one round each");
