@@ -23,9 +23,6 @@ mod hint;
 
 /// Bytes of a path.
 const MAX_PATH_BYTES: usize = 1024;
-/// Stack of the parser's own. It measures what the thread's has left and gives up
-/// where that is not the stack in use, as within a call of a guest.
-const STACK_BYTES: usize = 512 << 10;
 /// Segments of a path.
 const MAX_SEGMENTS: usize = 64;
 
@@ -92,7 +89,7 @@ impl SingularPath {
             path: hint::shown(text),
             hint: hint::of(text),
         };
-        let query = stacker::grow(STACK_BYTES, || parse_json_path(text)).map_err(|_| invalid())?;
+        let query = parse_json_path(text).map_err(|_| invalid())?;
         if query.segments.len() > MAX_SEGMENTS {
             return Err(Error::TooDeep {
                 observed: query.segments.len(),
