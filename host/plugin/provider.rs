@@ -22,6 +22,7 @@ mod convert;
 mod crypto;
 mod memo;
 mod outgoing;
+mod paths;
 mod pod;
 mod public;
 mod reach;
