@@ -156,10 +156,8 @@ fn asked(exchange: &Exchange) -> Result<Asked, String> {
             "oauth2"
         }
         "exec-credential" => {
-            set("method", "GET");
             set("url", "https://exec.example.com/credential");
-            set("answer", "ExecCredential");
-            "webapi"
+            "exec-credential"
         }
         other => return Err(format!("no plugin is the provider `{other}`")),
     };

@@ -14,7 +14,7 @@ use tollgate::plugin::{ClusterName, EntrySpec, Exchange, Material, Set, webapi_p
 use super::world::{Script, World, guests};
 
 /// Every provider of the repository.
-const GUESTS: [&str; 8] = [
+const GUESTS: [&str; 9] = [
     "webapi",
     "oauth2",
     "upbound",
@@ -23,6 +23,7 @@ const GUESTS: [&str; 8] = [
     "azure-aks",
     "kubernetes-token-request",
     "vault",
+    "exec-credential",
 ];
 /// A case that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
