@@ -86,7 +86,7 @@ async fn a_lease_is_revoked() {
     let stage = Stage::new().await;
     let mut config = vault();
     config.as_object_mut().unwrap().remove("authRole");
-    let source = stage.cluster("vault", &config, &[("token", "hvs.static")]);
+    let source = stage.cluster("vault", &config, &[("token", "hvs.static\n")]);
     stage.answers([lease(), (204, json!(null)), denied()]);
     let credential = mint(&source, Reason::Initial).await.unwrap();
     let lease = credential.revocation.unwrap();

@@ -23,7 +23,7 @@ fn config() -> Value {
     })
 }
 
-fn session(name: &str, expiration: Value) -> Value {
+fn session(name: &str, expiration: &Value) -> Value {
     json!({"AssumeRoleResponse": {"AssumeRoleResult": {"Credentials": {
         "AccessKeyId": format!("ASIA{name}"),
         "SecretAccessKey": format!("secret-key-of-{name}"),
@@ -75,8 +75,8 @@ async fn each_role_signs_for_the_next_and_the_last_for_the_token() {
     let stage = Stage::new().await;
     let source = stage.cluster("aws-eks", &config(), &STATIC);
     stage.answers([
-        (200, session("ONE", json!(1_767_326_645.0))),
-        (200, session("TWO", json!("2026-01-02T03:14:05Z"))),
+        (200, session("ONE", &json!(1_767_326_645.0))),
+        (200, session("TWO", &json!("2026-01-02T03:14:05Z"))),
     ]);
     let credential = mint(&source, Reason::Initial).await.unwrap();
     let seen = stage.seen();
@@ -108,7 +108,7 @@ async fn a_session_is_remembered_until_the_cluster_refuses_or_it_ends() {
     let mut config = config();
     config["chain"] = json!([]);
     let source = stage.cluster("aws-eks", &config, &STATIC);
-    let hour = || (200, session("ONE", json!("2026-01-02T04:04:05Z")));
+    let hour = || (200, session("ONE", &json!("2026-01-02T04:04:05Z")));
     for (now, reason, requests, expected) in [
         (NOW, Reason::Initial, 1, "2026-01-02T03:19:05Z"),
         ("2026-01-02T03:16:00Z", Reason::Refresh, 0, "2026-01-02T03:31:00Z"),
@@ -143,7 +143,7 @@ async fn a_token_that_has_ended_is_read_again_and_a_fresh_one_is_tried_once() {
     });
     let ended = || (400, json!({"Error": {"Code": "ExpiredTokenException", "Message": "m"}}));
     let granted = || {
-        let credentials = session("ONE", json!(1_767_326_645))["AssumeRoleResponse"]["AssumeRoleResult"].clone();
+        let credentials = session("ONE", &json!(1_767_326_645))["AssumeRoleResponse"]["AssumeRoleResult"].clone();
         (
             200,
             json!({"AssumeRoleWithWebIdentityResponse": {"AssumeRoleWithWebIdentityResult": credentials}}),
