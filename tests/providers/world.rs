@@ -313,8 +313,14 @@ impl Ambient for Pod {
             if given["audience"] != audience.as_str() {
                 return Err(AmbientError::Unavailable(format!("no token for `{audience}`")));
             }
+            let token = match &mut self.given.lock().unwrap()["sa-token"]["token"] {
+                // As a projected volume: a list is read item by item, the last one for good.
+                serde_json::Value::Array(tokens) if tokens.len() > 1 => tokens.remove(0),
+                serde_json::Value::Array(tokens) => tokens[0].clone(),
+                token => token.clone(),
+            };
             Ok(Bearer {
-                token: secret(&given["token"]),
+                token: secret(&token),
                 expires_at: None,
             })
         })
