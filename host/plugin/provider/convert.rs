@@ -15,9 +15,7 @@ use zeroize::Zeroize as _;
 use super::call::{Call, Verdict};
 use super::redact::MESSAGE_BYTES;
 use super::secret::Secret;
-use crate::credential::{
-    Class, ClientCertificate, Credential, LONGEST_CODE, LONGEST_RETRY_AFTER, MintError, Token,
-};
+use crate::credential::{Class, ClientCertificate, Credential, LONGEST_CODE, LONGEST_RETRY_AFTER, MintError, Token};
 use crate::headers::is_host_owned;
 use crate::plugin::bindings::provider::exports::tollgate::plugin::credentials as exports;
 use crate::plugin::bindings::provider::tollgate::plugin::provider_types as wit;
@@ -52,7 +50,9 @@ impl Call {
         for (name, value) in headers {
             let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| lie("a name no header field can have"))?;
             if is_host_owned(&name) || !self.terms.may_carry(&name) {
-                return Err(lie(&format!("the field `{name}`, which is not among its `outputHeaders`")));
+                return Err(lie(&format!(
+                    "the field `{name}`, which is not among its `outputHeaders`"
+                )));
             }
             fields.push((name, self.for_cluster(value, "the value of a field")?));
         }
@@ -99,7 +99,11 @@ impl Call {
         } = info;
         let word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
         let good = !code.is_empty() && code.len() <= LONGEST_CODE && code.bytes().all(word);
-        let code = if good { self.redactor.line(&code, LONGEST_CODE) } else { "plugin.code".to_owned() };
+        let code = if good {
+            self.redactor.line(&code, LONGEST_CODE)
+        } else {
+            "plugin.code".to_owned()
+        };
         let class = match self.verdict {
             Verdict::Nothing => class,
             Verdict::Refused => Class::Config,
@@ -118,12 +122,16 @@ impl Call {
         if !secret.reach().cluster() {
             return Err(reach("the token"));
         }
-        let end = secret.jwt_times().and_then(|times| times.expires_at).and_then(timestamp);
+        let end = secret
+            .jwt_times()
+            .and_then(|times| times.expires_at)
+            .and_then(timestamp);
         let text = String::from_utf8(secret.bytes().to_vec()).map_err(|refused| {
             refused.into_bytes().zeroize();
             lie("a token that is not text")
         })?;
-        let token = Token::parse(text).map_err(|error| MintError::new(Class::Permanent, "token.bytes", &error.to_string()))?;
+        let token =
+            Token::parse(text).map_err(|error| MintError::new(Class::Permanent, "token.bytes", &error.to_string()))?;
         Ok((token, end))
     }
 
@@ -155,6 +163,7 @@ fn lie(what: &str) -> MintError {
 }
 
 fn reach(what: &str) -> MintError {
-    let message = format!("{what} is made of a secret that may not become a credential: `cluster: true` in the manifest");
+    let message =
+        format!("{what} is made of a secret that may not become a credential: `cluster: true` in the manifest");
     MintError::new(Class::Permanent, "plugin.reach", &message)
 }

@@ -233,7 +233,10 @@ impl Call {
     }
 
     fn fields(&self, response: &Response) -> Vec<(String, String)> {
-        let shown = response.headers.iter().filter(|(name, _): &(&HeaderName, _)| self.terms.shows_header(name));
+        let shown = response
+            .headers
+            .iter()
+            .filter(|(name, _): &(&HeaderName, _)| self.terms.shows_header(name));
         shown
             .filter_map(|(name, value)| {
                 let text = value.to_str().ok()?;
