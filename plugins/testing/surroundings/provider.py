@@ -5,6 +5,7 @@ every corner of it.
 """
 
 import encodings.idna  # names cannot be looked up without, and nothing is there to import later
+import json
 import os
 import socket
 import sys
@@ -25,7 +26,7 @@ class Credentials(Credentials):
             "file": lambda: open("/etc/passwd").read(),
             "output": lambda: open("/tmp/tollgate-surroundings", "w"),
             "name": lambda: socket.getaddrinfo("localhost", 443),
-            "socket": lambda: socket.create_connection(("127.0.0.1", 443), timeout=1),
+            "socket": lambda: socket.socket().connect(("127.0.0.1", json.loads(config)["port"])),
             "clock": lambda: [time.time(), time.monotonic()],
             "randomness": lambda: os.urandom(8).hex(),
         }
