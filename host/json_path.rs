@@ -7,7 +7,9 @@
 //!
 //! The parser is `jsonpath-rust`'s. It reads blanks between tokens where RFC
 //! 9535 has none (`$.a b`, `$[- 1]`) and trims Unicode blanks off names, so a
-//! path must match the grammar of singular queries first.
+//! path must match the grammar of singular queries as well; names with Unicode
+//! blanks must be quoted. Queries that cannot be singular are refused whether or
+//! not they are well formed.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -191,7 +193,8 @@ fn is_singular(text: &str) -> bool {
         let single = format!(r#"'(?:[{plain}"]|\\(?:{escaped}|'))*'"#);
         let double = format!(r#""(?:[{plain}']|\\(?:{escaped}|"))*""#);
         let selector = format!(r"{single}|{double}|0|-?[1-9][0-9]*");
-        let segment = format!(r"\.[{first}][{first}0-9]*|\[{blank}(?:{selector}){blank}\]");
+        // `&&\S`: the parser would trim Unicode blanks, which are letters here.
+        let segment = format!(r"\.[{first}&&\S][{first}0-9&&\S]*|\[{blank}(?:{selector}){blank}\]");
         // Built from constants; were it wrong, nothing would match.
         Regex::new(&format!(r"\A\$(?:{blank}(?:{segment}))*\z")).ok()
     });

@@ -10,12 +10,15 @@ use secrecy::SecretString;
 
 use crate::diagnostic::Location;
 
+mod cluster;
 mod decode;
 pub mod destination;
 pub mod directory;
 pub(crate) mod fields;
 pub mod watch;
 pub(crate) mod yaml;
+
+pub use cluster::{ClusterAuth, ClusterConfig, ClusterTls, Verification};
 
 /// A text value of a ConfigMap and the line its first character stands on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,4 +155,6 @@ pub struct Resources {
     pub applications: BTreeMap<ObjectName, Arc<Application>>,
     /// Clusters, `in-cluster` first unless switched off.
     pub clusters: Vec<Cluster>,
+    /// How each of [`Self::clusters`] is reached, by server.
+    pub cluster_configs: BTreeMap<String, Arc<ClusterConfig>>,
 }

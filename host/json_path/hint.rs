@@ -71,7 +71,7 @@ fn pointer(text: &str) -> String {
             _ => Step::Name(name),
         };
         // Writing to a text does not fail.
-        drop(write_step(&mut path, &step));
+        let _ = write_step(&mut path, &step);
     }
     path
 }
@@ -85,7 +85,7 @@ fn quoted(text: &str) -> String {
             path.push('.');
             path.push_str(part);
         } else {
-            drop(write_step(&mut path, &Step::Name(part.to_owned())));
+            let _ = write_step(&mut path, &Step::Name(part.to_owned()));
         }
     }
     path

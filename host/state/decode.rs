@@ -13,6 +13,7 @@ use super::yaml::Node;
 use super::{Cluster, ConfigMap, ObjectName, Resources, destination};
 use crate::diagnostic::{Diagnostic, Location};
 
+mod cluster;
 mod project;
 mod secret;
 
@@ -200,6 +201,9 @@ impl Collector {
             .get(secret::TYPE_LABEL)
             .is_some_and(|kind| kind == "cluster");
         if is_cluster && let Some(cluster) = secret::cluster(&secret, &object.name.name, &mut self.findings) {
+            let config = cluster::config(object, &secret, &cluster, &mut self.findings);
+            let configs = &mut self.resources.cluster_configs;
+            configs.insert(cluster.server.clone(), Arc::new(config));
             self.found_clusters.push((cluster, secret.location.clone()));
         }
         self.resources.secrets.insert(object.name.name.clone(), secret);
@@ -264,6 +268,13 @@ impl Collector {
         self.shared_names();
         let found = self.found_clusters.into_iter().map(|(cluster, _)| cluster).collect();
         self.resources.clusters = destination::known_clusters(&self.resources.argocd_cm, found);
+        let configs = &mut self.resources.cluster_configs;
+        configs.retain(|server, _| self.resources.clusters.iter().any(|known| known.server == *server));
+        for known in &self.resources.clusters {
+            configs
+                .entry(known.server.clone())
+                .or_insert_with(|| Arc::new(cluster::own()));
+        }
         (self.resources, self.findings)
     }
 }

@@ -5,14 +5,15 @@
 //! connection used twice.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::Version;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::rt::Executor as _;
+use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -48,6 +49,35 @@ pub struct Sender {
 impl Default for Sender {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// The tasks of one connection. They end, and the connection with them, when
+/// this is dropped, also where a server reads nothing more.
+#[derive(Default)]
+struct Driver(Arc<Mutex<JoinSet<()>>>);
+
+/// Spawns for hyper. Weak, for the tasks themselves hold it.
+#[derive(Clone)]
+struct DriverExecutor(Weak<Mutex<JoinSet<()>>>);
+
+impl Driver {
+    fn executor(&self) -> DriverExecutor {
+        DriverExecutor(Arc::downgrade(&self.0))
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.executor().execute(task);
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for DriverExecutor {
+    fn execute(&self, task: F) {
+        if let Some(tasks) = self.0.upgrade()
+            && let Ok(mut tasks) = tasks.lock()
+        {
+            tasks.spawn(task);
+        }
     }
 }
 
@@ -111,9 +141,8 @@ impl Sender {
         let connecting = self.connect(&host, &addresses);
         let (stream, peer) = deadline.limit(Step::Connect, connecting).await?;
         let stream = deadline.limit(Step::Tls, secure(&ready.target, stream)).await?;
-        // Aborted when it is dropped, and with it the connection.
-        let mut driver = JoinSet::new();
-        let exchange = exchange(ready, stream, &mut driver);
+        let driver = Driver::default();
+        let exchange = exchange(ready, stream, &driver);
         let response = deadline.limit(Step::Head, exchange).await?;
         let (head, incoming) = response.into_parts();
         let reading = body::read(incoming, |error| failure(&host, &error));
@@ -204,7 +233,7 @@ async fn secure(target: &Target, stream: Box<dyn Stream>) -> Result<TlsStream<Bo
 async fn exchange(
     ready: Ready,
     stream: TlsStream<Box<dyn Stream>>,
-    driver: &mut JoinSet<()>,
+    driver: &Driver,
 ) -> Result<http::Response<Incoming>, Error> {
     let host = ready.target.host().to_string();
     let failed = |error: hyper::Error| failure(&host, &error);
@@ -212,7 +241,7 @@ async fn exchange(
     let io = TokioIo::new(stream);
     if io_h2 {
         let message = ready.message(Version::HTTP_2)?;
-        let (mut sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        let (mut sender, connection) = hyper::client::conn::http2::Builder::new(driver.executor())
             .max_header_list_size(MAX_HEAD_BYTES_H2)
             .handshake::<_, Full<Bytes>>(io)
             .await

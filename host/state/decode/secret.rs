@@ -64,8 +64,8 @@ fn decode(text: &str, path: &str, location: Location, findings: &mut Vec<Diagnos
     }
 }
 
-/// The cluster a cluster secret describes. Its connection settings (`config`)
-/// stay in the Secret.
+/// The cluster a cluster secret describes; [`super::cluster`] reads how it is
+/// reached.
 ///
 /// Source: Argo CD's cluster secrets; trailing slashes of the server go.
 pub(super) fn cluster(secret: &Secret, name: &str, findings: &mut Vec<Diagnostic>) -> Option<Cluster> {

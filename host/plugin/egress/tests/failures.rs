@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::{Error, Request, Rules, Sender, Step};
+use super::super::{Error, Method, Request, Rules, Sender, Step};
 use super::world::{Answer, Authority, HOST, PUBLIC, World, ask, entry, fine, get};
 
 const OTHER: &str = "2606:4700::1111";
@@ -126,6 +126,27 @@ async fn time_runs_out_where_it_does() {
     let ends = tokio::join!(ask(silent), ask(deaf), ask(stuck));
     let timeout = |step| Error::Timeout { step, allowed };
     assert_eq!(ends, (timeout(Step::Head), timeout(Step::Connect), timeout(Step::Body)));
+}
+
+#[tokio::test]
+async fn a_server_that_reads_nothing_holds_no_connection() {
+    for alpn in [&b"h2"[..], b"http/1.1"] {
+        let authority = Authority::new();
+        let world = Arc::new(World::new(authority.server(HOST, 2099, &[alpn]), Answer::Silence));
+        let rules = Rules::new([&entry(HOST, &authority)]).unwrap();
+        let request = Request {
+            method: Method::Post,
+            body: vec![b'a'; 64 * 1024].into(),
+            timeout: Duration::from_secs(1),
+            ..get(&rules, &format!("https://{HOST}/")).unwrap()
+        };
+        let error = Sender::with_network(world.clone()).send(request).await.unwrap_err();
+        assert_eq!(error.as_str(), "timeout");
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(Arc::strong_count(&world.alive), 1, "a stream is still open");
+    }
 }
 
 #[tokio::test]

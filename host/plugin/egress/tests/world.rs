@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +17,7 @@ use hyper_util::server::conn::auto;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use zeroize::Zeroizing;
 
 use super::super::{EntrySpec, Error, Method, Network, Request, Response, Rules, Sender, Stream};
@@ -90,6 +92,34 @@ pub(super) struct World {
     /// Addresses that accept nothing, and such that never answer.
     pub(super) dead: Vec<IpAddr>,
     pub(super) deaf: Vec<IpAddr>,
+    /// Held by each stream that is open.
+    pub(super) alive: Arc<()>,
+}
+
+/// A stream that is counted.
+struct Tracked {
+    near: tokio::io::DuplexStream,
+    _alive: Arc<()>,
+}
+
+impl AsyncRead for Tracked {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.near).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Tracked {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.near).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.near).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.near).poll_shutdown(cx)
+    }
 }
 
 impl std::fmt::Debug for World {
@@ -109,6 +139,7 @@ impl World {
             connected: Mutex::default(),
             dead: Vec::new(),
             deaf: Vec::new(),
+            alive: Arc::new(()),
         };
         world.name(HOST, &[&[PUBLIC]]);
         world
@@ -146,7 +177,8 @@ impl Network for World {
             }
             let (near, far) = tokio::io::duplex(64 * 1024);
             tokio::spawn(serve(far, self.tls.clone(), self.answer.clone(), self.seen.clone()));
-            Ok(Box::new(near) as Box<dyn Stream>)
+            let alive = self.alive.clone();
+            Ok(Box::new(Tracked { near, _alive: alive }) as Box<dyn Stream>)
         })
     }
 }

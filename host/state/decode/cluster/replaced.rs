@@ -1,0 +1,76 @@
+//! Ways of authentication that run programs, and what takes their place.
+//!
+//! In: `awsAuthConfig`, `execProviderConfig`. Out: what to write instead. Never:
+//! a program run, or a value of theirs in the advice.
+
+use serde::Deserialize;
+
+use super::members::Members;
+
+const EKS: &str = r#""provider": {"name": "aws-eks", "config": {"region": "<region>", "clusterName": "<clusterName>", "credentials": "ambient:eks-pod-identity"}}"#;
+const EKS_ROLE: &str = r#""provider": {"name": "aws-eks", "config": {"region": "<region>", "clusterName": "<clusterName>", "credentials": "ambient:eks-pod-identity", "roleArn": "<roleARN>"}}"#;
+
+/// What is wrong with `awsAuthConfig`, and the provider for it. It is not
+/// mapped: it has no region, and its identity is whatever the SDK finds first.
+pub(super) fn aws(json: &str, mistakes: &mut Vec<String>) {
+    let known = ["clusterName", "roleARN", "profile"];
+    let Some(members) = Members::open(json, "awsAuthConfig", &known, mistakes) else {
+        return;
+    };
+    if members.raw("profile").is_some_and(|profile| profile != r#""""#) {
+        mistakes.push("`awsAuthConfig.profile` names a file of the pod's, which no provider reads".to_owned());
+    }
+    let instead = match members.raw("roleARN") {
+        None | Some(r#""""#) => EKS,
+        Some(_) => EKS_ROLE,
+    };
+    mistakes.push(format!("`awsAuthConfig` is not used; write `{instead}` instead"));
+}
+
+#[derive(Deserialize)]
+struct Exec {
+    #[serde(default)]
+    command: String,
+    #[serde(default)]
+    args: Vec<String>,
+}
+
+/// What is wrong with `execProviderConfig`, and the provider that replaces the
+/// command, where it is a known one.
+pub(super) fn exec(json: &str, mistakes: &mut Vec<String>) {
+    let Ok(exec) = serde_json::from_str::<Exec>(json) else {
+        mistakes.push("`execProviderConfig` has no `command` that is text".to_owned());
+        return;
+    };
+    let never = "`execProviderConfig` is not used: the gateway runs no programs";
+    mistakes.push(match replacement(&exec) {
+        Some((command, instead)) => format!("{never}; for `{command}` write `{instead}` instead"),
+        None => format!("{never}; write `\"provider\": {{\"name\": \"<plugin>\", \"config\": {{…}}}}` instead"),
+    });
+}
+
+/// The known command, and what replaces it.
+fn replacement(exec: &Exec) -> Option<(&'static str, &'static str)> {
+    const GKE: &str = r#""provider": {"name": "gcp-gke", "config": {…}}"#;
+    const AKS: &str = r#""provider": {"name": "azure-aks", "config": {…}}"#;
+    const UPBOUND: &str = r#""provider": {"name": "upbound", "config": {"organization": "<organization>"}}"#;
+    const VAULT: &str = r#""provider": {"name": "vault", "config": {…}}"#;
+    const OAUTH: &str = r#""provider": {"name": "oauth2", "config": {…}}"#;
+    let program = exec.command.rsplit(['/', '\\']).next().unwrap_or_default();
+    let program = program.strip_suffix(".exe").unwrap_or(program);
+    let first = exec.args.iter().find(|arg| !arg.starts_with('-')).map(String::as_str);
+    Some(match (program, first) {
+        ("argocd-k8s-auth", Some("aws")) => ("argocd-k8s-auth aws", EKS),
+        ("argocd-k8s-auth", Some("gcp")) => ("argocd-k8s-auth gcp", GKE),
+        ("argocd-k8s-auth", Some("azure")) => ("argocd-k8s-auth azure", AKS),
+        ("aws", _) => ("aws", EKS),
+        ("aws-iam-authenticator", _) => ("aws-iam-authenticator", EKS),
+        ("gke-gcloud-auth-plugin", _) => ("gke-gcloud-auth-plugin", GKE),
+        ("gcloud", _) => ("gcloud", GKE),
+        ("kubelogin", _) => ("kubelogin", AKS),
+        ("up", _) => ("up", UPBOUND),
+        ("vault", _) => ("vault", VAULT),
+        ("kubectl-oidc_login", _) => ("kubectl-oidc_login", OAUTH),
+        _ => return None,
+    })
+}
