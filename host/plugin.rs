@@ -44,7 +44,7 @@ pub use manifest::{ContextPart, Direction, Manifest, World};
 pub use plan::HeaderPlan;
 pub use provider::{
     Ambient, AmbientError, AwsCredentials, Bearer, ClusterName, Exchange, Material, PodIdentities, Provider, Source,
-    SystemClock, WallClock, World as ProviderWorld,
+    SystemClock, WallClock, World as ProviderWorld, webapi_public_values,
 };
 
 use egress::Sender;

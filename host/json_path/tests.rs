@@ -42,7 +42,7 @@ fn looks_singular(selector: &str) -> bool {
                     .filter(|end| *end > 0),
             };
             let Some(end) = end else { return false };
-            match after[end..].trim_start_matches(blank).strip_prefix(']') {
+            match after.split_at(end).1.trim_start_matches(blank).strip_prefix(']') {
                 Some(next) => rest = next,
                 None => return false,
             }
@@ -53,7 +53,7 @@ fn looks_singular(selector: &str) -> bool {
             if end == 0 {
                 return false;
             }
-            rest = &name[end..];
+            rest = name.split_at(end).1;
         }
     }
 }
@@ -127,9 +127,9 @@ fn every_case_of_the_compliance_suite_is_judged_right() {
     );
 }
 
-fn check(path: &str, document: &Value, expected: Option<Value>) {
+fn check(path: &str, document: &Value, expected: Option<&Value>) {
     let parsed = SingularPath::parse(path).unwrap();
-    assert_eq!(parsed.select(document).cloned(), expected, "{path}");
+    assert_eq!(parsed.select(document), expected, "{path}");
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn names_and_indexes_select_one_value_or_none() {
         ("$.tokens.value", None),
         ("$", Some(document.clone())),
     ] {
-        check(path, &document, expected);
+        check(path, &document, expected.as_ref());
     }
 }
 
@@ -233,7 +233,7 @@ fn what_the_parser_mends_is_refused() {
 fn paths_have_bounds() {
     let long = format!("$.{}", "a".repeat(1023));
     assert_eq!(SingularPath::parse(&long), Err(Error::TooLong { observed: 1025 }));
-    assert!(SingularPath::parse(&long[..1024]).is_ok());
+    assert!(SingularPath::parse(long.split_at(1024).0).is_ok());
     assert!(SingularPath::parse(&format!("${}", ".a".repeat(64))).is_ok());
     let deep = format!("${}", ".a".repeat(65));
     assert_eq!(SingularPath::parse(&deep), Err(Error::TooDeep { observed: 65 }));

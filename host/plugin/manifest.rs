@@ -108,7 +108,7 @@ pub struct Manifest {
     /// Directions in which it is called for each message.
     pub filters: BTreeSet<Direction>,
     /// What it says as a credential provider.
-    pub provider: ProviderTerms,
+    pub(crate) provider: ProviderTerms,
     /// JSON Schema of its configuration.
     pub config_schema: Option<serde_json::Value>,
     /// Where its parts stand, for findings that need the component too.

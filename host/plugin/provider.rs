@@ -23,6 +23,7 @@ mod crypto;
 mod memo;
 mod outgoing;
 mod pod;
+mod public;
 mod reach;
 mod redact;
 pub(crate) mod secret;
@@ -33,8 +34,9 @@ pub use ambient::{Ambient, AmbientError, AwsCredentials, Bearer};
 pub(super) use call::Call;
 pub use call::{Exchange, Material, SystemClock, WallClock};
 pub use pod::PodIdentities;
+pub use public::webapi_public_values;
 pub(crate) use reach::{HostTemplate, TextTemplate};
-pub use terms::ProviderTerms;
+pub(crate) use terms::ProviderTerms;
 pub(crate) use terms::{AudienceTerm, CaptureTerm, SecretTerm};
 
 use call::{Freshness, Outside, Phase};

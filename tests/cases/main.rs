@@ -23,6 +23,7 @@ mod extension_config;
 mod extension_requests;
 mod glob;
 mod project_destinations;
+mod providers;
 mod rbac;
 mod suite;
 #[expect(dead_code, reason = "the tests of the gateway use the rest")]
@@ -37,6 +38,7 @@ const SUITES: &[&dyn Suite] = &[
     &extension_requests::ExtensionRequests,
     &glob::Globs,
     &project_destinations::ProjectDestinations,
+    &providers::Providers,
     &rbac::Rbac,
 ];
 

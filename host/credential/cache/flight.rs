@@ -118,9 +118,7 @@ pub(super) async fn fly(slot: Arc<Slot>, home: Arc<Home>, flight: Arc<Flight>, r
     let work = async {
         // Many slots become due at once after a start; their mints queue here.
         let permit = home.mints.acquire().await;
-        let Some(mint) = slot.mint_if_open() else {
-            return None;
-        };
+        let mint = slot.mint_if_open()?;
         let started = slot.now();
         let result = run(mint, request).await;
         drop(permit);

@@ -14,7 +14,7 @@ use crate::json_path::SingularPath;
 
 /// What the manifest of a credential provider says beyond that of any plugin.
 #[derive(Clone, Debug, Default)]
-pub struct ProviderTerms {
+pub(crate) struct ProviderTerms {
     /// Hosts it may talk to.
     pub(crate) hosts: Vec<HostTemplate>,
     /// Values of the cluster's Secret it may use.

@@ -1,0 +1,67 @@
+//! Values of a cluster's Secret that its own configuration makes public.
+//!
+//! In: a configuration with Go templates in it, as the plugin `webapi` takes them.
+//! Out: names whose values stand in a URL or decide a condition. Never: a name
+//! that is only sent: it stays secret.
+//!
+//! Whoever writes the configuration writes the Secret too, and by using a value
+//! where no secret can stand he says that it is none. The guest cannot widen this:
+//! the host reads the templates itself.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use tollgate_template::{Context, Template};
+
+/// The names in a configuration of the plugin `webapi`. A template that does not
+/// parse names nothing; `check` says what is wrong with it.
+pub fn webapi_public_values(config: &Value) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut add = |value: &Value, context: Context| texts(value, &mut |text| {
+        if let Ok(template) = Template::parse(text) {
+            names.extend(template.public_names(context));
+        }
+    });
+    for (key, context) in [
+        ("url", Context::Url),
+        ("headers", Context::Header),
+        ("body", Context::Body),
+        ("form", Context::Body),
+        ("jsonBody", Context::Body),
+    ] {
+        if let Some(value) = config.get(key) {
+            add(value, context);
+        }
+    }
+    names
+}
+
+/// Every text within a value.
+fn texts(value: &Value, visit: &mut impl FnMut(&str)) {
+    match value {
+        Value::String(text) => visit(text),
+        Value::Array(items) => items.iter().for_each(|item| texts(item, visit)),
+        Value::Object(members) => members.values().for_each(|member| texts(member, visit)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::webapi_public_values;
+
+    #[test]
+    fn what_stands_in_a_url_or_decides_is_public_and_nothing_else() {
+        let config = json!({
+            "url": "https://{{ .host }}/{{ .org }}?key={{ .key | urlquery }}",
+            "headers": {"Authorization": "Bearer {{ .token }}"},
+            "body": "{{ if .flag }}a={{ .a }}{{ end }}",
+            "form": [["x", "{{ .b }}"], {"name": "y", "value": "{{ or .c \"d\" }}"}],
+        });
+        let names: Vec<String> = webapi_public_values(&config).into_iter().collect();
+        assert_eq!(names, ["c", "flag", "host", "org"]);
+        assert!(webapi_public_values(&json!({"url": "https://{{ .host"})).is_empty());
+    }
+}

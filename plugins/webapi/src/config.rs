@@ -1,0 +1,384 @@
+//! `webAPIProviderConfig`: what to ask for and how.
+//!
+//! In: JSON. Out: a [`Plan`] whose templates are parsed. Refuses: what could not
+//! be sent, with the words to write instead. Never: a value of the Secret.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+use tollgate_template::{Code, Context, Place, Template, corrected};
+
+use crate::expiry::{Expiry, Format, duration};
+use crate::failure::Failure;
+use crate::field;
+
+/// The configuration as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawConfig {
+    method: String,
+    url: String,
+    token_path: String,
+    body: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    form: Option<Vec<RawPair>>,
+    json_body: Option<Value>,
+    ttl: Option<RawDuration>,
+    expiry: Option<RawExpiry>,
+}
+
+/// A form field: `[name, value]` or `{name, value}`.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum RawPair {
+    Short(String, String),
+    Long(RawField),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawField {
+    name: String,
+    value: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawExpiry {
+    path: Option<String>,
+    format: Option<Format>,
+    ttl: Option<RawDuration>,
+}
+
+/// Seconds, or a Go duration such as `1h30m`.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum RawDuration {
+    Seconds(u64),
+    Text(String),
+}
+
+/// The methods token endpoints have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    Get,
+    Post,
+    Put,
+}
+
+/// What the body of the request is.
+#[derive(Debug)]
+pub(crate) enum Content {
+    None,
+    /// `body`: as it is rendered; nothing is sent when it is empty.
+    Text(Template),
+    /// `form`: names and values, encoded after they are rendered.
+    Form(Vec<(String, Template)>),
+    /// `jsonBody`: JSON text with the strings that are templates in between.
+    Json(Vec<JsonPiece>),
+}
+
+/// A piece of a JSON text.
+#[derive(Debug)]
+pub(crate) enum JsonPiece {
+    Text(String),
+    /// A string, quoted after it is rendered.
+    Template(Template),
+}
+
+impl Content {
+    /// The `Content-Type` that goes without saying.
+    pub(crate) fn media_type(&self) -> Option<&'static str> {
+        match self {
+            Self::None | Self::Text(_) => None,
+            Self::Form(_) => Some(field::FORM),
+            Self::Json(_) => Some("application/json"),
+        }
+    }
+
+    fn templates(&self) -> Vec<&Template> {
+        match self {
+            Self::None => Vec::new(),
+            Self::Text(template) => vec![template],
+            Self::Form(pairs) => pairs.iter().map(|(_, template)| template).collect(),
+            Self::Json(pieces) => pieces.iter().filter_map(JsonPiece::template).collect(),
+        }
+    }
+}
+
+impl JsonPiece {
+    fn template(&self) -> Option<&Template> {
+        match self {
+            Self::Text(_) => None,
+            Self::Template(template) => Some(template),
+        }
+    }
+}
+
+/// A configuration that can be used.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) method: Method,
+    pub(crate) url: Template,
+    /// RFC 9535 singular query.
+    pub(crate) token_path: String,
+    /// Names in the case they are written in.
+    pub(crate) headers: Vec<(String, Template)>,
+    pub(crate) content: Content,
+    pub(crate) expiry: Expiry,
+    /// For the operator.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Plan {
+    /// Reads and checks a configuration; `check_path` judges a JSON path.
+    ///
+    /// # Errors
+    /// All of class `config`: shape, method, scheme, header names, templates,
+    /// paths, more than one kind of body, a body for GET.
+    pub(crate) fn read(config: &str, check_path: &dyn Fn(&str) -> Result<(), String>) -> Result<Self, Failure> {
+        let raw: RawConfig = serde_json::from_str(config)
+            .map_err(|error| Failure::config("webapi.config", format!("webAPIProviderConfig: {error}")))?;
+        let method = method(&raw.method)?;
+        let url = url(&raw.url)?;
+        let headers = headers(&raw.headers)?;
+        let content = content(&raw)?;
+        if method == Method::Get && !matches!(content, Content::None) {
+            let message = "a GET has no body (RFC 9110, section 9.3.1); use POST, or put the values into the query";
+            return Err(Failure::config("webapi.body", message));
+        }
+        field::agree(&raw.headers, content.media_type())?;
+        path("tokenPath", &raw.token_path, check_path)?;
+        let expiry = expiry(raw.expiry, raw.ttl, check_path)?;
+        let mut warnings = warned("url", &url);
+        for (name, template) in &headers {
+            warnings.extend(warned(&format!("headers.{name}"), template));
+        }
+        for template in content.templates() {
+            warnings.extend(warned("body", template));
+        }
+        Ok(Self {
+            method,
+            url,
+            token_path: raw.token_path,
+            headers,
+            content,
+            expiry,
+            warnings,
+        })
+    }
+
+    /// The names whose values decide something; all others stay handles.
+    pub(crate) fn public_names(&self) -> std::collections::BTreeSet<String> {
+        let mut names = self.url.public_names(Context::Url);
+        for (_, template) in &self.headers {
+            names.extend(template.public_names(Context::Header));
+        }
+        for template in self.content.templates() {
+            names.extend(template.public_names(Context::Body));
+        }
+        names
+    }
+}
+
+fn method(word: &str) -> Result<Method, Failure> {
+    match word {
+        "GET" => Ok(Method::Get),
+        "POST" => Ok(Method::Post),
+        "PUT" => Ok(Method::Put),
+        _ => {
+            let upper = word.to_ascii_uppercase();
+            let hint = match upper.as_str() {
+                "GET" | "POST" | "PUT" => format!("; write `{upper}`"),
+                _ => String::new(),
+            };
+            let message = format!("`method` is `{word}`; allowed are `GET`, `POST` and `PUT`, in upper case{hint}");
+            Err(Failure::config("webapi.method", message))
+        }
+    }
+}
+
+fn url(source: &str) -> Result<Template, Failure> {
+    let template = template("url", source, Context::Url, Place::Other)?;
+    // As far as the text before the first value tells.
+    let known = source.split("{{").next().unwrap_or_default();
+    if known.contains("://") {
+        https(known)?;
+    }
+    Ok(template)
+}
+
+/// Refuses any other scheme than `https`.
+pub(crate) fn https(url: &str) -> Result<(), Failure> {
+    let scheme = url.split("://").next().unwrap_or_default();
+    if scheme.eq_ignore_ascii_case("https") {
+        return Ok(());
+    }
+    let message = "`url`: tokens are asked for over TLS only; the URL has to begin with `https://`";
+    Err(Failure::config("webapi.scheme", message))
+}
+
+fn headers(raw: &BTreeMap<String, String>) -> Result<Vec<(String, Template)>, Failure> {
+    let mut headers = Vec::with_capacity(raw.len());
+    for (name, source) in raw {
+        field::check_name(name)?;
+        let twice = |(known, _): &&(String, Template)| known.eq_ignore_ascii_case(name);
+        if let Some((known, _)) = headers.iter().find(twice) {
+            let message = format!("`headers` has `{known}` and `{name}`, which are the same header");
+            return Err(Failure::config("webapi.header", message));
+        }
+        let field = format!("headers.{name}");
+        headers.push((name.clone(), template(&field, source, Context::Header, Place::Other)?));
+    }
+    Ok(headers)
+}
+
+fn content(raw: &RawConfig) -> Result<Content, Failure> {
+    match (&raw.body, &raw.form, &raw.json_body) {
+        (None, None, None) => Ok(Content::None),
+        (Some(body), None, None) if body.is_empty() => Ok(Content::None),
+        (Some(body), None, None) => {
+            let place = if field::is_form(&raw.headers) {
+                Place::Form
+            } else {
+                Place::Other
+            };
+            template("body", body, Context::Body, place).map(Content::Text)
+        }
+        (None, Some(pairs), None) => pairs.iter().map(form_pair).collect::<Result<_, _>>().map(Content::Form),
+        (None, None, Some(value)) => {
+            let mut pieces = Vec::new();
+            json(value, "jsonBody", &mut pieces)?;
+            Ok(Content::Json(pieces))
+        }
+        _ => {
+            let message = "only one of `body`, `form` and `jsonBody` can be the body";
+            Err(Failure::config("webapi.body", message))
+        }
+    }
+}
+
+fn form_pair(pair: &RawPair) -> Result<(String, Template), Failure> {
+    let (RawPair::Short(name, value) | RawPair::Long(RawField { name, value })) = pair;
+    if name.contains("{{") {
+        let message = format!("`form`: the name `{name}` is no template; only values are");
+        return Err(Failure::config("webapi.form", message));
+    }
+    let value = template(&format!("form.{name}"), value, Context::Body, Place::Other)?;
+    Ok((name.clone(), value))
+}
+
+/// Writes `value` as JSON, its strings as templates.
+fn json(value: &Value, field: &str, pieces: &mut Vec<JsonPiece>) -> Result<(), Failure> {
+    let text = |pieces: &mut Vec<JsonPiece>, text: &str| match pieces.last_mut() {
+        Some(JsonPiece::Text(last)) => last.push_str(text),
+        _ => pieces.push(JsonPiece::Text(text.to_owned())),
+    };
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => text(pieces, &value.to_string()),
+        Value::String(source) => {
+            pieces.push(JsonPiece::Template(template(
+                field,
+                source,
+                Context::Body,
+                Place::Other,
+            )?));
+        }
+        Value::Array(items) => {
+            text(pieces, "[");
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    text(pieces, ",");
+                }
+                json(item, &format!("{field}[{index}]"), pieces)?;
+            }
+            text(pieces, "]");
+        }
+        Value::Object(members) => {
+            text(pieces, "{");
+            for (index, (name, member)) in members.iter().enumerate() {
+                let comma = if index > 0 { "," } else { "" };
+                text(pieces, &format!("{comma}{}:", Value::from(name.as_str())));
+                json(member, &format!("{field}.{name}"), pieces)?;
+            }
+            text(pieces, "}");
+        }
+    }
+    Ok(())
+}
+
+/// Parses a template, and renders it right away when it needs no value.
+fn template(field: &str, source: &str, context: Context, place: Place) -> Result<Template, Failure> {
+    let failed = |error: &tollgate_template::Error| {
+        let in_full = match error.code() {
+            Code::SingleBrace => format!("; in full: {}", corrected(source, place)),
+            _ => String::new(),
+        };
+        Failure::config(error.code().as_str(), format!("`{field}`: {error}{in_full}"))
+    };
+    let template = Template::parse(source).map_err(|error| failed(&error))?;
+    if template.names().is_empty() {
+        template
+            .render(context, &|_: &str| None)
+            .map_err(|error| failed(&error))?;
+    }
+    Ok(template)
+}
+
+fn path(field: &str, path: &str, check_path: &dyn Fn(&str) -> Result<(), String>) -> Result<(), Failure> {
+    check_path(path).map_err(|why| Failure::config("webapi.path", format!("`{field}`: {why}")))
+}
+
+fn expiry(
+    raw: Option<RawExpiry>,
+    ttl: Option<RawDuration>,
+    check_path: &dyn Fn(&str) -> Result<(), String>,
+) -> Result<Expiry, Failure> {
+    let raw = raw.unwrap_or(RawExpiry {
+        path: None,
+        format: None,
+        ttl: None,
+    });
+    let ttl = match (raw.ttl, ttl) {
+        (Some(_), Some(_)) => {
+            let message = "`ttl` and `expiry.ttl` are the same; write one";
+            return Err(Failure::config("webapi.expiry", message));
+        }
+        (inner, outer) => inner.or(outer),
+    };
+    if let Some(text) = &raw.path {
+        path("expiry.path", text, check_path)?;
+    } else if raw.format.is_some() {
+        let message = "`expiry.format` says how `expiry.path` is read, which is missing";
+        return Err(Failure::config("webapi.expiry", message));
+    }
+    Ok(Expiry {
+        path: raw.path.map(|path| (path, raw.format.unwrap_or(Format::Seconds))),
+        ttl_ms: ttl.map(milliseconds).transpose()?,
+    })
+}
+
+fn milliseconds(raw: RawDuration) -> Result<u64, Failure> {
+    let (text, found) = match raw {
+        RawDuration::Seconds(seconds) => (seconds.to_string(), seconds.checked_mul(1000)),
+        RawDuration::Text(text) => {
+            let found = duration(&text);
+            (text, found)
+        }
+    };
+    found.filter(|found| *found > 0).ok_or_else(|| {
+        let message =
+            format!("`ttl` is `{text}`; allowed are seconds above 0 or a duration such as `90s`, `2m`, `1h30m`");
+        Failure::config("webapi.expiry", message)
+    })
+}
+
+fn warned(field: &str, template: &Template) -> Vec<String> {
+    let warnings = template.warnings().iter();
+    warnings.map(|warning| format!("`{field}`: {warning}")).collect()
+}
+
+#[cfg(test)]
+mod tests;

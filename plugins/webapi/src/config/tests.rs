@@ -1,0 +1,232 @@
+use super::*;
+use crate::failure::Class;
+
+/// The example of Argo CD's proposal, as it is printed there.
+const SEED: &str = include_str!("tests/seed.json");
+
+fn paths(path: &str) -> Result<(), String> {
+    if path.starts_with('$') {
+        Ok(())
+    } else {
+        Err("no singular query".to_owned())
+    }
+}
+
+fn read(config: &str) -> Result<Plan, Failure> {
+    Plan::read(config, &paths)
+}
+
+/// A configuration with `more` members.
+fn with(more: &str) -> String {
+    let base = r#""method":"POST","url":"https://issuer.example.com/t","tokenPath":"$.token""#;
+    format!("{{{base}{}{more}}}", if more.is_empty() { "" } else { "," })
+}
+
+fn refused(config: &str, code: &str, words: &str) {
+    let failure = read(config).map(|_| ()).expect_err(config);
+    assert_eq!(
+        (failure.class, failure.code.as_str()),
+        (Class::Config, code),
+        "{config}: {failure:?}"
+    );
+    assert!(failure.message.contains(words), "{config}: {}", failure.message);
+}
+
+#[test]
+fn the_printed_example_is_refused_with_the_corrected_text() {
+    let failure = read(SEED).map(|_| ()).expect_err("the example sends `${.orgName}`");
+    assert_eq!(
+        (failure.class, failure.code.as_str()),
+        (Class::Config, "template.single_brace")
+    );
+    let corrected = "audience=upbound%3Aspaces%3Aapi&audience=upbound%3Aspaces%3Acontrolplanes&grant_type=urn%3Aietf%3A\
+                     params%3Aoauth%3Agrant-type%3Atoken-exchange&scope=upbound%3Aorg%3A{{ .orgName | urlquery }}\
+                     &subject_token={{ .token | urlquery }}&subject_token_type=urn%3Aietf%3Aparams%3Aoauth%3A\
+                     token-type%3Aid_token";
+    assert!(failure.message.contains(corrected), "{}", failure.message);
+    assert!(
+        failure.message.starts_with("`body`: line 1, column "),
+        "{}",
+        failure.message
+    );
+    // The host keeps no more.
+    assert!(failure.message.len() <= 512, "{} bytes", failure.message.len());
+
+    let mut config: Value = serde_json::from_str(SEED).expect("JSON");
+    config["body"] = Value::from(corrected);
+    let plan = read(&config.to_string()).expect("what the message says works");
+    assert!(plan.public_names().is_empty());
+    config["body"] = Value::from("{.token}");
+    config["headers"] = serde_json::json!({"Content-Type": "text/plain"});
+    refused(&config.to_string(), "template.single_brace", "in full: {{ .token }}");
+}
+
+#[test]
+fn the_shape_is_checked() {
+    for (config, code, words) in [
+        ("null".to_owned(), "webapi.config", "webAPIProviderConfig"),
+        (
+            r#"{"method":"GET","url":"https://h/t"}"#.to_owned(),
+            "webapi.config",
+            "tokenPath",
+        ),
+        (with(r#""query":"x""#), "webapi.config", "unknown field `query`"),
+        (with(r#""body":"a","form":[]"#), "webapi.body", "only one of"),
+        (with(r#""body":"a","jsonBody":{}"#), "webapi.body", "only one of"),
+        (with(r#""form":[],"jsonBody":{}"#), "webapi.body", "only one of"),
+        (with(r#""form":[["{{ .a }}","x"]]"#), "webapi.form", "is no template"),
+        (with(r#""form":[["a","{{ .a"]]"#), "template.syntax", "`form.a`: line 1"),
+        (
+            with(r#""jsonBody":{"a":["{{ x }}"]}"#),
+            "template.unknown_function",
+            "`jsonBody.a[0]`",
+        ),
+        (with(r#""tokenPath":"x""#), "webapi.config", "duplicate"),
+        (
+            with("").replace("$.token", "{.token}"),
+            "webapi.path",
+            "`tokenPath`: no singular",
+        ),
+        (with(r#""expiry":{"path":"x"}"#), "webapi.path", "`expiry.path`"),
+        (with(r#""expiry":{"format":"unix"}"#), "webapi.expiry", "is missing"),
+        (
+            with(r#""expiry":{"path":"$.x","format":"days"}"#),
+            "webapi.config",
+            "unknown variant",
+        ),
+        (
+            with(r#""expiry":{"ttl":"1m"},"ttl":"2m""#),
+            "webapi.expiry",
+            "write one",
+        ),
+        (with(r#""ttl":"soon""#), "webapi.expiry", "`90s`"),
+        (with(r#""ttl":0"#), "webapi.expiry", "above 0"),
+        (with(r#""ttl":"0s""#), "webapi.expiry", "above 0"),
+    ] {
+        refused(&config, code, words);
+    }
+    let plan = read(&with(r#""ttl":90,"expiry":{"path":"$.x"}"#)).expect("legal");
+    assert_eq!(plan.expiry.ttl_ms, Some(90_000));
+    assert_eq!(plan.expiry.path, Some(("$.x".to_owned(), Format::Seconds)));
+}
+
+#[test]
+fn methods_are_three_and_upper_case() {
+    for method in ["GET", "POST", "PUT"] {
+        assert!(read(&with("").replace("POST", method)).is_ok(), "{method}");
+    }
+    refused(&with("").replace("POST", "post"), "webapi.method", "write `POST`");
+    refused(
+        &with("").replace("POST", "DELETE"),
+        "webapi.method",
+        "allowed are `GET`, `POST` and `PUT`",
+    );
+    let get = |more| with(more).replace("POST", "GET");
+    refused(&get(r#""body":"x""#), "webapi.body", "a GET has no body");
+    refused(&get(r#""form":[["a","b"]]"#), "webapi.body", "a GET has no body");
+    assert!(read(&get(r#""body":"""#)).is_ok(), "an empty body is none");
+}
+
+#[test]
+fn urls_are_tls_only() {
+    for (url, code) in [
+        ("http://issuer.example.com/token", "webapi.scheme"),
+        ("ftp://{{ .host }}/token", "webapi.scheme"),
+        ("/token", "template.url"),
+        ("https://u:p@h/token", "template.url"),
+        ("https://h/a/../token", "template.url"),
+        ("https://h/token#x", "template.url"),
+    ] {
+        refused(&with("").replace("https://issuer.example.com/t", url), code, "`url`");
+    }
+    for url in ["HTTPS://h/t", "https://{{ .host }}/t?x=http://y", "{{ .base }}/t"] {
+        assert!(
+            read(&with("").replace("https://issuer.example.com/t", url)).is_ok(),
+            "{url}"
+        );
+    }
+}
+
+#[test]
+fn headers_of_the_gateway_cannot_be_set() {
+    for name in [
+        "Host",
+        "content-length",
+        "Transfer-Encoding",
+        "Connection",
+        "TE",
+        "Upgrade",
+        "Expect",
+        "Cookie",
+        "Proxy-X",
+    ] {
+        refused(
+            &with(&format!(r#""headers":{{"{name}":"x"}}"#)),
+            "webapi.header",
+            "written by the gateway",
+        );
+    }
+    for name in ["", "a b", "a:b", "é"] {
+        refused(
+            &with(&format!(r#""headers":{{"{name}":"x"}}"#)),
+            "webapi.header",
+            "is no name",
+        );
+    }
+    refused(
+        &with(r#""headers":{"X-Key":"a","x-key":"b"}"#),
+        "webapi.header",
+        "are the same header",
+    );
+    refused(&with(r#""headers":{"X":"a\nb"}"#), "template.header", "`headers.X`");
+    let plan = read(&with(r#""headers":{"Authorization":"Bearer {{ .k }}","X-Key":"a"}"#)).expect("legal");
+    assert_eq!(plan.headers.len(), 2);
+}
+
+#[test]
+fn the_content_type_fits_the_body() {
+    refused(
+        &with(r#""form":[["a","b"]],"headers":{"content-type":"text/plain"}"#),
+        "webapi.header",
+        "leave the header out",
+    );
+    refused(
+        &with(r#""jsonBody":{},"headers":{"Content-Type":"text/json"}"#),
+        "webapi.header",
+        "`application/json`",
+    );
+    for more in [
+        r#""jsonBody":{},"headers":{"Content-Type":"Application/JSON; charset=utf-8"}"#,
+        r#""form":[{"name":"a","value":"b"}],"headers":{"Content-Type":"application/x-www-form-urlencoded"}"#,
+        r#""body":"x","headers":{"Content-Type":"text/plain"}"#,
+    ] {
+        assert!(read(&with(more)).is_ok(), "{more}");
+    }
+}
+
+#[test]
+fn what_decides_has_to_be_public() {
+    let plan = read(&with(
+        r#""jsonBody":{"a":"{{ if .b }}{{ .c }}{{ end }}"},"headers":{"X":"{{ or .d .e }}"}"#,
+    ));
+    let names: Vec<String> = plan.expect("legal").public_names().into_iter().collect();
+    assert_eq!(names, ["b", "d"]);
+    let plan = read(
+        &with("")
+            .replace("issuer", "{{ .host }}.x")
+            .replace("/t\"", "/t?a={{ .key }}\""),
+    );
+    let names: Vec<String> = plan.expect("legal").public_names().into_iter().collect();
+    assert_eq!(names, ["host"]);
+}
+
+#[test]
+fn a_dollar_sign_before_a_value_is_warned_of() {
+    let plan = read(&with(r#""body":"x=${{ .org }}""#)).expect("legal");
+    assert_eq!(plan.warnings.len(), 1);
+    assert!(
+        plan.warnings[0].starts_with("`body`: line 1, column 3"),
+        "{:?}",
+        plan.warnings
+    );
+}

@@ -1,0 +1,164 @@
+//! The query of a URL, as names and values.
+//!
+//! In: rendered parts. Out: names decoded, values as they are, for the host
+//! encodes names and takes values. Never: a secret as a name.
+
+use tollgate_template::Part;
+
+use crate::failure::Failure;
+
+/// Names and values of a query, in order. `a` alone is `a` with no value, which
+/// is sent as `a=`.
+pub(crate) fn pairs(query: Vec<Part>) -> Result<Vec<(String, Vec<Part>)>, Failure> {
+    let mut pairs = Pairs::default();
+    for part in query {
+        match part {
+            Part::Text(text) => {
+                let mut pieces = text.split('&');
+                pairs.text(pieces.next().unwrap_or_default());
+                for piece in pieces {
+                    pairs.finish()?;
+                    pairs.text(piece);
+                }
+            }
+            part @ (Part::Secret(_) | Part::Applied { .. }) => pairs.secret(part)?,
+        }
+    }
+    pairs.finish()?;
+    Ok(pairs.done)
+}
+
+#[derive(Default)]
+struct Pairs {
+    done: Vec<(String, Vec<Part>)>,
+    name: String,
+    /// None up to the `=`.
+    value: Option<Vec<Part>>,
+}
+
+impl Pairs {
+    /// Text without `&`.
+    fn text(&mut self, text: &str) {
+        if let Some(value) = &mut self.value {
+            value.extend(plain(text));
+            return;
+        }
+        match text.split_once('=') {
+            Some((name, value)) => {
+                self.name.push_str(name);
+                self.value = Some(plain(value).into_iter().collect());
+            }
+            None => self.name.push_str(text),
+        }
+    }
+
+    fn secret(&mut self, part: Part) -> Result<(), Failure> {
+        match &mut self.value {
+            Some(value) => {
+                value.push(part);
+                Ok(())
+            }
+            None => {
+                let name = part.first_secret().unwrap_or_default();
+                let message =
+                    format!("`url`: `{name}` is a secret and can be the value of a query parameter, not its name");
+                Err(Failure::config("template.secret_in_url", message))
+            }
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), Failure> {
+        let name = std::mem::take(&mut self.name);
+        let value = self.value.take();
+        if name.is_empty() && value.is_none() {
+            return Ok(());
+        }
+        let message = "`url`: a name in the query is not encoded UTF-8";
+        let name = decoded(&name).ok_or_else(|| Failure::config("template.url", message))?;
+        self.done.push((name, value.unwrap_or_default()));
+        Ok(())
+    }
+}
+
+/// The text with what no query may have encoded, as the URL standard does.
+fn plain(text: &str) -> Option<Part> {
+    if text.is_empty() {
+        return None;
+    }
+    let mut result = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            0x21..=0x7e => result.push(char::from(byte)),
+            _ => result.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    Some(Part::Text(result))
+}
+
+/// A name without its encoding; nothing when it is not UTF-8.
+fn decoded(name: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(name.len());
+    let mut rest = name.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        let digit = |at: usize| tail.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+        rest = tail;
+        match (first, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push(u8::try_from(high * 16 + low).ok()?);
+                rest = tail.get(2..).unwrap_or_default();
+            }
+            (b'+', _, _) => bytes.push(b' '),
+            _ => bytes.push(*first),
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Part {
+        Part::Text(text.into())
+    }
+
+    fn secret() -> Part {
+        Part::Secret("key".into())
+    }
+
+    #[test]
+    fn a_query_comes_apart_at_ampersands() {
+        let found = pairs(vec![
+            text("a=1&&b%20c+d=x%20y z=&"),
+            text("e"),
+            text("=?/"),
+            secret(),
+            text("é&f&g=&h=i"),
+        ]);
+        let expected = [
+            ("a", vec![text("1")]),
+            ("b c d", vec![text("x%20y%20z=")]),
+            ("e", vec![text("?/"), secret(), text("%C3%A9")]),
+            ("f", vec![]),
+            ("g", vec![]),
+            ("h", vec![text("i")]),
+        ];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value));
+        assert_eq!(found, Ok(expected.to_vec()));
+        assert_eq!(pairs(Vec::new()), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_secret_is_never_a_name() {
+        for query in [
+            vec![secret()],
+            vec![text("a=1&"), secret(), text("=x")],
+            vec![text("a"), secret()],
+        ] {
+            let failure = pairs(query).expect_err("a secret as a name");
+            assert_eq!(failure.code, "template.secret_in_url");
+            assert!(failure.message.contains("`key` is a secret"), "{}", failure.message);
+        }
+        assert_eq!(pairs(vec![text("%ff=x")]).expect_err("not UTF-8").code, "template.url");
+    }
+}

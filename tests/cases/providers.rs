@@ -1,0 +1,36 @@
+//! Cases of `providers.yaml`: a module a kind.
+
+mod cache;
+mod compare;
+mod exchange;
+mod stage;
+mod webapi;
+#[expect(dead_code, reason = "the tests of providers use the rest")]
+#[path = "../providers/world.rs"]
+mod world;
+
+use serde_json::Value;
+
+use crate::suite::{Case, Suite, Table};
+
+/// Kinds of the table of credential providers.
+pub(crate) struct Providers;
+
+impl Suite for Providers {
+    fn covers(&self, table: &Table, kind: &str) -> bool {
+        let explained = table.head.get("meta").and_then(|meta| meta.get("kinds"));
+        let known = matches!(kind, "cache" | "exchange" | "template" | "jsonpath" | "egress");
+        known && explained.is_some_and(|kinds| kinds.get(kind).is_some())
+    }
+
+    fn run(&self, table: &Table, case: &Case) -> Result<(), String> {
+        match case.kind.as_str() {
+            "cache" => cache::run(&case.read::<Value>()?),
+            "exchange" => exchange::run(table, case),
+            "template" => webapi::template(table, case),
+            "jsonpath" => webapi::jsonpath(table, case),
+            "egress" => webapi::egress(table, case),
+            other => Err(format!("no handler for `{other}`")),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Cases of the kinds `template`, `jsonpath` and `egress`, each through the guest
+//! `webapi`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::stage::{Asked, RUNTIME, Stage};
+use super::world::{Reply, Script, World};
+use crate::suite::{Case, Table, same};
+
+const HOST: &str = "template.example.com";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Templated {
+    context: String,
+    #[serde(default)]
+    data: BTreeMap<String, String>,
+    template: String,
+    expect: Outcome,
+    /// What Go does, which is the table's own check.
+    #[serde(default, rename = "go")]
+    _go: Value,
+    #[serde(default, rename = "differs_from_go")]
+    _differs_from_go: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Outcome {
+    #[serde(default)]
+    output: Option<String>,
+    #[serde(default)]
+    token: Option<String>,
+    #[serde(default)]
+    error_class: Option<String>,
+    #[serde(default, rename = "hint")]
+    _hint: Option<String>,
+    #[serde(default, rename = "warn")]
+    _warn: Option<String>,
+}
+
+pub(crate) fn template(table: &Table, case: &Case) -> Result<(), String> {
+    let templated: Templated = case.read()?;
+    let mut config = json!({"method": "POST", "url": format!("https://{HOST}/token"), "tokenPath": "$.token"});
+    match templated.context.as_str() {
+        "body" => config["body"] = json!(templated.template),
+        "header" => config["headers"] = json!({"x-rendered": templated.template}),
+        "url" => config["url"] = json!(templated.template),
+        other => return Err(format!("no context `{other}`")),
+    }
+    let stage = Stage::of(&rendered_hosts(table)?, &BTreeSet::new());
+    let asked = Asked::webapi(config, templated.data);
+    let script = Script {
+        forever: Some(Reply::json(200, &json!({"token": "T"}))),
+        ..Script::default()
+    };
+    let (minted, _, played) = stage.mint(&asked, script);
+    let Some(expected) = templated.expect.output else {
+        return refused(&templated.expect, &minted, played.seen.len());
+    };
+    minted.map_err(|error| error.to_string())?;
+    let [seen] = played.seen.as_slice() else {
+        return Err(format!("{} requests", played.seen.len()));
+    };
+    let observed = match templated.context.as_str() {
+        "body" => String::from_utf8_lossy(&seen.body).into_owned(),
+        "header" => {
+            let value = seen.headers.get("x-rendered").map(http::HeaderValue::as_bytes);
+            String::from_utf8_lossy(value.unwrap_or_default()).into_owned()
+        }
+        _ => seen.url.clone(),
+    };
+    same(&expected, &observed)
+}
+
+/// Hosts the templates of a table may lead to: those the table says they do.
+fn rendered_hosts(table: &Table) -> Result<BTreeSet<String>, String> {
+    let mut hosts = BTreeSet::from([HOST.to_owned()]);
+    for case in table.cases.iter().filter(|case| case.kind == "template") {
+        let case: Value = case.read()?;
+        let host = case["expect"]["output"].as_str().and_then(|url| url.strip_prefix("https://"));
+        if let (true, Some(host)) = (case["context"] == "url", host) {
+            hosts.extend(host.split(['/', '?']).next().map(str::to_owned));
+        }
+    }
+    Ok(hosts)
+}
+
+fn refused(
+    expected: &Outcome,
+    minted: &Result<tollgate::credential::Credential, tollgate::credential::MintError>,
+    requests: usize,
+) -> Result<(), String> {
+    let class = expected.error_class.as_deref().ok_or("the case expects nothing")?;
+    match minted {
+        Ok(_) => Err(format!("expected an error of class {class}, observed a credential")),
+        Err(error) => {
+            same(&class, &error.class.as_str()).map_err(|why| format!("{why} ({error})"))?;
+            if class == "config" && requests > 0 {
+                return Err("a request was sent".to_owned());
+            }
+            Ok(())
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Path {
+    path: String,
+    document: String,
+    rfc9535: String,
+    expect: Outcome,
+    #[serde(default, rename = "cts")]
+    _cts: Option<String>,
+}
+
+pub(crate) fn jsonpath(_: &Table, case: &Case) -> Result<(), String> {
+    let Path {
+        path,
+        document,
+        rfc9535,
+        expect,
+        ..
+    } = case.read()?;
+    let singular = tollgate::json_path::SingularPath::parse(&path).is_ok();
+    same(&(rfc9535 == "singular"), &singular).map_err(|why| format!("singular: {why}"))?;
+    let stage = Stage::of(&BTreeSet::from([HOST.to_owned()]), &BTreeSet::new());
+    let config = json!({"method": "GET", "url": format!("https://{HOST}/token"), "tokenPath": path});
+    let script = Script {
+        forever: Some(Reply::Answer {
+            status: 200,
+            headers: Vec::new(),
+            body: document.into_bytes(),
+        }),
+        ..Script::default()
+    };
+    let (minted, _, played) = stage.mint(&Asked::webapi(config, BTreeMap::new()), script);
+    match (&expect.token, minted) {
+        (Some(token), Ok(credential)) => {
+            same(&Some(token.as_str()), &credential.token.as_ref().map(|token| token.expose()))
+        }
+        (Some(_), Err(error)) => Err(format!("expected a token, observed {error}")),
+        (None, minted) => refused(&expect, &minted, played.seen.len()),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Egress {
+    allow: Vec<String>,
+    url: String,
+    expect: String,
+    #[serde(default)]
+    resolves_to: Option<Vec<IpAddr>>,
+    #[serde(default)]
+    private: bool,
+}
+
+pub(crate) fn egress(_: &Table, case: &Case) -> Result<(), String> {
+    let Egress {
+        allow,
+        url,
+        expect,
+        resolves_to,
+        private,
+    } = case.read()?;
+    let world = RUNTIME.block_on(World::new());
+    let entry = |host: &String| tollgate::plugin::EntrySpec {
+        private,
+        ..world.entry(host)
+    };
+    let entries: Vec<_> = allow.iter().map(entry).collect();
+    let stage = match Stage::load(world, &["webapi"], &entries, &BTreeSet::new()) {
+        Ok(stage) => stage,
+        // An allow-list that cannot be meant loads no plugin.
+        Err(_) if expect == "deny" => return Ok(()),
+        Err(findings) => return Err(findings),
+    };
+    let config = json!({"method": "GET", "url": url, "tokenPath": "$.token"});
+    let script = Script {
+        forever: Some(Reply::json(200, &json!({"token": "T"}))),
+        addresses: resolves_to,
+        ..Script::default()
+    };
+    let (minted, _, played) = stage.mint(&Asked::webapi(config, BTreeMap::new()), script);
+    match (expect.as_str(), minted) {
+        ("allow", Ok(_)) => same(&1, &played.seen.len()),
+        ("allow", Err(error)) => Err(format!("expected an answer, observed {error}")),
+        ("deny", Err(error)) => {
+            same(&"config", &error.class.as_str()).map_err(|why| format!("{why} ({error})"))?;
+            same(&0, &played.seen.len())
+        }
+        ("deny", Ok(_)) => Err("the request was sent".to_owned()),
+        (other, _) => Err(format!("no outcome `{other}`")),
+    }
+}
