@@ -12,7 +12,6 @@ use futures_util::future::BoxFuture;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tollgate_template::{Context, Template};
 
 use super::cache::key::{Key, Parts, SecretVersion, Tenancy};
 use super::cache::{Cache, Lease, Slot};
@@ -142,10 +141,8 @@ impl Makers<'_> {
             return Draft::Done(unusable("config.provider", &reason));
         };
         let public = if name == WEB_API {
-            match public_names(settings) {
-                Ok(names) => names,
-                Err(reason) => return Draft::Done(unusable("config.template", &reason)),
-            }
+            // What the templates look at, or put where a secret cannot be.
+            plugin::webapi_public_values(settings)
         } else {
             public.clone()
         };
@@ -222,39 +219,6 @@ pub(super) fn unusable(code: &str, reason: &str) -> Supply {
     Supply::Unusable(MintError::new(Class::Config, code, reason))
 }
 
-/// Values the templates of `webAPIProviderConfig` look at, or put where a secret
-/// cannot be.
-fn public_names(config: &Value) -> Result<BTreeSet<String>, String> {
-    let mut names = BTreeSet::new();
-    let mut templates = Vec::new();
-    for (key, context) in [
-        ("url", Context::Url),
-        ("body", Context::Body),
-        ("headers", Context::Header),
-        ("form", Context::Body),
-        ("jsonBody", Context::Body),
-    ] {
-        if let Some(value) = config.get(key) {
-            texts(value, &mut |text| templates.push((key, context, text.to_owned())));
-        }
-    }
-    for (key, context, text) in templates {
-        let template = Template::parse(&text).map_err(|error| format!("`{key}`: {error}"))?;
-        names.extend(template.public_names(context));
-    }
-    Ok(names)
-}
-
-/// Every text in a value.
-fn texts(value: &Value, found: &mut dyn FnMut(&str)) {
-    match value {
-        Value::String(text) => found(text),
-        Value::Array(items) => items.iter().for_each(|item| texts(item, found)),
-        Value::Object(members) => members.values().for_each(|member| texts(member, found)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
-
 /// A mint that is counted and timed, also when it is cut off.
 struct Measured {
     mint: Arc<dyn Mint>,
@@ -300,26 +264,5 @@ impl Mint for Measured {
 
     fn revoke(&self, revocation: SecretString) -> BoxFuture<'static, Result<(), MintError>> {
         self.mint.revoke(revocation)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::public_names;
-
-    #[test]
-    fn values_in_a_url_or_a_condition_are_public_and_others_are_not() {
-        let config = json!({
-            "method": "POST", "url": "https://auth.upbound.io/{{.orgName}}/tokens?t={{.query}}", "tokenPath": "$.t",
-            "headers": { "authorization": "Bearer {{.token}}" },
-            "body": "{{if .legacy}}a{{else}}{{.password}}{{end}}",
-            "jsonBody": { "deep": ["{{.other}}"] },
-        });
-        let names: Vec<_> = public_names(&config).unwrap().into_iter().collect();
-        assert_eq!(names, ["legacy", "orgName"]);
-        let wrong = public_names(&json!({ "url": "https://x/{{.a" })).unwrap_err();
-        assert!(wrong.starts_with("`url`: "), "{wrong}");
     }
 }
