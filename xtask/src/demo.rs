@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 
 mod backend;
 mod check;
+mod cluster;
 mod token;
 mod world;
 

@@ -7,40 +7,24 @@ use serde_json::Value;
 use tollgate_provider::oauth::{self, InvalidRequest};
 use tollgate_provider::{Answer, Class, Error};
 
-/// Why there is no token in `answer`.
+/// Why there is no token in `answer`. An issuer that names an `error` is taken
+/// at its word, also where the status is one of success.
 ///
 /// `invalid_request` counts as a refused token: what the configuration asks for
 /// is not known, and in a token exchange (RFC 8693, section 2.2.2) it is one.
 pub(crate) fn refusal(answer: &Answer, token_path: &str) -> Error {
-    let said = oauth::refusal(answer, InvalidRequest::TokenRefused);
-    if !answer.is_success() {
-        return said;
-    }
-    let (class, code, message) = useless(&answer.json_or_null(), said.class, token_path);
-    match code {
-        Some(code) => answer.error(class, code, &message),
-        None => Error { class, ..said },
+    match useless(&answer.json_or_null(), token_path) {
+        Some((code, message)) if answer.is_success() => answer.error(Class::Permanent, code, &message),
+        _ => oauth::refusal(answer, InvalidRequest::TokenRefused),
     }
 }
 
-/// What a success without a token is: of no use, whatever it calls itself, but
-/// for errors that pass. No code where the issuer names one.
-fn useless(document: &Value, class: Class, token_path: &str) -> (Class, Option<&'static str>, String) {
-    let named = document
-        .get("error")
-        .and_then(Value::as_str)
-        .is_some_and(|error| !error.is_empty());
-    match (named, class) {
-        (true, Class::Retryable) => (Class::Retryable, None, String::new()),
-        (true, Class::Denied | Class::Config | Class::Permanent) => (Class::Permanent, None, String::new()),
-        (false, _) if document.is_null() => {
-            let message = "the answer is not JSON".to_owned();
-            (Class::Permanent, Some("webapi.not-json"), message)
-        }
-        (false, _) => {
-            let message = format!("the answer has no string at `{token_path}`");
-            (Class::Permanent, Some("webapi.no-token"), message)
-        }
+/// What to say of a success without a token; nothing when the issuer says it.
+fn useless(document: &Value, token_path: &str) -> Option<(&'static str, String)> {
+    match document.get("error") {
+        Some(Value::String(error)) if !error.is_empty() => None,
+        _ if document.is_null() => Some(("webapi.not-json", "the answer is not JSON".to_owned())),
+        _ => Some(("webapi.no-token", format!("the answer has no string at `{token_path}`"))),
     }
 }
 
@@ -51,42 +35,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_success_without_a_token_is_of_no_use() {
-        for (document, class, expected) in [
-            (
-                json!({"error": "invalid_grant"}),
-                Class::Denied,
-                (Class::Permanent, None),
-            ),
-            (
-                json!({"error": "slow_down"}),
-                Class::Retryable,
-                (Class::Retryable, None),
-            ),
-            (
-                json!({"error": ""}),
-                Class::Permanent,
-                (Class::Permanent, Some("webapi.no-token")),
-            ),
-            (
-                json!({"error": {"code": 1}}),
-                Class::Permanent,
-                (Class::Permanent, Some("webapi.no-token")),
-            ),
-            (
-                json!({"token": null}),
-                Class::Permanent,
-                (Class::Permanent, Some("webapi.no-token")),
-            ),
-            (
-                json!(null),
-                Class::Permanent,
-                (Class::Permanent, Some("webapi.not-json")),
-            ),
+    fn a_success_without_a_token_says_what_is_missing() {
+        for (document, code) in [
+            (json!({"error": "invalid_grant"}), None),
+            (json!({"error": ""}), Some("webapi.no-token")),
+            (json!({"error": {"code": 1}}), Some("webapi.no-token")),
+            (json!({"token": null}), Some("webapi.no-token")),
+            (json!([]), Some("webapi.no-token")),
+            (json!(null), Some("webapi.not-json")),
         ] {
-            let (found, code, _) = useless(&document, class, "$.token");
-            assert_eq!((found, code), expected, "{document}");
+            assert_eq!(useless(&document, "$.token").map(|(code, _)| code), code, "{document}");
         }
-        assert!(useless(&json!({}), Class::Permanent, "$.token").2.contains("`$.token`"));
+        let said = useless(&json!({}), "$.token").map(|(_, message)| message);
+        assert!(said.is_some_and(|message| message.contains("`$.token`")));
     }
 }
