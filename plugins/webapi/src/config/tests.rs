@@ -232,3 +232,18 @@ fn a_dollar_sign_before_a_value_is_warned_of() {
         plan.warnings
     );
 }
+
+#[test]
+fn the_example_of_the_manual_is_legal() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/webapi.md");
+    let page = std::fs::read_to_string(path).expect("docs/webapi.md");
+    let (_, rest) = page.split_once("```yaml\n").expect("an example");
+    let (example, _) = rest.split_once("```").expect("its end");
+    let document: Value = serde_saphyr::from_str(example).expect("YAML");
+    let plan = read(&document["webAPIProviderConfig"].to_string()).expect("a plan");
+    assert_eq!(
+        (plan.headers.len(), plan.warnings.len(), plan.public_names().len()),
+        (1, 0, 0)
+    );
+    assert_eq!(plan.content.templates().len(), 2);
+}
