@@ -235,7 +235,7 @@ impl Source {
             .await;
         let (answer, call) = called.map_err(|error| plugin_failed(&error))?;
         match answer {
-            Ok(warnings) => Ok(call.warnings(warnings)),
+            Ok(warnings) => Ok(call.warnings(&warnings)),
             Err(error) => Err(call.mint_error(error)),
         }
     }
