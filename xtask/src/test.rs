@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::demo::Demo;
-use crate::{lint, plugins, run, setup};
+use crate::{languages, lint, plugins, run, setup};
 
 /// Runs every check and test.
 #[derive(Debug, clap::Args)]
@@ -22,7 +22,8 @@ impl Test {
     pub async fn run(self, root: &Path) -> Result<()> {
         setup::tests(root)?;
         step("guests");
-        plugins::build(root)?;
+        plugins::build(root, &languages::names())?;
+        languages::build(root)?;
         if !self.no_lint {
             step("lints");
             lint::Lint::default().run(root)?;
