@@ -172,7 +172,10 @@ async fn cluster(world: &World) -> Result<()> {
         let url = format!("{}/clusters/demo/k8s/api", world.gateway);
         let response = reqwest::Client::new().get(url).bearer_auth(token).send().await?;
         let status = response.status().as_u16();
-        Ok((status, serde_json::from_str(&response.text().await?).unwrap_or_default()))
+        Ok((
+            status,
+            serde_json::from_str(&response.text().await?).unwrap_or_default(),
+        ))
     };
     let (status, refused) = ask(&world.bob).await?;
     ensure!(status == 403, "bob reached the cluster: {status} {refused}");
