@@ -14,7 +14,7 @@ use tollgate::plugin::{ClusterName, EntrySpec, Exchange, Material, Set, webapi_p
 use super::world::{Script, World, guests};
 
 /// Every provider of the repository.
-const GUESTS: [&str; 8] = [
+const GUESTS: [&str; 9] = [
     "webapi",
     "oauth2",
     "upbound",
@@ -23,6 +23,7 @@ const GUESTS: [&str; 8] = [
     "azure-aks",
     "kubernetes-token-request",
     "vault",
+    "exec-credential",
 ];
 /// A case that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -88,7 +89,10 @@ impl Stage {
             "webapi" => webapi_public_values(&asked.config),
             _ => BTreeSet::new(),
         };
-        let values = asked.secret.iter().map(|(name, value)| (name.clone(), value.clone().into()));
+        let values = asked
+            .secret
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone().into()));
         let material = Material {
             values: values.collect(),
             public,

@@ -82,7 +82,9 @@ fn rendered_hosts(table: &Table) -> Result<BTreeSet<String>, String> {
     let mut hosts = BTreeSet::from([HOST.to_owned()]);
     for case in table.cases.iter().filter(|case| case.kind == "template") {
         let case: Value = case.read()?;
-        let host = case["expect"]["output"].as_str().and_then(|url| url.strip_prefix("https://"));
+        let host = case["expect"]["output"]
+            .as_str()
+            .and_then(|url| url.strip_prefix("https://"));
         if let (true, Some(host)) = (case["context"] == "url", host) {
             hosts.extend(host.split(['/', '?']).next().map(str::to_owned));
         }
@@ -127,10 +129,21 @@ pub(crate) fn jsonpath(_: &Table, case: &Case) -> Result<(), String> {
         expect,
         ..
     } = case.read()?;
-    let singular = tollgate::json_path::SingularPath::parse(&path).is_ok();
-    same(&(rfc9535 == "singular"), &singular).map_err(|why| format!("singular: {why}"))?;
+    let verdict = Verdict::of(&path, &document);
+    same(&(rfc9535 == "singular"), &!matches!(verdict, Verdict::NoPath)).map_err(|why| format!("singular: {why}"))?;
+    let wanted = match (&expect.token, expect.error_class.as_deref()) {
+        (Some(token), None) => Verdict::Token(token.clone()),
+        (None, Some("config")) => Verdict::NoPath,
+        (None, Some("permanent")) => Verdict::NoToken,
+        other => return Err(format!("no outcome `{other:?}`")),
+    };
+    same(&wanted, &verdict)?;
+    // The same through the guest.
     let stage = Stage::of(&BTreeSet::from([HOST.to_owned()]), &BTreeSet::new());
     let config = json!({"method": "GET", "url": format!("https://{HOST}/token"), "tokenPath": path});
+    // An issuer that says why there is no token is classified by that.
+    let told: Option<Value> = serde_json::from_str(&document).ok();
+    let explained = told.is_some_and(|document| document["error"].is_string());
     let script = Script {
         forever: Some(Reply::Answer {
             status: 200,
@@ -141,11 +154,37 @@ pub(crate) fn jsonpath(_: &Table, case: &Case) -> Result<(), String> {
     };
     let (minted, _, played) = stage.mint(&Asked::webapi(config, BTreeMap::new()), script);
     match (&expect.token, minted) {
-        (Some(token), Ok(credential)) => {
-            same(&Some(token.as_str()), &credential.token.as_ref().map(|token| token.expose()))
-        }
+        (Some(token), Ok(credential)) => same(
+            &Some(token.as_str()),
+            &credential.token.as_ref().map(|token| token.expose()),
+        ),
         (Some(_), Err(error)) => Err(format!("expected a token, observed {error}")),
+        (None, Err(_)) if explained => Ok(()),
         (None, minted) => refused(&expect, &minted, played.seen.len()),
+    }
+}
+
+/// What a path is, and finds.
+#[derive(Debug, PartialEq)]
+enum Verdict {
+    NoPath,
+    NoToken,
+    Token(String),
+}
+
+impl Verdict {
+    fn of(path: &str, document: &str) -> Self {
+        let Ok(path) = tollgate::json_path::SingularPath::parse(path) else {
+            return Self::NoPath;
+        };
+        let Ok(document) = serde_json::from_str::<Value>(document) else {
+            return Self::NoToken;
+        };
+        let text = path.select(&document).and_then(Value::as_str).unwrap_or_default();
+        match tollgate::credential::Token::parse(text.to_owned()) {
+            Ok(token) => Self::Token(token.expose().to_owned()),
+            Err(_) => Self::NoToken,
+        }
     }
 }
 
