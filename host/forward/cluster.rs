@@ -90,7 +90,11 @@ impl ClusterBackend {
     }
 }
 
-fn connect(server: &Url, settings: &ClusterTls, certificate: Option<&ClientCertificate>) -> Result<Backend, BuildError> {
+fn connect(
+    server: &Url,
+    settings: &ClusterTls,
+    certificate: Option<&ClientCertificate>,
+) -> Result<Backend, BuildError> {
     let target = target(server)?;
     crate::route::check_path(server.path()).map_err(BuildError::Path)?;
     let config = if server.scheme() == "https" {

@@ -51,7 +51,8 @@ async fn a_running_gateway_is_asked() {
     assert!(out(&got).contains("token: minted-1"), "{got:?}");
     for version in ["v1", "v1beta1"] {
         let api_version = format!("client.authentication.k8s.io/{version}");
-        let info = json!({"kind": "ExecCredential", "apiVersion": api_version, "spec": {"interactive": false}}).to_string();
+        let info =
+            json!({"kind": "ExecCredential", "apiVersion": api_version, "spec": {"interactive": false}}).to_string();
         let mut environment = environment.to_vec();
         environment.push(("KUBERNETES_EXEC_INFO", &info));
         let got = tollgate(&["credential", "exec", "prod"], &environment).await;
@@ -62,12 +63,22 @@ async fn a_running_gateway_is_asked() {
     }
     // The twins: who may not, nobody, and a gateway that is not there.
     let refused = tollgate(&["credential", "exec", "prod", "--auth-token", &carol], &environment).await;
-    assert!(line(&refused).starts_with("tollgate: permission_denied: "), "{refused:?}");
+    assert!(
+        line(&refused).starts_with("tollgate: permission_denied: "),
+        "{refused:?}"
+    );
     let refused = tollgate(&["credential", "exec", "prod", "--server", &server], &[]).await;
     assert!(line(&refused).contains("TOLLGATE_AUTH_TOKEN"), "{refused:?}");
     let refused = tollgate(&["credential", "exec", "none"], &environment).await;
-    assert!(line(&refused).starts_with("tollgate: cluster_not_found: "), "{refused:?}");
-    let refused = tollgate(&["credential", "exec", "prod", "--server", "http://gateway.example"], &environment).await;
+    assert!(
+        line(&refused).starts_with("tollgate: cluster_not_found: "),
+        "{refused:?}"
+    );
+    let refused = tollgate(
+        &["credential", "exec", "prod", "--server", "http://gateway.example"],
+        &environment,
+    )
+    .await;
     assert!(line(&refused).starts_with("tollgate: gateway.url: "), "{refused:?}");
     assert_eq!(issuer.seen().len(), 1);
 }
@@ -84,10 +95,20 @@ async fn settings_alone_are_enough() {
     assert_eq!(body["status"]["token"], "minted-1");
     assert!(body["status"]["expirationTimestamp"].is_string());
     let refused = tollgate(&["credential", "exec", "none", "--config", settings], &[]).await;
-    assert!(line(&refused).starts_with("tollgate: cluster_not_found: "), "{refused:?}");
+    assert!(
+        line(&refused).starts_with("tollgate: cluster_not_found: "),
+        "{refused:?}"
+    );
     let refused = tollgate(&["credential", "get", "in-cluster", "--config", settings], &[]).await;
-    assert!(line(&refused).starts_with("tollgate: ambient.unavailable: "), "{refused:?}");
-    let told = tollgate(&["credential", "explain", "prod", "--config", settings, "-o", "json"], &[]).await;
+    assert!(
+        line(&refused).starts_with("tollgate: ambient.unavailable: "),
+        "{refused:?}"
+    );
+    let told = tollgate(
+        &["credential", "explain", "prod", "--config", settings, "-o", "json"],
+        &[],
+    )
+    .await;
     assert!(told.status.success(), "{told:?}");
     let body: Value = serde_json::from_str(&out(&told)).unwrap();
     assert_eq!((&body["result"], &body["kind"]), (&json!("ok"), &json!("token")));
@@ -104,9 +125,12 @@ async fn settings_alone_are_enough() {
         assert!(table.contains(part), "{table}");
     }
     for text in [&table, &out(&told)] {
-        assert!(!text.contains("minted") && !text.contains(ROBOT), "{text}");
+        assert!(!text.contains("minted-") && !text.contains(ROBOT), "{text}");
     }
     let told = tollgate(&["credential", "explain", "in-cluster", "--config", settings], &[]).await;
     assert_eq!(told.status.code(), Some(1));
-    assert!(out(&told).contains("result    config ambient.unavailable: "), "{told:?}");
+    assert!(
+        out(&told).contains("result    config ambient.unavailable: "),
+        "{told:?}"
+    );
 }
