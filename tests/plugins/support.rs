@@ -42,8 +42,7 @@ impl Place {
         let plugins = Plugins {
             directory: Some(root.path().join("plugins")),
             cache: Some(root.path().join("cache")),
-            required: Vec::new(),
-            grants: BTreeMap::new(),
+            ..Plugins::default()
         };
         Self { root, plugins }
     }
