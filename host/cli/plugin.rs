@@ -163,7 +163,16 @@ fn list(
     let listings: Vec<plugin::Listing> = set.list().collect();
     match output {
         Format::Table => {
-            let head = ["NAME", "VERSION", "WORLD", "FILTERS", "IMPORTS", "EXTENSIONS", "HOSTS", "SHA256"];
+            let head = [
+                "NAME",
+                "VERSION",
+                "WORLD",
+                "FILTERS",
+                "IMPORTS",
+                "EXTENSIONS",
+                "HOSTS",
+                "SHA256",
+            ];
             write!(out, "{}", table(&head, listings.iter().map(row)))?;
         }
         Format::Json | Format::Yaml => output.print(&listings, out)?,

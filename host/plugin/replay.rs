@@ -220,8 +220,16 @@ fn asked_for(manifest: &Manifest, case: &Case) -> Granted {
     let audiences = terms.audiences.iter();
     Granted {
         hosts,
-        imports: manifest.imports.iter().copied().map(Import::name).map(str::to_owned).collect(),
-        audiences: audiences.filter_map(|term| term.audience.expand(&case.config)).collect(),
+        imports: manifest
+            .imports
+            .iter()
+            .copied()
+            .map(Import::name)
+            .map(str::to_owned)
+            .collect(),
+        audiences: audiences
+            .filter_map(|term| term.audience.expand(&case.config))
+            .collect(),
     }
 }
 
@@ -323,7 +331,10 @@ async fn perform(provider: &Arc<Provider>, case: &Case) -> Performed {
         budget: case.budget,
     };
     let (minted, exchanges) = source.mint_traced(request).await;
-    let held = minted.as_ref().ok().and_then(|credential| credential.revocation.as_ref());
+    let held = minted
+        .as_ref()
+        .ok()
+        .and_then(|credential| credential.revocation.as_ref());
     let revoked = match held.filter(|_| case.revokes) {
         Some(held) => Some(source.revoke_now(held).await),
         None => None,

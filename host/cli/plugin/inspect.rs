@@ -10,12 +10,7 @@ use super::{Error, Format, findings, several, word};
 use crate::plugin::{self, Inspection, ManifestSummary, ProviderSummary, World};
 
 /// Runs it. Exit code 1 when something is wrong with component or manifest.
-pub(super) fn run(
-    file: &Path,
-    output: Format,
-    out: &mut dyn Write,
-    err: &mut dyn Write,
-) -> Result<ExitCode, Error> {
+pub(super) fn run(file: &Path, output: Format, out: &mut dyn Write, err: &mut dyn Write) -> Result<ExitCode, Error> {
     let inspection = plugin::inspect(file).map_err(|source| Error::File {
         path: file.to_owned(),
         source,
@@ -50,7 +45,11 @@ fn print(inspection: &Inspection, out: &mut dyn Write) -> io::Result<()> {
         provider,
         ..
     } = manifest;
-    writeln!(out, "plugin    {name} {version}: {description}\nworld     {}", word(world))?;
+    writeln!(
+        out,
+        "plugin    {name} {version}: {description}\nworld     {}",
+        word(world)
+    )?;
     writeln!(out, "asks for  {}", several(&words(imports)))?;
     match (world, provider) {
         (World::CredentialProvider, Some(provider)) => terms(provider, out),

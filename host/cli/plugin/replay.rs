@@ -70,8 +70,11 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         granted,
         cases,
     } = report;
-    writeln!(out, "{plugin} {version}, replayed with what its manifest asks for; in a")?;
-    writeln!(out, "gateway an operator has to grant it:\n")?;
+    writeln!(
+        out,
+        "{plugin} {version}, with all that its manifest asks for; in a gateway this grant"
+    )?;
+    writeln!(out, "is the operator's to give:\n")?;
     grant(plugin, granted, out)?;
     writeln!(out)?;
     cases.iter().try_for_each(|case| played(case, out))
@@ -157,7 +160,9 @@ fn outcome(outcome: &Outcome) -> String {
             correlation,
         } => {
             let wait = retry_after_seconds.map_or(String::new(), |seconds| format!(", again after {seconds} s"));
-            let id = correlation.as_ref().map_or(String::new(), |id| format!(", request {id}"));
+            let id = correlation
+                .as_ref()
+                .map_or(String::new(), |id| format!(", request {id}"));
             format!("{class} {code} ({message}{wait}{id})")
         }
     }

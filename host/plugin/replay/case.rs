@@ -241,7 +241,9 @@ pub fn parse(text: &str) -> Result<Vec<Case>, Error> {
             Some(Value::Array(cases)) => {
                 top.remove("meta");
                 if let Some(key) = top.keys().next() {
-                    return Err(Error::Yaml(format!("`{key}` stands beside `cases`; it belongs into a case")));
+                    return Err(Error::Yaml(format!(
+                        "`{key}` stands beside `cases`; it belongs into a case"
+                    )));
                 }
                 cases
             }
@@ -285,7 +287,11 @@ fn case(at: usize, raw: Value) -> Result<Case, Error> {
             .map_err(|error| wrong(format!("`{key}`: {error}; write it as 2026-01-02T03:04:05Z")))
     };
     let plan = plan(raw.requests, raw.expect_requests, raw.responses).map_err(&wrong)?;
-    let runs_out = plan.iter().any(|step| step.answer.as_ref().is_some_and(|answer| answer.fail == Some(Fail::Timeout)));
+    let runs_out = plan.iter().any(|step| {
+        step.answer
+            .as_ref()
+            .is_some_and(|answer| answer.fail == Some(Fail::Timeout))
+    });
     let budget = raw.budget_ms.map(Duration::from_millis);
     let cluster = raw.cluster.unwrap_or_else(|| Cluster {
         name: "c1".to_owned(),
@@ -293,10 +299,17 @@ fn case(at: usize, raw: Value) -> Result<Case, Error> {
     });
     Ok(Case {
         now: time("now", &raw.now)?,
-        previous_expiry: raw.previous_expiry.map(|text| time("previous_expiry", &text)).transpose()?,
+        previous_expiry: raw
+            .previous_expiry
+            .map(|text| time("previous_expiry", &text))
+            .transpose()?,
         config: raw.config,
         material: Material {
-            values: raw.secret.into_iter().map(|(name, value)| (name, value.into())).collect(),
+            values: raw
+                .secret
+                .into_iter()
+                .map(|(name, value)| (name, value.into()))
+                .collect(),
             public: raw.public,
         },
         ambient: raw.ambient,
@@ -385,6 +398,8 @@ fn transport(text: &str) -> Result<Fail, String> {
     } else if has(&["timeout"]) {
         Ok(Fail::Timeout)
     } else {
-        Err(format!("`{text}` is no known `transport_error`; `fail` has `dns`, `connect`, `tls`, `timeout`, `truncated`"))
+        Err(format!(
+            "`{text}` is no known `transport_error`; `fail` has `dns`, `connect`, `tls`, `timeout`, `truncated`"
+        ))
     }
 }

@@ -32,7 +32,10 @@ pub(super) fn requests(case: &Case, attempts: &[Attempt], labels: &Labels) -> Ve
                 found.push(format!("request {number} was not sent: {} {url}", expected.method));
             }
             (None, Some(attempt)) => {
-                found.push(format!("request {number} was not expected: {}", described(attempt, labels)));
+                found.push(format!(
+                    "request {number} was not expected: {}",
+                    described(attempt, labels)
+                ));
             }
             (Some(None), _) | (None, None) => {}
         }
@@ -50,10 +53,16 @@ fn described(attempt: &Attempt, labels: &Labels) -> String {
 fn request(expected: &ExpectedRequest, attempt: &Attempt, labels: &Labels) -> Vec<String> {
     let Some(seen) = &attempt.seen else {
         // It never arrived, so that only its host is known.
-        let host = url::Url::parse(&expected.url).ok().and_then(|url| url.host_str().map(str::to_owned));
+        let host = url::Url::parse(&expected.url)
+            .ok()
+            .and_then(|url| url.host_str().map(str::to_owned));
         return match host {
             Some(host) if host.trim_matches(['[', ']']) == attempt.host.trim_matches(['[', ']']) => Vec::new(),
-            Some(_) | None => vec![differ("url", &labels.show(&expected.url), &format!("host {}", attempt.host))],
+            Some(_) | None => vec![differ(
+                "url",
+                &labels.show(&expected.url),
+                &format!("host {}", attempt.host),
+            )],
         };
     };
     let mut found = Vec::new();
@@ -162,11 +171,16 @@ fn form_differences(
     let (wanted, there) = (grouped(expected), grouped(observed));
     for (name, values) in &wanted {
         let others = there.get(name).map(Vec::as_slice).unwrap_or_default();
-        let same = values.len() == others.len() && values.iter().zip(others).all(|(value, other)| matches(value, other));
+        let same =
+            values.len() == others.len() && values.iter().zip(others).all(|(value, other)| matches(value, other));
         if !same {
             let show = |values: &[&str]| match values {
                 [] => "nothing".to_owned(),
-                values => values.iter().map(|value| labels.show(value)).collect::<Vec<_>>().join("`, `"),
+                values => values
+                    .iter()
+                    .map(|value| labels.show(value))
+                    .collect::<Vec<_>>()
+                    .join("`, `"),
             };
             found.push(differ(&format!("form `{name}`"), &show(values), &show(others)));
         }

@@ -121,9 +121,21 @@ fn error_differences(expected: &Expected, error: &MintError, found: &mut Vec<Str
             found.push(format!("{what}: expected {expected}, observed {observed}"));
         }
     };
-    number("http_status", expected.http_status.map(u64::from), error.http_status.map(u64::from));
-    number("retry_after_s", expected.retry_after_s, error.retry_after.map(|wait| wait.as_secs()));
-    if let Some(part) = expected.message.as_ref().filter(|part| !error.message.contains(part.as_str())) {
+    number(
+        "http_status",
+        expected.http_status.map(u64::from),
+        error.http_status.map(u64::from),
+    );
+    number(
+        "retry_after_s",
+        expected.retry_after_s,
+        error.retry_after.map(|wait| wait.as_secs()),
+    );
+    if let Some(part) = expected
+        .message
+        .as_ref()
+        .filter(|part| !error.message.contains(part.as_str()))
+    {
         found.push(format!("message: `{}` does not contain `{part}`", error.message));
     }
 }
@@ -145,11 +157,18 @@ fn credential_differences(expected: &Expected, credential: &Credential, labels: 
     expiry(expected, credential, found);
     let cacheable = expected.cacheable.unwrap_or(true);
     if cacheable != credential.cacheable {
-        found.push(format!("cacheable: expected {cacheable}, observed {}", credential.cacheable));
+        found.push(format!(
+            "cacheable: expected {cacheable}, observed {}",
+            credential.cacheable
+        ));
     }
     if let Some(revoke) = &expected.revoke {
         let held = credential.revocation.as_ref().map(ExposeSecret::expose_secret);
-        let values = revoke.as_object().into_iter().flat_map(Map::values).filter_map(Value::as_str);
+        let values = revoke
+            .as_object()
+            .into_iter()
+            .flat_map(Map::values)
+            .filter_map(Value::as_str);
         match held {
             None => found.push("revoke: there is nothing to revoke with".to_owned()),
             Some(held) => {
@@ -164,7 +183,10 @@ fn credential_differences(expected: &Expected, credential: &Credential, labels: 
 
 fn fields(expected: &Expected, credential: &Credential, labels: &Labels, found: &mut Vec<String>) {
     for (name, value) in &expected.headers {
-        let sent = credential.headers.iter().find(|(known, _)| known.as_str().eq_ignore_ascii_case(name));
+        let sent = credential
+            .headers
+            .iter()
+            .find(|(known, _)| known.as_str().eq_ignore_ascii_case(name));
         match sent.map(|(_, value)| value.expose_secret()) {
             Some(observed) if observed == value => {}
             Some(observed) => found.push(format!("headers: `{name}` is {}", labels.token(observed))),

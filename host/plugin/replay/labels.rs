@@ -122,7 +122,11 @@ fn alone(text: &str, value: &str, label: &str) -> String {
         let letter = |letter: Option<char>| letter.is_some_and(char::is_alphanumeric);
         let left = before.chars().next_back().or_else(|| out.chars().next_back());
         out.push_str(before);
-        out.push_str(if letter(left) || letter(after.chars().next()) { value } else { label });
+        out.push_str(if letter(left) || letter(after.chars().next()) {
+            value
+        } else {
+            label
+        });
         rest = after;
     }
     out.push_str(rest);

@@ -80,7 +80,9 @@ impl Ambient for Pod {
         Box::pin(async move {
             let (given, _) = self.given("sa-token")?;
             if text(&given, "audience")? != audience {
-                return Err(AmbientError::Unavailable(format!("the case has no token for `{audience}`")));
+                return Err(AmbientError::Unavailable(format!(
+                    "the case has no token for `{audience}`"
+                )));
             }
             Ok(Bearer {
                 token: secret(&given, "token")?,

@@ -205,7 +205,10 @@ impl Server {
 
 fn write(answer: Answer) -> io::Result<http::Response<Full<Bytes>>> {
     let mut response = http::Response::builder().status(answer.status.unwrap_or(200));
-    let typed = answer.headers.keys().any(|name| name.eq_ignore_ascii_case("content-type"));
+    let typed = answer
+        .headers
+        .keys()
+        .any(|name| name.eq_ignore_ascii_case("content-type"));
     if answer.json.is_some() && !typed {
         response = response.header("content-type", "application/json");
     }

@@ -7,7 +7,9 @@ use anyhow::Context as _;
 mod plugins;
 
 fn main() -> anyhow::Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no folder above this one")?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .context("no folder above this one")?;
     for built in plugins::build_workspace(root, &root.join("target/guests"), &root.join("target/guest-build"))? {
         println!("{} ({} bytes)", built.component.display(), built.bytes);
         println!("{} (sha256 {})", built.manifest.display(), built.sha256);
