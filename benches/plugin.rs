@@ -74,8 +74,8 @@ fn settings(root: &Path) -> Plugins {
     Plugins {
         directory: Some(directory),
         cache: Some(root.join("cache")),
-        required: Vec::new(),
         grants,
+        ..Plugins::default()
     }
 }
 

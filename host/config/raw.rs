@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{Compatibility, Config, Decisions, Extensions, Limits, Semantics, Tls};
+use super::{ClusterFront, Compatibility, Config, Decisions, Extensions, Limits, Semantics, Tls};
 use crate::diagnostic::{Diagnostic, Loaded, Location};
 use crate::state::yaml;
 
@@ -35,6 +35,8 @@ struct RawConfig {
     rbac: RawRbac,
     #[serde(default)]
     extensions: RawExtensions,
+    #[serde(default)]
+    clusters: RawClusters,
     #[serde(default)]
     limits: RawLimits,
     #[serde(default)]
@@ -95,6 +97,13 @@ struct RawExtensions {
 #[serde(rename_all = "camelCase")]
 enum RawCompatibility {
     Argocd,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawClusters {
+    #[serde(default)]
+    forward: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -228,6 +237,11 @@ impl Check<'_> {
                 RawSemantics::Strict => Semantics::Strict,
             },
             extensions: self.extensions(raw.extensions),
+            clusters: if raw.clusters.forward {
+                ClusterFront::Open
+            } else {
+                ClusterFront::Closed
+            },
             limits: self.limits(&raw.limits),
             decisions: Decisions {
                 keep: self.bounded("decisions.keep", raw.decisions.keep, 10_000, 1, 1_000_000),

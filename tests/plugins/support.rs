@@ -1,6 +1,5 @@
 //! A gateway's plugins folder in miniature.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

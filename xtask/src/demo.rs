@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 
 mod backend;
 mod check;
+mod cluster;
 mod token;
 mod world;
 
@@ -55,7 +56,7 @@ impl Demo {
 
 /// Builds gateway and guests; gives the gateway's binary.
 fn build(root: &Path) -> Result<PathBuf> {
-    crate::plugins::build(root)?;
+    crate::plugins::build(root, &crate::languages::names())?;
     crate::run(root, "cargo", &["build", "--bin", "tollgate"])?;
     Ok(target(root).join("debug").join("tollgate"))
 }

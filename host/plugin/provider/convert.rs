@@ -15,9 +15,7 @@ use zeroize::Zeroize as _;
 use super::call::{Call, Verdict};
 use super::redact::MESSAGE_BYTES;
 use super::secret::Secret;
-use crate::credential::{
-    Class, ClientCertificate, Credential, LONGEST_CODE, LONGEST_RETRY_AFTER, MintError, Token,
-};
+use crate::credential::{Class, ClientCertificate, Credential, LONGEST_CODE, LONGEST_RETRY_AFTER, MintError, Token};
 use crate::headers::is_host_owned;
 use crate::plugin::bindings::provider::exports::tollgate::plugin::credentials as exports;
 use crate::plugin::bindings::provider::tollgate::plugin::provider_types as wit;
@@ -37,11 +35,11 @@ impl Call {
             revocation,
             warnings,
         } = made;
-        let token = token.map(|handle| self.token(handle)).transpose()?;
+        let token = token.map(|handle| self.token(&handle)).transpose()?;
         let (token, jwt_end) = token.map_or((None, None), |(token, end)| (Some(token), end));
         let certificate = certificate
             .map(|exports::ClientCertificate { chain_pem, key_pem }| {
-                let key_pem = self.for_cluster(key_pem, "the key of the certificate")?;
+                let key_pem = self.for_cluster(&key_pem, "the key of the certificate")?;
                 Ok::<_, MintError>(ClientCertificate { chain_pem, key_pem })
             })
             .transpose()?;
@@ -52,12 +50,14 @@ impl Call {
         for (name, value) in headers {
             let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| lie("a name no header field can have"))?;
             if is_host_owned(&name) || !self.terms.may_carry(&name) {
-                return Err(lie(&format!("the field `{name}`, which is not among its `outputHeaders`")));
+                return Err(lie(&format!(
+                    "the field `{name}`, which is not among its `outputHeaders`"
+                )));
             }
-            fields.push((name, self.for_cluster(value, "the value of a field")?));
+            fields.push((name, self.for_cluster(&value, "the value of a field")?));
         }
         let revocation = revocation
-            .map(|handle| self.taken(handle).and_then(|secret| text(&secret)))
+            .map(|handle| self.taken(&handle).and_then(|secret| text(&secret)))
             .transpose()?;
         let told = expires_at.and_then(timestamp);
         Ok(Credential {
@@ -72,12 +72,12 @@ impl Call {
             },
             cacheable,
             revocation,
-            warnings: self.warnings(warnings),
+            warnings: self.warnings(&warnings),
         })
     }
 
     /// Warnings of a guest, fit to be shown.
-    pub(crate) fn warnings(&self, warnings: Vec<String>) -> Vec<String> {
+    pub(crate) fn warnings(&self, warnings: &[String]) -> Vec<String> {
         let kept = warnings.iter().take(WARNINGS_MOST);
         kept.map(|warning| self.redactor.line(warning, MESSAGE_BYTES)).collect()
     }
@@ -99,7 +99,11 @@ impl Call {
         } = info;
         let word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
         let good = !code.is_empty() && code.len() <= LONGEST_CODE && code.bytes().all(word);
-        let code = if good { self.redactor.line(&code, LONGEST_CODE) } else { "plugin.code".to_owned() };
+        let code = if good {
+            self.redactor.line(&code, LONGEST_CODE)
+        } else {
+            "plugin.code".to_owned()
+        };
         let class = match self.verdict {
             Verdict::Nothing => class,
             Verdict::Refused => Class::Config,
@@ -113,21 +117,25 @@ impl Call {
         }
     }
 
-    fn token(&mut self, handle: Resource<Secret>) -> Result<(Token, Option<Timestamp>), MintError> {
+    fn token(&mut self, handle: &Resource<Secret>) -> Result<(Token, Option<Timestamp>), MintError> {
         let secret = self.taken(handle)?;
         if !secret.reach().cluster() {
             return Err(reach("the token"));
         }
-        let end = secret.jwt_times().and_then(|times| times.expires_at).and_then(timestamp);
+        let end = secret
+            .jwt_times()
+            .and_then(|times| times.expires_at)
+            .and_then(timestamp);
         let text = String::from_utf8(secret.bytes().to_vec()).map_err(|refused| {
             refused.into_bytes().zeroize();
             lie("a token that is not text")
         })?;
-        let token = Token::parse(text).map_err(|error| MintError::new(Class::Permanent, "token.bytes", &error.to_string()))?;
+        let token =
+            Token::parse(text).map_err(|error| MintError::new(Class::Permanent, "token.bytes", &error.to_string()))?;
         Ok((token, end))
     }
 
-    fn for_cluster(&mut self, handle: Resource<Secret>, what: &str) -> Result<SecretString, MintError> {
+    fn for_cluster(&mut self, handle: &Resource<Secret>, what: &str) -> Result<SecretString, MintError> {
         let secret = self.taken(handle)?;
         if !secret.reach().cluster() {
             return Err(reach(what));
@@ -135,7 +143,7 @@ impl Call {
         text(&secret)
     }
 
-    fn taken(&mut self, handle: Resource<Secret>) -> Result<Secret, MintError> {
+    fn taken(&mut self, handle: &Resource<Secret>) -> Result<Secret, MintError> {
         self.take(Resource::new_own(handle.rep()))
             .map_err(|_| lie("a handle that is no secret"))
     }
@@ -155,6 +163,7 @@ fn lie(what: &str) -> MintError {
 }
 
 fn reach(what: &str) -> MintError {
-    let message = format!("{what} is made of a secret that may not become a credential: `cluster: true` in the manifest");
+    let message =
+        format!("{what} is made of a secret that may not become a credential: `cluster: true` in the manifest");
     MintError::new(Class::Permanent, "plugin.reach", &message)
 }

@@ -13,11 +13,11 @@ use core::ops::Range;
 use crate::error::{Code, Error, Position};
 use crate::literal;
 
-/// A token and where it begins, in bytes.
+/// A token and where it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) kind: Kind,
-    pub(crate) start: usize,
+    pub(crate) at: Position,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +67,7 @@ pub(crate) fn lex(source: &str) -> Result<Vec<Token>, Error> {
     let mut lexer = Lexer {
         source,
         at: 0,
+        reached: (0, Position { line: 1, column: 1 }),
         tokens: Vec::new(),
     };
     let mut trim = Trim::No;
@@ -100,6 +101,8 @@ fn starts_marker(text: &str) -> bool {
 struct Lexer<'a> {
     source: &'a str,
     at: usize,
+    /// Start of the last token, in bytes and as a position: to count on from.
+    reached: (usize, Position),
     tokens: Vec<Token>,
 }
 
@@ -109,7 +112,17 @@ impl<'a> Lexer<'a> {
     }
 
     fn push(&mut self, kind: Kind, start: usize) {
-        self.tokens.push(Token { kind, start });
+        let (reached, mut at) = self.reached;
+        for character in self.source.get(reached..start).unwrap_or_default().chars() {
+            if character == '\n' {
+                at.line += 1;
+                at.column = 1;
+            } else {
+                at.column += 1;
+            }
+        }
+        self.reached = (start, at);
+        self.tokens.push(Token { kind, at });
     }
 
     fn fail<T>(&self, code: Code, offset: usize, text: impl Into<String>) -> Result<T, Error> {

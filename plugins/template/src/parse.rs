@@ -107,8 +107,10 @@ impl Parser<'_> {
     }
 
     fn position(&self) -> Position {
-        let offset = self.tokens.get(self.at).map_or(self.source.len(), |token| token.start);
-        lex::position(self.source, offset)
+        match self.tokens.get(self.at) {
+            Some(token) => token.at,
+            None => lex::position(self.source, self.source.len()),
+        }
     }
 
     fn skip_space(&mut self) {

@@ -2,11 +2,12 @@
 //!
 //! In: parts. Out: parts encoded, public text at once. Never: a secret's bytes.
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::error::{Code, Error};
-use crate::{MAX_ENCODINGS, MAX_PARTS, escape};
+use crate::{MAX_ENCODINGS, MAX_OUTPUT_BYTES, MAX_PARTS, escape};
 
 /// A piece of rendered output.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub enum Part {
         /// What to do with the joined parts.
         operation: Operation,
         /// What to join, in order.
-        parts: Vec<Part>,
+        parts: Vec<Self>,
     },
 }
 
@@ -54,7 +55,7 @@ pub fn apply(operation: Operation, parts: Vec<Part>) -> Result<Vec<Part>, Error>
         _ => Part::Applied { operation, parts },
     };
     let result = merged(Vec::from([applied]));
-    check(&result)?;
+    Size::of(&result).check()?;
     Ok(result)
 }
 
@@ -71,37 +72,12 @@ pub(crate) fn merged(parts: Vec<Part>) -> Vec<Part> {
     result
 }
 
-/// Checks the bounds of a result.
-pub(crate) fn check(parts: &[Part]) -> Result<(), Error> {
-    let size = Size::of(parts);
-    if size.bytes > crate::MAX_OUTPUT_BYTES {
-        return Err(Error::whole(
-            Code::TooLarge,
-            alloc::format!(
-                "the rendered text has {} bytes; at most {} are allowed",
-                size.bytes,
-                crate::MAX_OUTPUT_BYTES
-            ),
-        ));
-    }
-    if size.parts > MAX_PARTS || size.depth > MAX_ENCODINGS {
-        return Err(Error::whole(
-            Code::TooLarge,
-            alloc::format!(
-                "the result has {} parts in {} encodings; at most {MAX_PARTS} in {MAX_ENCODINGS} are allowed",
-                size.parts,
-                size.depth
-            ),
-        ));
-    }
-    Ok(())
-}
-
 /// How large a result is.
 #[derive(Default)]
-struct Size {
+pub(crate) struct Size {
     bytes: usize,
     parts: usize,
+    /// Operations over one another.
     depth: usize,
 }
 
@@ -109,19 +85,51 @@ impl Size {
     fn of(parts: &[Part]) -> Self {
         let mut size = Self::default();
         for part in parts {
-            size.parts += 1;
-            match part {
-                Part::Text(text) => size.bytes += text.len(),
-                Part::Secret(_) => {}
-                Part::Applied { parts, .. } => {
-                    let inner = Self::of(parts);
-                    size.bytes += inner.bytes;
-                    size.parts += inner.parts;
-                    size.depth = size.depth.max(inner.depth + 1);
-                }
-            }
+            size.add(part);
         }
         size
+    }
+
+    pub(crate) fn add_text(&mut self, text: &str) {
+        self.parts += 1;
+        self.add_bytes(text);
+    }
+
+    /// Text that continues the text before it.
+    pub(crate) fn add_bytes(&mut self, text: &str) {
+        self.bytes += text.len();
+    }
+
+    pub(crate) fn add(&mut self, part: &Part) {
+        match part {
+            Part::Text(text) => self.add_text(text),
+            Part::Secret(_) => self.parts += 1,
+            Part::Applied { parts, .. } => {
+                let inner = Self::of(parts);
+                self.bytes += inner.bytes;
+                self.parts += inner.parts + 1;
+                self.depth = self.depth.max(inner.depth + 1);
+            }
+        }
+    }
+
+    /// Holds it against the bounds.
+    ///
+    /// # Errors
+    /// [`Code::TooLarge`].
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let Self { bytes, parts, depth } = self;
+        if *bytes > MAX_OUTPUT_BYTES {
+            let text = format!("the rendered text has {bytes} bytes; at most {MAX_OUTPUT_BYTES} are allowed");
+            return Err(Error::whole(Code::TooLarge, text));
+        }
+        if *parts > MAX_PARTS || *depth > MAX_ENCODINGS {
+            let text = format!(
+                "the result has {parts} parts in {depth} encodings; at most {MAX_PARTS} in {MAX_ENCODINGS} are allowed"
+            );
+            return Err(Error::whole(Code::TooLarge, text));
+        }
+        Ok(())
     }
 }
 

@@ -413,4 +413,8 @@ fn is_bounded() {
     };
     assert_eq!(secret(&encoded(MAX_ENCODINGS)), Ok(1));
     assert_eq!(secret(&encoded(MAX_ENCODINGS + 1)), Err(Code::TooLarge));
+
+    // Long templates take time by their length, not its square.
+    let long = "{{ .v }}\n".repeat(MAX_SOURCE_BYTES / 9);
+    assert_eq!(code(&long, &data(&[("v", "x")])), Ok(MAX_SOURCE_BYTES / 9 * 2));
 }

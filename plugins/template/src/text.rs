@@ -76,7 +76,7 @@ impl Text {
     /// # Errors
     /// [`Code::TooLarge`].
     pub(crate) fn apply(self, operation: Operation) -> Result<Self, Error> {
-        if self.public().is_some() && matches!(operation, Operation::Form | Operation::Percent) {
+        if !self.is_secret() && matches!(operation, Operation::Form | Operation::Percent) {
             // Each character by itself, so each keeps its origin.
             let mut result = Self::default();
             for piece in self.pieces {
@@ -102,12 +102,27 @@ impl Text {
         Ok(result)
     }
 
+    /// Whether a secret is in it.
+    pub(crate) fn is_secret(&self) -> bool {
+        self.pieces.iter().any(|piece| matches!(piece, Piece::Secret(_)))
+    }
+
     /// Checks the bounds of what there is so far.
     ///
     /// # Errors
     /// [`Code::TooLarge`].
     pub(crate) fn check_size(&self) -> Result<(), Error> {
-        part::check(&self.clone().into_parts())
+        let mut size = part::Size::default();
+        let mut in_text = false;
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text, _) if in_text => size.add_bytes(text),
+                Piece::Text(text, _) => size.add_text(text),
+                Piece::Secret(part) => size.add(part),
+            }
+            in_text = matches!(piece, Piece::Text(..));
+        }
+        size.check()
     }
 
     /// Refuses control characters; in secrets the sender finds them.

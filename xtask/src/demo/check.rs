@@ -65,6 +65,9 @@ pub async fn run(world: &mut World) -> Result<()> {
         elsewhere.status
     );
 
+    say("a cluster is reached with a token minted for it, the same one twice");
+    cluster(world).await?;
+
     say("an edited policy takes effect");
     edit(
         &world.folder.join("state/argocd-rbac-cm.yaml"),
@@ -161,6 +164,28 @@ async fn call(world: &World, token: Option<&str>, application: &str) -> Result<A
     let body = response.text().await?;
     let body = serde_json::from_str(&body).unwrap_or(Value::String(body));
     Ok(Answer { status, decision, body })
+}
+
+/// alice reaches the demo cluster, bob does not; one token is minted.
+async fn cluster(world: &World) -> Result<()> {
+    let ask = async |token: &str| -> Result<(u16, Value)> {
+        let url = format!("{}/clusters/demo/k8s/api", world.gateway);
+        let response = reqwest::Client::new().get(url).bearer_auth(token).send().await?;
+        let status = response.status().as_u16();
+        Ok((
+            status,
+            serde_json::from_str(&response.text().await?).unwrap_or_default(),
+        ))
+    };
+    let (status, refused) = ask(&world.bob).await?;
+    ensure!(status == 403, "bob reached the cluster: {status} {refused}");
+    for _ in 0..2 {
+        let (status, body) = ask(&world.alice).await?;
+        ensure!(status == 200, "alice got {status} from the cluster: {body}");
+        ensure!(body["path"] == "/api", "wrong path: {body}");
+        ensure!(body["tokensMinted"] == 1, "not one token: {body}");
+    }
+    Ok(())
 }
 
 /// The decision record of `answer` says how it ended and who called.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tokio::process::{Child, Command};
 
-use super::{backend, token, until};
+use super::{backend, cluster, token, until};
 
 /// A running demo.
 #[derive(Debug)]
@@ -43,13 +43,17 @@ impl World {
         copy_tree(&root.join("deploy/demo"), &folder)?;
         copy_tree(&root.join("policies"), &folder.join("policies"))?;
         std::fs::create_dir_all(folder.join("plugins"))?;
-        for ending in ["wasm", "yaml"] {
-            let file = format!("baseline.{ending}");
-            std::fs::copy(guests.join(&file), folder.join("plugins").join(&file))
-                .with_context(|| format!("copying {file} out of {}", guests.display()))?;
+        for name in ["baseline", "webapi"] {
+            for ending in ["wasm", "yaml"] {
+                let file = format!("{name}.{ending}");
+                std::fs::copy(guests.join(&file), folder.join("plugins").join(&file))
+                    .with_context(|| format!("copying {file} out of {}", guests.display()))?;
+            }
         }
         let backends = [backend::start("backend-a").await?, backend::start("backend-b").await?];
         fill_in(&folder.join("state/argocd-cm.yaml"), &backends)?;
+        let cluster = cluster::start().await?;
+        describe(&folder, &cluster)?;
         let key = random_key()?;
         write_secret(&folder.join("state/argocd-secret.yaml"), &key)?;
         let (gate, admin) = addresses(port)?;
@@ -135,6 +139,13 @@ In another terminal:
   curl -i "$GATE/api/v1/extensions/metrics/api/series?range=1h" -H "Authorization: Bearer $ALICE" \
     -H 'Argocd-Application-Name: argocd:cart' -H 'Argocd-Project-Name: shop'
 
+  # the cluster `demo`, with a token minted for it by the plugin `webapi`; the second time it is the same token
+  curl -s "$GATE/clusters/demo/k8s/api" -H "Authorization: Bearer $ALICE"
+  curl -s "$GATE/clusters/demo/k8s/api" -H "Authorization: Bearer $ALICE"
+
+  # how the cluster's credential is doing
+  curl -s "$GATE/api/v1/clusters" -H "Authorization: Bearer $ALICE"
+
   # the records of both
   curl -s "$ADMIN/decisions?most=2"
 
@@ -167,6 +178,23 @@ fn fill_in(file: &Path, backends: &[SocketAddr; 2]) -> Result<()> {
         .replace("$BACKEND_A/", &format!("http://{a}/"))
         .replace("$BACKEND_B\n", &format!("http://{b}\n"));
     Ok(std::fs::write(file, text)?)
+}
+
+/// Puts the demo cluster's address and authority where the gateway reads them.
+fn describe(folder: &Path, cluster: &cluster::Cluster) -> Result<()> {
+    std::fs::write(folder.join("cluster-ca.pem"), &cluster.ca_pem)?;
+    let ca_data = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &cluster.ca_pem);
+    for file in ["state/clusters.yaml", "tollgate.yaml"] {
+        let file = folder.join(file);
+        let text = std::fs::read_to_string(&file)?
+            .replace("$CLUSTER_PORT", &cluster.address.port().to_string())
+            .replace("$CLUSTER", &cluster.address.to_string())
+            .replace("$CA_DATA", &ca_data)
+            .replace("$CA_FILE", &folder.join("cluster-ca.pem").display().to_string())
+            .replace("$BROKER_KEY", cluster::BROKER_KEY);
+        write_private(&file, &text)?;
+    }
+    Ok(())
 }
 
 fn random_key() -> Result<String> {

@@ -1,0 +1,109 @@
+//! A cluster and the issuer of its tokens, behind TLS on loopback.
+//!
+//! In: the broker's key. Out: tokens, counted, and an API server that believes
+//! only those. Never: a certificate another run would accept.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+use serde_json::json;
+use tokio_rustls::TlsAcceptor;
+
+/// What the issuer wants to see.
+pub const BROKER_KEY: &str = "the-brokers-own-key";
+
+/// Where it listens, and who signed its certificate.
+#[derive(Debug)]
+pub struct Cluster {
+    /// Both servers.
+    pub address: SocketAddr,
+    /// The authority, PEM.
+    pub ca_pem: String,
+}
+
+/// Starts both on one free loopback port.
+pub async fn start() -> Result<Cluster> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca_pem = params.self_signed(&key)?.pem();
+    let issuer = Issuer::new(params, key);
+    let key = KeyPair::generate()?;
+    let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()])?.signed_by(&key, &issuer)?;
+    let der = PrivateKeyDer::try_from(key.serialize_der()).map_err(anyhow::Error::msg)?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], der)
+        .context("the demo cluster's certificate")?;
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
+    let address = listener.local_addr()?;
+    let minted = Arc::new(AtomicU64::new(0));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (acceptor, minted) = (acceptor.clone(), Arc::clone(&minted));
+            tokio::spawn(async move {
+                let Ok(stream) = acceptor.accept(stream).await else {
+                    return;
+                };
+                let service = service_fn(|request| answer(request, Arc::clone(&minted)));
+                let _ = auto::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
+            });
+        }
+    });
+    Ok(Cluster { address, ca_pem })
+}
+
+async fn answer(request: Request<Incoming>, minted: Arc<AtomicU64>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let shown = head
+        .headers
+        .get("authorization")
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let (status, said) = match head.uri.path() {
+        "/token" if shown == format!("Bearer {BROKER_KEY}") && body.starts_with(b"cluster=") => {
+            let number = minted.fetch_add(1, Ordering::Relaxed) + 1;
+            (
+                StatusCode::OK,
+                json!({"access_token": format!("demo-token-{number}"), "expires_in": 3600}),
+            )
+        }
+        "/token" => (StatusCode::UNAUTHORIZED, json!({"error": "invalid_client"})),
+        path if path.starts_with("/api") && shown.starts_with("Bearer demo-token-") => {
+            let latest = minted.load(Ordering::Relaxed);
+            (
+                StatusCode::OK,
+                json!({"kind": "APIVersions", "versions": ["v1"], "path": path, "tokensMinted": latest}),
+            )
+        }
+        _ => (
+            StatusCode::UNAUTHORIZED,
+            json!({"kind": "Status", "status": "Failure", "code": 401}),
+        ),
+    };
+    let response = Response::builder()
+        .status(status)
+        .header("content-type", "application/json");
+    Ok(response
+        .body(Full::new(Bytes::from(said.to_string() + "\n")))
+        .unwrap_or_default())
+}
