@@ -175,6 +175,35 @@ fn what_differs_fails_without_a_secret_in_the_report() {
     }
 }
 
+/// Each way to fail reaches the guest as what it is.
+#[test]
+fn requests_fail_as_the_transcript_says() {
+    for (fail, class, code) in [
+        ("dns", "retryable", "egress.dns"),
+        ("connect", "retryable", "egress.connect"),
+        ("tls", "config", "egress.tls"),
+        ("timeout", "retryable", "egress.timeout"),
+        ("truncated", "retryable", "egress.truncated"),
+    ] {
+        let transcript = UPBOUND
+            .replace(
+                "status: 200, json: { access_token: token-of-acme, expires_in: 60 }",
+                &format!("fail: {fail}"),
+            )
+            .replace(
+                "{ token: token-of-acme, expiry: \"2026-01-02T03:05:05Z\" }",
+                &format!("{{ error_class: {class}, code: {code} }}"),
+            );
+        let (done, report, err) = replay("upbound", &transcript);
+        assert!(done, "{fail}: {err} {report:#}");
+        let sent = &report["cases"][0]["requests"][0];
+        assert!(
+            sent["host"] == "auth.upbound.io" && sent["error"].is_string(),
+            "{fail}: {report:#}"
+        );
+    }
+}
+
 /// What a replay grants is what the manifest asks for, and no more.
 #[test]
 fn a_replay_stays_within_the_manifest() {

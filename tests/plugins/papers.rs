@@ -91,10 +91,17 @@ async fn grants_and_secrets_of_the_page_are_good() {
     secrets.retain(|secret| secret.provider != "my-broker");
     let names: Vec<&str> = secrets.iter().map(|secret| secret.provider.as_str()).collect();
     assert!(names.len() >= 8, "{names:?}");
-    let cache = tempfile::tempdir().unwrap();
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("plugins");
+    std::fs::create_dir(&folder).unwrap();
+    for name in granted.keys() {
+        for file in [format!("{name}.wasm"), format!("{name}.yaml")] {
+            std::fs::copy(guests().join(&file), folder.join(&file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        }
+    }
     let plugins = Plugins {
-        directory: Some(guests()),
-        cache: Some(cache.path().join("cache")),
+        directory: Some(folder),
+        cache: Some(root.path().join("cache")),
         grants: granted,
         ..Plugins::default()
     };

@@ -265,69 +265,81 @@ pub fn parse(text: &str) -> Result<Vec<Case>, Error> {
 
 fn case(at: usize, raw: Value) -> Result<Case, Error> {
     let named = raw.get("id").and_then(Value::as_str).map(str::to_owned);
-    let id = named.unwrap_or_else(|| format!("{}", at + 1));
-    let wrong = |reason: String| Error::Case {
-        case: id.clone(),
-        reason,
-    };
-    let raw: RawCase = serde_json::from_value(raw).map_err(|error| wrong(error.to_string()))?;
-    if let Some(kind) = raw.kind.as_deref().filter(|kind| *kind != "exchange") {
-        return Err(wrong(format!("kind `{kind}` is not replayed, only `exchange` is")));
+    let id = named.unwrap_or_else(|| (at + 1).to_string());
+    let read = serde_json::from_value(raw).map_err(|error| error.to_string());
+    read.and_then(|raw: RawCase| raw.checked(&id))
+        .map_err(|reason| Error::Case { case: id, reason })
+}
+
+impl RawCase {
+    /// Holds it against itself.
+    fn checked(self, id: &str) -> Result<Case, String> {
+        if let Some(kind) = self.kind.as_deref().filter(|kind| *kind != "exchange") {
+            return Err(format!("kind `{kind}` is not replayed, only `exchange` is"));
+        }
+        match (self.expect.wants_credential(), self.expect.wants_error()) {
+            (true, false) | (false, true) => {}
+            (true, true) => return Err("`expect` names a credential and an error".to_owned()),
+            (false, false) => {
+                let text = "`expect` needs `token`, `client_cert` or `headers`, or else `error_class` or `code`";
+                return Err(text.to_owned());
+            }
+        }
+        let plan = plan(self.requests, self.expect_requests, self.responses)?;
+        let fails = plan.iter().filter_map(|step| step.answer.as_ref()?.fail);
+        let usual = if fails.into_iter().any(|fail| fail == Fail::Timeout) {
+            SHORT
+        } else {
+            LONG
+        };
+        let cluster = self.cluster.unwrap_or_default();
+        let previous = self.previous_expiry.as_deref();
+        let values = self.secret.into_iter();
+        Ok(Case {
+            id: id.to_owned(),
+            now: time("now", &self.now)?,
+            previous_expiry: previous.map(|text| time("previous_expiry", text)).transpose()?,
+            config: self.config,
+            material: Material {
+                values: values.map(|(name, value)| (name, value.into())).collect(),
+                public: self.public,
+            },
+            ambient: self.ambient,
+            cluster: ClusterName {
+                name: cluster.name,
+                server: cluster.server,
+            },
+            reason: self.reason.into(),
+            budget: self.budget_ms.map_or(usual, Duration::from_millis),
+            plan,
+            revokes: self.revoke,
+            expect: self.expect,
+        })
     }
-    match (raw.expect.wants_credential(), raw.expect.wants_error()) {
-        (true, false) | (false, true) => {}
-        (true, true) => return Err(wrong("`expect` names a credential and an error".to_owned())),
-        (false, false) => {
-            let text = "`expect` needs `token`, `client_cert` or `headers`, or else `error_class` or `code`";
-            return Err(wrong(text.to_owned()));
+}
+
+fn time(key: &str, text: &str) -> Result<Timestamp, String> {
+    text.parse()
+        .map_err(|error| format!("`{key}`: {error}; write it as 2026-01-02T03:04:05Z"))
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            name: "c1".to_owned(),
+            server: "https://cluster.example:6443".to_owned(),
         }
     }
-    let time = |key: &str, text: &str| {
-        text.parse::<Timestamp>()
-            .map_err(|error| wrong(format!("`{key}`: {error}; write it as 2026-01-02T03:04:05Z")))
-    };
-    let plan = plan(raw.requests, raw.expect_requests, raw.responses).map_err(&wrong)?;
-    let runs_out = plan.iter().any(|step| {
-        step.answer
-            .as_ref()
-            .is_some_and(|answer| answer.fail == Some(Fail::Timeout))
-    });
-    let budget = raw.budget_ms.map(Duration::from_millis);
-    let cluster = raw.cluster.unwrap_or_else(|| Cluster {
-        name: "c1".to_owned(),
-        server: "https://cluster.example:6443".to_owned(),
-    });
-    Ok(Case {
-        now: time("now", &raw.now)?,
-        previous_expiry: raw
-            .previous_expiry
-            .map(|text| time("previous_expiry", &text))
-            .transpose()?,
-        config: raw.config,
-        material: Material {
-            values: raw
-                .secret
-                .into_iter()
-                .map(|(name, value)| (name, value.into()))
-                .collect(),
-            public: raw.public,
-        },
-        ambient: raw.ambient,
-        cluster: ClusterName {
-            name: cluster.name,
-            server: cluster.server,
-        },
-        reason: match raw.reason {
-            RawReason::Initial => Reason::Initial,
-            RawReason::Refresh => Reason::Refresh,
-            RawReason::Unauthorized => Reason::Unauthorized,
-        },
-        budget: budget.unwrap_or(if runs_out { SHORT } else { LONG }),
-        plan,
-        revokes: raw.revoke,
-        expect: raw.expect,
-        id: raw.id.unwrap_or(id),
-    })
+}
+
+impl From<RawReason> for Reason {
+    fn from(reason: RawReason) -> Self {
+        match reason {
+            RawReason::Initial => Self::Initial,
+            RawReason::Refresh => Self::Refresh,
+            RawReason::Unauthorized => Self::Unauthorized,
+        }
+    }
 }
 
 /// Requests and answers in one list, whichever form they came in.
