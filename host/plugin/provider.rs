@@ -37,6 +37,7 @@ pub use call::{Exchange, Material, SystemClock, WallClock};
 pub use pod::PodIdentities;
 pub use public::webapi_public_values;
 pub(crate) use reach::{HostTemplate, TextTemplate};
+pub(crate) use redact::Redactor;
 pub(crate) use terms::ProviderTerms;
 pub(crate) use terms::{AudienceTerm, CaptureTerm, SecretTerm};
 
