@@ -177,8 +177,9 @@ fn said<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Valu
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawCase {
-    #[serde(default)]
-    id: Option<String>,
+    /// Its name, which is read before the rest.
+    #[serde(default, rename = "id")]
+    _id: Option<String>,
     now: String,
     #[serde(default)]
     config: Value,
