@@ -114,6 +114,9 @@ pub struct Exchange {
     pub milliseconds: u64,
 }
 
+/// Parts put together, and where the whole may go; anywhere without a secret.
+pub(crate) type Written = (Zeroizing<Vec<u8>>, Option<Reach>);
+
 /// What the host refused in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -204,10 +207,7 @@ impl Call {
     }
 
     /// Texts and encoded secrets, put together, and where the whole may go.
-    pub(crate) fn write(
-        &self,
-        parts: &[Part],
-    ) -> wasmtime::Result<Result<(Zeroizing<Vec<u8>>, Option<Reach>), SecretError>> {
+    pub(crate) fn write(&self, parts: &[Part]) -> wasmtime::Result<Result<Written, SecretError>> {
         // Never grows beyond the bound, so that no copy is left behind.
         let mut out = Zeroizing::new(Vec::with_capacity(self.length(parts)?));
         let mut reach: Option<Reach> = None;

@@ -35,11 +35,11 @@ impl Call {
             revocation,
             warnings,
         } = made;
-        let token = token.map(|handle| self.token(handle)).transpose()?;
+        let token = token.map(|handle| self.token(&handle)).transpose()?;
         let (token, jwt_end) = token.map_or((None, None), |(token, end)| (Some(token), end));
         let certificate = certificate
             .map(|exports::ClientCertificate { chain_pem, key_pem }| {
-                let key_pem = self.for_cluster(key_pem, "the key of the certificate")?;
+                let key_pem = self.for_cluster(&key_pem, "the key of the certificate")?;
                 Ok::<_, MintError>(ClientCertificate { chain_pem, key_pem })
             })
             .transpose()?;
@@ -54,10 +54,10 @@ impl Call {
                     "the field `{name}`, which is not among its `outputHeaders`"
                 )));
             }
-            fields.push((name, self.for_cluster(value, "the value of a field")?));
+            fields.push((name, self.for_cluster(&value, "the value of a field")?));
         }
         let revocation = revocation
-            .map(|handle| self.taken(handle).and_then(|secret| text(&secret)))
+            .map(|handle| self.taken(&handle).and_then(|secret| text(&secret)))
             .transpose()?;
         let told = expires_at.and_then(timestamp);
         Ok(Credential {
@@ -72,12 +72,12 @@ impl Call {
             },
             cacheable,
             revocation,
-            warnings: self.warnings(warnings),
+            warnings: self.warnings(&warnings),
         })
     }
 
     /// Warnings of a guest, fit to be shown.
-    pub(crate) fn warnings(&self, warnings: Vec<String>) -> Vec<String> {
+    pub(crate) fn warnings(&self, warnings: &[String]) -> Vec<String> {
         let kept = warnings.iter().take(WARNINGS_MOST);
         kept.map(|warning| self.redactor.line(warning, MESSAGE_BYTES)).collect()
     }
@@ -117,7 +117,7 @@ impl Call {
         }
     }
 
-    fn token(&mut self, handle: Resource<Secret>) -> Result<(Token, Option<Timestamp>), MintError> {
+    fn token(&mut self, handle: &Resource<Secret>) -> Result<(Token, Option<Timestamp>), MintError> {
         let secret = self.taken(handle)?;
         if !secret.reach().cluster() {
             return Err(reach("the token"));
@@ -135,7 +135,7 @@ impl Call {
         Ok((token, end))
     }
 
-    fn for_cluster(&mut self, handle: Resource<Secret>, what: &str) -> Result<SecretString, MintError> {
+    fn for_cluster(&mut self, handle: &Resource<Secret>, what: &str) -> Result<SecretString, MintError> {
         let secret = self.taken(handle)?;
         if !secret.reach().cluster() {
             return Err(reach(what));
@@ -143,7 +143,7 @@ impl Call {
         text(&secret)
     }
 
-    fn taken(&mut self, handle: Resource<Secret>) -> Result<Secret, MintError> {
+    fn taken(&mut self, handle: &Resource<Secret>) -> Result<Secret, MintError> {
         self.take(Resource::new_own(handle.rep()))
             .map_err(|_| lie("a handle that is no secret"))
     }

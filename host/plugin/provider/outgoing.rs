@@ -31,7 +31,7 @@ impl wit::Host for State {
     async fn send(&mut self, request: wit::Request) -> wasmtime::Result<Result<wit::Response, wit::EgressError>> {
         let deadline = self.deadline();
         let call = self.provider_call()?;
-        let prepared = match call.prepare(request, deadline)? {
+        let prepared = match call.prepare(&request, deadline)? {
             Ok(prepared) => prepared,
             Err(error) => return Ok(Err(call.refused(error))),
         };
@@ -43,7 +43,7 @@ impl wit::Host for State {
         let call = self.provider()?;
         call.note(method, &target, &sent, started);
         Ok(match sent {
-            Ok(response) => call.answer(&target, &capture, response),
+            Ok(response) => call.answer(&target, &capture, &response),
             Err(error) => {
                 let error = call.failed(&error);
                 Err(call.refused(error))
@@ -71,7 +71,7 @@ impl Call {
         error
     }
 
-    fn prepare(&mut self, wanted: wit::Request, deadline: Instant) -> Written<Prepared> {
+    fn prepare(&mut self, wanted: &wit::Request, deadline: Instant) -> Written<Prepared> {
         if self.phase == Phase::Check {
             return Ok(Err(denied("egress.phase", "`check` may send nothing")));
         }
@@ -202,7 +202,7 @@ impl Call {
         &mut self,
         target: &Target,
         capture: &[SingularPath],
-        response: Response,
+        response: &Response,
     ) -> Result<wit::Response, wit::EgressError> {
         let reach = self.terms.captured(target.host(), target.port());
         let shown = if self.reveals {
@@ -226,7 +226,7 @@ impl Call {
         self.redactor.cut(&mut body, b"");
         Ok(wit::Response {
             status: response.status.as_u16(),
-            headers: self.fields(&response),
+            headers: self.fields(response),
             body,
             captured: handles,
         })
@@ -269,7 +269,7 @@ fn paths(texts: &[String]) -> Result<Vec<SingularPath>, wit::EgressError> {
         let message = format!("`{}` captures; at most `{CAPTURES_MOST}` are allowed", texts.len());
         return Err(wit::EgressError::InvalidRequest(message));
     }
-    let parsed = texts.iter().map(|text| super::paths::parse(text));
+    let parsed = texts.iter().map(|text| SingularPath::parse(text));
     parsed
         .collect::<Result<_, _>>()
         .map_err(|error| wit::EgressError::InvalidRequest(format!("a capture is no singular path: {error}")))

@@ -3,6 +3,7 @@
 //! In: the manifest's words about hosts, a cluster's configuration. Out: yes or
 //! no for a host. Never: a wider reach by putting secrets together.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -41,14 +42,21 @@ impl HostTemplate {
     /// The host for `config`; nothing when a member is missing or what comes out
     /// is no host.
     pub(crate) fn expand(&self, config: &Value) -> Option<HostPattern> {
-        let mut text = String::new();
-        for piece in &self.0 {
-            match piece {
-                Piece::Text(plain) => text.push_str(plain),
-                Piece::Field(path) => text.push_str(member(config, path)?),
-            }
-        }
-        HostPattern::parse(&text)
+        HostPattern::parse(&joined(&self.0, config)?)
+    }
+
+    /// The same as an operator writes it in a grant: `*`, or a host with a port
+    /// other than 443.
+    pub(crate) fn written(&self, config: &Value) -> Option<String> {
+        let text = joined(&self.0, config)?;
+        HostPattern::parse(&text)?;
+        Some(authority(&text).to_owned())
+    }
+}
+
+impl fmt::Display for HostTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write(&self.0, f)
     }
 }
 
@@ -67,11 +75,35 @@ impl TextTemplate {
 
     /// The text for `config`; nothing when a member is missing.
     pub(crate) fn expand(&self, config: &Value) -> Option<String> {
-        self.0.iter().try_fold(String::new(), |text, piece| match piece {
-            Piece::Text(plain) => Some(text + plain),
-            Piece::Field(path) => Some(text + member(config, path)?),
-        })
+        joined(&self.0, config)
     }
+}
+
+impl fmt::Display for TextTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write(&self.0, f)
+    }
+}
+
+fn joined(pieces: &[Piece], config: &Value) -> Option<String> {
+    pieces.iter().try_fold(String::new(), |text, piece| match piece {
+        Piece::Text(plain) => Some(text + plain),
+        Piece::Field(path) => Some(text + member(config, path)?),
+    })
+}
+
+/// As the manifest has it.
+fn write(pieces: &[Piece], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    pieces.iter().try_for_each(|piece| match piece {
+        Piece::Text(plain) => f.write_str(plain),
+        Piece::Field(path) => write!(f, "{{{}}}", path.join(".")),
+    })
+}
+
+/// A host and its port, also of a URL.
+fn authority(text: &str) -> &str {
+    let text = text.strip_prefix("https://").unwrap_or(text);
+    text.split(['/', '?', '#']).next().unwrap_or(text)
 }
 
 fn pieces(text: &str) -> Result<Vec<Piece>, &'static str> {
@@ -111,12 +143,11 @@ impl HostPattern {
         if text == "*" {
             return Some(Self::Any);
         }
-        let Some(url) = text.strip_prefix("https://") else {
-            return Pattern::parse(text).ok().map(Self::These);
-        };
-        // The same reading as that of requests: authority up to the path.
-        let authority = url.split(['/', '?', '#']).next()?;
-        Pattern::parse(authority).ok().map(Self::These)
+        match text.starts_with("https://") {
+            // The same reading as that of requests: authority up to the path.
+            true => Pattern::parse(authority(text)).ok().map(Self::These),
+            false => Pattern::parse(text).ok().map(Self::These),
+        }
     }
 
     /// Whether `host` at `port` is meant.

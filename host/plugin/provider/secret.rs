@@ -19,6 +19,7 @@ pub(crate) const SECRET_MOST_BYTES: usize = 64 << 10;
 
 /// A secret of one call. Clones share the bytes.
 #[derive(Clone)]
+#[expect(unreachable_pub, reason = "the generated bindings name it")]
 pub struct Secret {
     bytes: Arc<Zeroizing<Vec<u8>>>,
     reach: Reach,
