@@ -16,11 +16,11 @@ Never: password or token in this program; both are handles.
 import json
 import math
 from email.utils import parsedate_to_datetime
-from typing import Any, List, NoReturn, Optional
+from typing import Any, NoReturn, Optional
 from urllib.parse import quote_plus, urlsplit
 
 from componentize_py_types import Err
-from wit_world.exports import Credentials
+from wit_world import exports
 from wit_world.exports.credentials import Credential
 from wit_world.imports import clock, egress, json_path, provider_types, secrets
 
@@ -37,10 +37,10 @@ CLASSES = {
 }
 
 
-class Credentials(Credentials):
+class Credentials(exports.Credentials):
     """What the gateway calls, each time in a fresh instance."""
 
-    def check(self, config: str) -> List[str]:
+    def check(self, config: str) -> list[str]:
         if "lifetimeSeconds" in configuration(config):
             return []
         return ["lifetimeSeconds is not set: the broker decides how long a session lasts"]
@@ -60,7 +60,7 @@ class Credentials(Credentials):
             fail("permanent", "answer.incomplete", "the answer has no string `access_token`", **about(answer))
         expires_at, cacheable, warnings = expiry(member(answer.body, "$.expires_in"), sent_at)
         # A handle goes with what it is put into, so the revocation is another one.
-        revocation = secrets.compose([part(token, secrets.Encoding.RAW)], secrets.Encoding.RAW)
+        revocation = compose([part(token, secrets.Encoding.RAW)], secrets.Encoding.RAW, "the token")
         return Credential(token, None, [], expires_at, cacheable, revocation, warnings)
 
     def revoke(self, config: str, revocation: secrets.Secret) -> None:
@@ -85,14 +85,11 @@ def configuration(text: str) -> dict[str, Any]:
     return config
 
 
-def post(url: str, body: List[secrets.Part], capture: List[str]) -> egress.Response:
+def post(url: str, body: list[secrets.Part], capture: list[str]) -> egress.Response:
     """Sends a form with the broker's name and password."""
     pair = [part(value("brokerUser"), secrets.Encoding.RAW), secrets.Part_Text(":")]
     pair.append(part(value("brokerPassword"), secrets.Encoding.RAW))
-    try:
-        basic = secrets.compose(pair, secrets.Encoding.BASE64)
-    except Err as error:
-        secret_failed(error.value, "name and password")
+    basic = compose(pair, secrets.Encoding.BASE64, "name and password")
     headers = [
         egress.Header("accept", [secrets.Part_Text("application/json")]),
         egress.Header("content-type", [secrets.Part_Text("application/x-www-form-urlencoded")]),
@@ -111,11 +108,18 @@ def value(name: str) -> secrets.Secret:
         secret_failed(error.value, f"the secret value `{name}`")
 
 
+def compose(parts: list[secrets.Part], encoding: secrets.Encoding, what: str) -> secrets.Secret:
+    try:
+        return secrets.compose(parts, encoding)
+    except Err as error:
+        secret_failed(error.value, what)
+
+
 def part(handle: secrets.Secret, encoding: secrets.Encoding) -> secrets.Part:
     return secrets.Part_Secret(secrets.SecretRef(handle, encoding))
 
 
-def expiry(said: Any, sent_at: int) -> tuple[Optional[int], bool, List[str]]:
+def expiry(said: Any, sent_at: int) -> tuple[Optional[int], bool, list[str]]:
     """When a token ends, and whether it may be used more than once."""
     if said is None:
         return None, True, []

@@ -10,16 +10,16 @@ import os
 import socket
 import sys
 import time
-from typing import Any, Callable, List, NoReturn
+from typing import Any, Callable, NoReturn
 
 from componentize_py_types import Err
-from wit_world.exports import Credentials
+from wit_world import exports
 from wit_world.exports.credentials import Credential
 from wit_world.imports import provider_types, secrets
 
 
-class Credentials(Credentials):
-    def check(self, config: str) -> List[str]:
+class Credentials(exports.Credentials):
+    def check(self, config: str) -> list[str]:
         corners: dict[str, Callable[[], Any]] = {
             "environment": lambda: [sorted(os.environ), sys.argv[1:]],
             "root": lambda: os.listdir("/"),
