@@ -1,0 +1,14 @@
+//! Credential providers in the real host, against an endpoint that answers by script.
+//!
+//! Needs the built guests: `cargo xtask plugins`.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail like tests"
+)]
+
+mod languages;
+#[expect(dead_code, reason = "the case tables use the rest")]
+mod world;
