@@ -37,6 +37,8 @@ pub struct Config {
     pub extensions: Extensions,
     /// Whether the cluster front serves requests to clusters.
     pub clusters: ClusterFront,
+    /// How long a cluster's credential serves before it is renewed.
+    pub renew_after: Duration,
     /// Bounds on what one caller may send.
     pub limits: Limits,
     /// Where decision records go.

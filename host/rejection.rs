@@ -320,7 +320,10 @@ fn bad_headers(error: &headers::Error) -> Answer {
 /// provider's sentence is for operators.
 fn no_credential(error: &credential::clusters::Error) -> Answer {
     let class = error.class().as_str();
-    let message = format!("the cluster's credential is not available ({class}, `{}`)", error.code());
+    let message = format!(
+        "the cluster's credential is not available ({class}, `{}`)",
+        error.code()
+    );
     let retry_after = error.retry_after();
     let status = match retry_after {
         Some(_) => StatusCode::SERVICE_UNAVAILABLE,

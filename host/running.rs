@@ -62,7 +62,10 @@ impl Running {
             Arc::clone(&metrics),
         )?;
         let credentials = Arc::new(Cache::new(
-            cache::Settings::default(),
+            cache::Settings {
+                renew_after: config.renew_after,
+                ..cache::Settings::default()
+            },
             Arc::new(cache::clock::SystemClock::start()),
             Handle::current(),
         ));

@@ -106,7 +106,10 @@ pub fn visible<'a>(snapshot: &'a Snapshot, caller: &Caller) -> Vec<&'a Arc<Clust
     let objects: Vec<String> = all.iter().map(|access| object(access)).collect();
     let texts = objects.iter().map(String::as_str);
     let verdicts = snapshot.rbac.decide_each(&caller.roles, "clusters", "get", texts);
-    let seen = all.into_iter().zip(verdicts).filter(|(_, verdict)| verdict.is_allowed());
+    let seen = all
+        .into_iter()
+        .zip(verdicts)
+        .filter(|(_, verdict)| verdict.is_allowed());
     seen.map(|(access, _)| access).collect()
 }
 

@@ -149,7 +149,12 @@ fn candidates<'a, 'b>(
 }
 
 impl Lookup {
-    pub(super) fn of(snapshot: &Snapshot, caller: &Caller, [resource, action]: [&'static str; 2], object: String) -> Self {
+    pub(super) fn of(
+        snapshot: &Snapshot,
+        caller: &Caller,
+        [resource, action]: [&'static str; 2],
+        object: String,
+    ) -> Self {
         let verdict = snapshot.rbac.decide(
             &caller.roles,
             Tuple {

@@ -166,8 +166,10 @@ impl Get {
                 let token = parsed.pointer("/status/token").and_then(Value::as_str);
                 let printed = match token {
                     Some(token) => print(token, out),
-                    None => Err(Failure::new("no_token", "the cluster's credential is a client certificate")
-                        .with_hint("print it with `-o json`")),
+                    None => Err(
+                        Failure::new("no_token", "the cluster's credential is a client certificate")
+                            .with_hint("print it with `-o json`"),
+                    ),
                 };
                 erase(&mut parsed);
                 printed

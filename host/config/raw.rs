@@ -104,6 +104,7 @@ enum RawCompatibility {
 struct RawClusters {
     #[serde(default)]
     forward: bool,
+    renew_after: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -242,6 +243,7 @@ impl Check<'_> {
             } else {
                 ClusterFront::Closed
             },
+            renew_after: self.renew_after(raw.clusters.renew_after.as_deref()),
             limits: self.limits(&raw.limits),
             decisions: Decisions {
                 keep: self.bounded("decisions.keep", raw.decisions.keep, 10_000, 1, 1_000_000),
@@ -291,6 +293,19 @@ impl Check<'_> {
             self.mistake(key, &format!("`{text}` is not an address such as `127.0.0.1:8080`"));
             SocketAddr::from(([127, 0, 0, 1], 0))
         })
+    }
+
+    /// Longer than the cache itself allows would say something else than it does.
+    fn renew_after(&mut self, text: Option<&str>) -> Duration {
+        let most = crate::credential::cache::times::LONGEST_SERVICE;
+        let found = self.duration("clusters.renewAfter", text, most);
+        if found > most {
+            self.mistake(
+                "clusters.renewAfter",
+                &format!("`{found:?}` is too long; at most `{most:?}` is allowed"),
+            );
+        }
+        found.min(most)
     }
 
     fn duration(&mut self, key: &str, text: Option<&str>, default: Duration) -> Duration {

@@ -207,7 +207,10 @@ fn check(unchecked: Vec<Unchecked>) -> Vec<(Unchecked, Result<Vec<String>, MintE
     if unchecked.is_empty() {
         return Vec::new();
     }
-    let sources = unchecked.iter().map(|(_, _, source)| source.clone()).collect::<Vec<_>>();
+    let sources = unchecked
+        .iter()
+        .map(|(_, _, source)| source.clone())
+        .collect::<Vec<_>>();
     let checking = plugin::in_own_thread(|| async move {
         let mut verdicts = Vec::with_capacity(sources.len());
         for source in sources {

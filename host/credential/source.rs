@@ -90,9 +90,11 @@ impl Makers<'_> {
                 }),
                 ..nothing()
             })),
-            ClusterAuth::Provider { name, config: settings, public } => {
-                self.provider(cluster, (name, settings, public), config)
-            }
+            ClusterAuth::Provider {
+                name,
+                config: settings,
+                public,
+            } => self.provider(cluster, (name, settings, public), config),
             ClusterAuth::Unusable { reason } => Draft::Done(unusable("config.cluster", reason)),
         }
     }

@@ -68,10 +68,7 @@ pub(super) fn client_config(spec: &TlsSpec) -> Result<ClientConfig, Error> {
 }
 
 /// The same for a cluster, with the certificate its credential has.
-pub(super) fn cluster_config(
-    tls: &ClusterTls,
-    certificate: Option<&ClientCertificate>,
-) -> Result<ClientConfig, Error> {
+pub(super) fn cluster_config(tls: &ClusterTls, certificate: Option<&ClientCertificate>) -> Result<ClientConfig, Error> {
     let builder = match tls.verification {
         Verification::On => {
             let roots = match &tls.ca_pem {

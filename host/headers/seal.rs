@@ -9,11 +9,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http::header::{AUTHORIZATION, CONNECTION, HOST, TE, TRAILER, UPGRADE, VIA};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use hyper::upgrade::OnUpgrade;
 use secrecy::ExposeSecret as _;
 use uuid::Uuid;

@@ -19,8 +19,8 @@ use crate::config::ClusterFront;
 use crate::credential::cache::Lease;
 use crate::credential::clusters::ClusterAccess;
 use crate::forward::{self, Body, Gathered};
-use crate::front::clusters::exec::{Version, exec_credential, usable_until};
 use crate::front::clusters::ClusterView;
+use crate::front::clusters::exec::{Version, exec_credential, usable_until};
 use crate::headers::{self, Cleaned};
 use crate::record::{CredentialNote, Open, Step};
 use crate::rejection::Rejection;
@@ -87,8 +87,7 @@ impl Gateway {
         let lease = lease(access, walk.record).await?;
         note(walk.record, access, Some(&lease), Tries::One);
         let until = usable_until(access, &lease);
-        let document =
-            exec_credential(&lease.credential, until, Version::V1).ok_or(Rejection::NotPortable)?;
+        let document = exec_credential(&lease.credential, until, Version::V1).ok_or(Rejection::NotPortable)?;
         let mut response = Response::new(Body::from(Bytes::from_owner(document.as_bytes().to_vec())));
         let fields = response.headers_mut();
         fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

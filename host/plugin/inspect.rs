@@ -141,8 +141,13 @@ impl ProviderSummary {
             ..reach(term.name.clone(), term.hosts.as_deref().map(texts), term.cluster)
         });
         let audiences = terms.audiences.iter();
-        let audiences =
-            audiences.map(|term| reach(term.audience.to_string(), term.hosts.as_deref().map(texts), term.cluster));
+        let audiences = audiences.map(|term| {
+            reach(
+                term.audience.to_string(),
+                term.hosts.as_deref().map(texts),
+                term.cluster,
+            )
+        });
         let captures = terms.captures.iter();
         let captures = captures.map(|term| reach(term.host.to_string(), Some(texts(&term.hosts)), term.cluster));
         Self {

@@ -22,7 +22,6 @@ mod convert;
 mod crypto;
 mod memo;
 mod outgoing;
-mod paths;
 mod pod;
 mod public;
 mod reach;

@@ -91,7 +91,11 @@ impl ClusterAuth {
 impl fmt::Debug for ClusterAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Provider { name, config: _, public: _ } => f.debug_tuple("Provider").field(name).finish(),
+            Self::Provider {
+                name,
+                config: _,
+                public: _,
+            } => f.debug_tuple("Provider").field(name).finish(),
             Self::Unusable { reason } => f.debug_tuple("Unusable").field(reason).finish(),
             Self::Anonymous
             | Self::InCluster

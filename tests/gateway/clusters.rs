@@ -24,7 +24,11 @@ const POLICY: &str = "p, alice, clusters, get, *, allow\np, alice, clusters, upd
 /// A cluster Secret.
 fn cluster(name: &str, server: &str, config: &Value, values: &[(&str, &str)]) -> Value {
     let mut data: BTreeMap<String, String> = map(values);
-    data.extend(map(&[("name", name), ("server", server), ("config", &config.to_string())]));
+    data.extend(map(&[
+        ("name", name),
+        ("server", server),
+        ("config", &config.to_string()),
+    ]));
     let labels = json!({"labels": {"argocd.argoproj.io/secret-type": "cluster"}});
     let secret = format!("cluster-{}", name.to_lowercase());
     let body = json!({"metadata": labels, "stringData": data});

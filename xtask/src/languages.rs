@@ -81,7 +81,9 @@ pub fn build(root: &Path) -> Result<Vec<Built>> {
     SOURCES
         .iter()
         .map(|source| {
-            let component = source.component(root).with_context(|| format!("building {}", source.folder))?;
+            let component = source
+                .component(root)
+                .with_context(|| format!("building {}", source.folder))?;
             let manifest = root.join(source.folder).join("manifest.yaml");
             let built = plugins::write(&component, &manifest, &output)?;
             ensure!(built.name == source.name, "{} has another name", manifest.display());
@@ -135,16 +137,25 @@ impl Tool {
             }
             Self::Python | Self::PythonWithWasi => {
                 let mut python = Command::new(python_tools(root)?.join("bin/componentize-py"));
-                python.arg("--quiet").arg("--wit-path").arg(&wit).args(["--world", WORLD, "componentize"]);
+                python
+                    .arg("--quiet")
+                    .arg("--wit-path")
+                    .arg(&wit)
+                    .args(["--world", WORLD, "componentize"]);
                 if matches!(self, Self::Python) {
                     python.arg("--stub-wasi");
                 }
                 let (folder, module) = (program.parent(), program.file_stem());
-                python.arg("--python-path").arg(folder.context("a program without a folder")?);
+                python
+                    .arg("--python-path")
+                    .arg(folder.context("a program without a folder")?);
                 // Elsewhere it would take in whatever packages are at hand.
                 python.env_remove("VIRTUAL_ENV").env_remove("PYTHONPATH");
                 python.env("PYTHONDONTWRITEBYTECODE", "1");
-                python.arg("--output").arg(component).arg(module.context("a program without a name")?);
+                python
+                    .arg("--output")
+                    .arg(component)
+                    .arg(module.context("a program without a name")?);
                 python
             }
         };
@@ -177,12 +188,20 @@ fn python_tools(root: &Path) -> Result<PathBuf> {
     }
     let usable = Command::new("python3").args(["-c", "import ensurepip, venv"]).output();
     if !usable.is_ok_and(|output| output.status.success()) {
-        bail!("python3 with venv is missing: install Python 3.9 or later (on Debian, as root: `apt-get install python3-venv`)");
+        bail!(
+            "python3 with venv is missing: install Python 3.9 or later (on Debian, as root: `apt-get install python3-venv`)"
+        );
     }
     execute(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
     let mut pip = Command::new(folder.join("bin/pip"));
     pip.args(["install", "--quiet", "--disable-pip-version-check"]);
-    pip.args(["--require-hashes", "--no-deps", "--only-binary", ":all:", "--requirement"]);
+    pip.args([
+        "--require-hashes",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "--requirement",
+    ]);
     execute(pip.args(&files))?;
     fs::write(&stamp, "").with_context(|| format!("writing {}", stamp.display()))?;
     Ok(folder)
@@ -234,7 +253,12 @@ fn digest(parts: &[Vec<u8>]) -> String {
         digest.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
         digest.update(part);
     }
-    digest.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    digest
+        .finalize()
+        .iter()
+        .take(16)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {

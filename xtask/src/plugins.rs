@@ -354,7 +354,9 @@ fn remove_others(output: &Path, built: &[Built], kept: &[&str]) -> anyhow::Resul
         let ours = built
             .iter()
             .any(|plugin| plugin.component == path || plugin.manifest == path)
-            || path.file_stem().is_some_and(|stem| kept.iter().any(|name| stem == *name));
+            || path
+                .file_stem()
+                .is_some_and(|stem| kept.iter().any(|name| stem == *name));
         let plugin = path
             .extension()
             .is_some_and(|extension| extension == "wasm" || extension == "yaml");

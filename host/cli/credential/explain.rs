@@ -207,7 +207,11 @@ impl Report {
             Some(Refusal { code, message, .. }) => {
                 lines.push(format!("result    {} {code}: {message}", self.result));
             }
-            None => lines.push(format!("result    {} ({})", self.result, self.kind.unwrap_or("nothing"))),
+            None => lines.push(format!(
+                "result    {} ({})",
+                self.result,
+                self.kind.unwrap_or("nothing")
+            )),
         }
         let times = [
             ("expires", &self.expires_at),

@@ -56,8 +56,10 @@ impl Local {
             }
             Found::None => {
                 let names: Vec<&str> = self.clusters.iter().map(|access| &**access.label()).collect();
-                Err(Failure::new("cluster_not_found", format_args!("there is no cluster `{name}`"))
-                    .with_hint(format!("there are {}", names.join(", "))))
+                Err(
+                    Failure::new("cluster_not_found", format_args!("there is no cluster `{name}`"))
+                        .with_hint(format!("there are {}", names.join(", "))),
+                )
             }
         }
     }

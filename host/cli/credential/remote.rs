@@ -130,14 +130,29 @@ mod tests {
     #[test]
     fn tokens_go_to_https_or_to_this_machine() {
         for (server, expected) in [
-            ("https://t.example", "https://t.example/api/v1/clusters/a%2Fb/credential"),
-            ("https://t.example/base/", "https://t.example/base/api/v1/clusters/a%2Fb/credential"),
-            ("http://127.0.0.1:1", "http://127.0.0.1:1/api/v1/clusters/a%2Fb/credential"),
+            (
+                "https://t.example",
+                "https://t.example/api/v1/clusters/a%2Fb/credential",
+            ),
+            (
+                "https://t.example/base/",
+                "https://t.example/base/api/v1/clusters/a%2Fb/credential",
+            ),
+            (
+                "http://127.0.0.1:1",
+                "http://127.0.0.1:1/api/v1/clusters/a%2Fb/credential",
+            ),
             ("http://[::1]:1", "http://[::1]:1/api/v1/clusters/a%2Fb/credential"),
         ] {
             assert_eq!(url(server, "a/b").unwrap().as_str(), expected);
         }
-        for server in ["http://t.example", "http://localhost.example", "ftp://t.example", "t.example", ""] {
+        for server in [
+            "http://t.example",
+            "http://localhost.example",
+            "ftp://t.example",
+            "t.example",
+            "",
+        ] {
             let failure = url(server, "a").unwrap_err().to_string();
             assert!(failure.starts_with("gateway.url: "), "{failure}");
         }
@@ -157,7 +172,10 @@ mod tests {
     fn refusals_keep_the_code_of_the_provider() {
         let body = br#"{"error":"no","reason":"credential_unavailable","code":"invalid_grant","decision":"d"}"#;
         let line = refused(reqwest::StatusCode::BAD_GATEWAY, body).to_string();
-        assert!(line.starts_with("invalid_grant: no (") && line.ends_with("decision d)"), "{line}");
+        assert!(
+            line.starts_with("invalid_grant: no (") && line.ends_with("decision d)"),
+            "{line}"
+        );
         let line = refused(reqwest::StatusCode::BAD_GATEWAY, b"<html>").to_string();
         assert!(line.starts_with("http.502: "), "{line}");
     }

@@ -28,7 +28,9 @@ pub enum Version {
 impl Version {
     /// The version of this `apiVersion`.
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::V1, Self::V1Beta1].into_iter().find(|version| version.as_str() == text)
+        [Self::V1, Self::V1Beta1]
+            .into_iter()
+            .find(|version| version.as_str() == text)
     }
 
     /// Its `apiVersion`.
@@ -57,7 +59,11 @@ pub fn usable_until(access: &ClusterAccess, lease: &Lease) -> Option<Timestamp> 
 
 /// The document; none when the credential is neither token nor certificate, or
 /// needs fields of its own in each request.
-pub fn exec_credential(credential: &Credential, until: Option<Timestamp>, version: Version) -> Option<Zeroizing<String>> {
+pub fn exec_credential(
+    credential: &Credential,
+    until: Option<Timestamp>,
+    version: Version,
+) -> Option<Zeroizing<String>> {
     let portable = credential.headers.is_empty() && credential.basic.is_none();
     if !portable || (credential.token.is_none() && credential.certificate.is_none()) {
         return None;
@@ -128,7 +134,10 @@ mod tests {
                 "kind": "ExecCredential", "apiVersion": api, "spec": { "interactive": false },
                 "status": { "token": "t0ken", "expirationTimestamp": "2026-01-02T03:04:05Z" },
             });
-            assert_eq!(document(&token(), Some("2026-01-02T03:04:05.9Z"), version), Some(expected));
+            assert_eq!(
+                document(&token(), Some("2026-01-02T03:04:05.9Z"), version),
+                Some(expected)
+            );
             assert_eq!(Version::parse(api), Some(version));
         }
         assert_eq!(Version::parse("client.authentication.k8s.io/v1alpha1"), None);

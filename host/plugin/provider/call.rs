@@ -207,10 +207,7 @@ impl Call {
     }
 
     /// Texts and encoded secrets, put together, and where the whole may go.
-    pub(crate) fn write(
-        &self,
-        parts: &[Part],
-    ) -> wasmtime::Result<Result<Written, SecretError>> {
+    pub(crate) fn write(&self, parts: &[Part]) -> wasmtime::Result<Result<Written, SecretError>> {
         // Never grows beyond the bound, so that no copy is left behind.
         let mut out = Zeroizing::new(Vec::with_capacity(self.length(parts)?));
         let mut reach: Option<Reach> = None;

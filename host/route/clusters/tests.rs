@@ -17,7 +17,11 @@ fn a_name_is_decoded_once_and_the_rest_not_at_all() {
         ("/clusters/prod/k8s", "prod", ""),
         ("/clusters/prod/k8s/", "prod", "/"),
         ("/clusters/prod%20eu/k8s/api/v1/x%2Fy?z=1", "prod eu", "/api/v1/x%2Fy"),
-        ("/clusters/https:%2F%2F10.0.0.1:6443/k8s/api", "https://10.0.0.1:6443", "/api"),
+        (
+            "/clusters/https:%2F%2F10.0.0.1:6443/k8s/api",
+            "https://10.0.0.1:6443",
+            "/api",
+        ),
         ("/clusters/caf%C3%A9/k8s/api", "café", "/api"),
         ("/clusters/50%25/k8s/api", "50%", "/api"),
         ("/clusters/k8s/k8s/k8s", "k8s", "/k8s"),

@@ -233,7 +233,9 @@ fn provider(members: &Members<'_>, mistakes: &mut Vec<String>) -> Option<Way> {
     if !config.is_object() {
         mistakes.push("`provider.config` must be an object".to_owned());
     }
-    let public = inner.raw("publicValues").map_or(Ok(BTreeSet::new()), serde_json::from_str);
+    let public = inner
+        .raw("publicValues")
+        .map_or(Ok(BTreeSet::new()), serde_json::from_str);
     let public = public.unwrap_or_else(|_| {
         mistakes.push("`provider.publicValues` must be a list of names".to_owned());
         BTreeSet::new()

@@ -195,9 +195,7 @@ fn signed_by_rfc_key(jwt: &str) -> Result<(), String> {
 /// Tokens; those of EKS by their parameters, whose order is free.
 pub(crate) fn tokens(expected: Option<&str>, observed: Option<&str>) -> Result<(), String> {
     let parameters = |token: Option<&str>| -> Option<Vec<(String, String)>> {
-        let bytes = URL_SAFE_NO_PAD
-            .decode(token?.strip_prefix("k8s-aws-v1.")?)
-            .ok()?;
+        let bytes = URL_SAFE_NO_PAD.decode(token?.strip_prefix("k8s-aws-v1.")?).ok()?;
         let url = url::Url::parse(std::str::from_utf8(&bytes).ok()?).ok()?;
         let mut pairs: Vec<(String, String)> = url.query_pairs().into_owned().collect();
         pairs.push(("host".to_owned(), url.host_str()?.to_owned()));

@@ -5,6 +5,7 @@ use std::process::Output;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+use super::cluster;
 use super::minted::{ROBOT, cluster_of, issuer, world};
 use crate::support::token;
 use crate::support::world::{SESSION_KEY, World};
@@ -51,7 +52,8 @@ async fn a_running_gateway_is_asked() {
     assert!(out(&got).contains("token: minted-1"), "{got:?}");
     for version in ["v1", "v1beta1"] {
         let api_version = format!("client.authentication.k8s.io/{version}");
-        let info = json!({"kind": "ExecCredential", "apiVersion": api_version, "spec": {"interactive": false}}).to_string();
+        let info =
+            json!({"kind": "ExecCredential", "apiVersion": api_version, "spec": {"interactive": false}}).to_string();
         let mut environment = environment.to_vec();
         environment.push(("KUBERNETES_EXEC_INFO", &info));
         let got = tollgate(&["credential", "exec", "prod"], &environment).await;
@@ -62,12 +64,22 @@ async fn a_running_gateway_is_asked() {
     }
     // The twins: who may not, nobody, and a gateway that is not there.
     let refused = tollgate(&["credential", "exec", "prod", "--auth-token", &carol], &environment).await;
-    assert!(line(&refused).starts_with("tollgate: permission_denied: "), "{refused:?}");
+    assert!(
+        line(&refused).starts_with("tollgate: permission_denied: "),
+        "{refused:?}"
+    );
     let refused = tollgate(&["credential", "exec", "prod", "--server", &server], &[]).await;
     assert!(line(&refused).contains("TOLLGATE_AUTH_TOKEN"), "{refused:?}");
     let refused = tollgate(&["credential", "exec", "none"], &environment).await;
-    assert!(line(&refused).starts_with("tollgate: cluster_not_found: "), "{refused:?}");
-    let refused = tollgate(&["credential", "exec", "prod", "--server", "http://gateway.example"], &environment).await;
+    assert!(
+        line(&refused).starts_with("tollgate: cluster_not_found: "),
+        "{refused:?}"
+    );
+    let refused = tollgate(
+        &["credential", "exec", "prod", "--server", "http://gateway.example"],
+        &environment,
+    )
+    .await;
     assert!(line(&refused).starts_with("tollgate: gateway.url: "), "{refused:?}");
     assert_eq!(issuer.seen().len(), 1);
 }
@@ -84,10 +96,20 @@ async fn settings_alone_are_enough() {
     assert_eq!(body["status"]["token"], "minted-1");
     assert!(body["status"]["expirationTimestamp"].is_string());
     let refused = tollgate(&["credential", "exec", "none", "--config", settings], &[]).await;
-    assert!(line(&refused).starts_with("tollgate: cluster_not_found: "), "{refused:?}");
+    assert!(
+        line(&refused).starts_with("tollgate: cluster_not_found: "),
+        "{refused:?}"
+    );
     let refused = tollgate(&["credential", "get", "in-cluster", "--config", settings], &[]).await;
-    assert!(line(&refused).starts_with("tollgate: ambient.unavailable: "), "{refused:?}");
-    let told = tollgate(&["credential", "explain", "prod", "--config", settings, "-o", "json"], &[]).await;
+    assert!(
+        line(&refused).starts_with("tollgate: ambient.unavailable: "),
+        "{refused:?}"
+    );
+    let told = tollgate(
+        &["credential", "explain", "prod", "--config", settings, "-o", "json"],
+        &[],
+    )
+    .await;
     assert!(told.status.success(), "{told:?}");
     let body: Value = serde_json::from_str(&out(&told)).unwrap();
     assert_eq!((&body["result"], &body["kind"]), (&json!("ok"), &json!("token")));
@@ -104,9 +126,49 @@ async fn settings_alone_are_enough() {
         assert!(table.contains(part), "{table}");
     }
     for text in [&table, &out(&told)] {
-        assert!(!text.contains("minted") && !text.contains(ROBOT), "{text}");
+        assert!(!text.contains("minted-") && !text.contains(ROBOT), "{text}");
     }
     let told = tollgate(&["credential", "explain", "in-cluster", "--config", settings], &[]).await;
     assert_eq!(told.status.code(), Some(1));
-    assert!(out(&told).contains("result    config ambient.unavailable: "), "{told:?}");
+    assert!(
+        out(&told).contains("result    config ambient.unavailable: "),
+        "{told:?}"
+    );
+}
+
+#[tokio::test]
+async fn check_names_the_secret_a_plugin_refuses() {
+    let (issuer, api) = (issuer().await, cluster_of(|_| true).await);
+    let (mut setup, _folder) = world(&issuer, &api);
+    let config = json!({"webAPIProviderConfig": {
+        "method": "POST", "url": "https://127.0.0.1/", "tokenPath": "{.token}",
+    }});
+    setup
+        .objects
+        .push(cluster("wrong", "https://wrong.example", &config, &[]));
+    let world = setup.start().await;
+    let settings = world.path("tollgate.yaml");
+    let checked = tollgate(&["check", "-o", "json", "--config", settings.to_str().unwrap()], &[]).await;
+    assert!(
+        checked.status.success(),
+        "one cluster does not stop the others: {checked:?}"
+    );
+    let body: Value = serde_json::from_str(&out(&checked)).unwrap();
+    let found = body["diagnostics"].as_array().unwrap().iter();
+    let found: Vec<&Value> = found
+        .filter(|one| one["message"].as_str().unwrap().contains("`wrong` cannot be used"))
+        .collect();
+    let [finding] = found.as_slice() else { panic!("{body}") };
+    assert!(
+        finding["location"]["file"]
+            .as_str()
+            .unwrap()
+            .ends_with("state/004.yaml")
+    );
+    assert_eq!(
+        (&finding["location"]["line"], &finding["severity"]),
+        (&json!(1), &json!("warning"))
+    );
+    assert!(finding["message"].as_str().unwrap().contains("`$.token`"), "{finding}");
+    assert!(issuer.seen().is_empty(), "a check sends nothing");
 }

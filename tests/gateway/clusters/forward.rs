@@ -12,13 +12,19 @@ use super::{ask, bearer, cluster, get, refusal, setup};
 use crate::support::authority::Authority;
 
 fn pods(_: &Seen) -> Answer {
-    (200, vec![("content-type", "application/json".into())], "{\"kind\":\"PodList\"}".into())
+    (
+        200,
+        vec![("content-type", "application/json".into())],
+        "{\"kind\":\"PodList\"}".into(),
+    )
 }
 
 #[tokio::test]
 async fn the_api_server_sees_the_clusters_token_and_nothing_of_the_caller() {
     let api = Api::start(pods).await;
-    let world = setup(vec![cluster("prod", &api.url(), &bearer(&api, "cluster-token"), &[])]).start().await;
+    let world = setup(vec![cluster("prod", &api.url(), &bearer(&api, "cluster-token"), &[])])
+        .start()
+        .await;
     let path = "/clusters/prod/k8s/api/v1/namespaces/a%2Fb/pods?watch=0&x=%20";
     let answer = get(&world, "carol", path)
         .header("cookie", "other=c0okie")
@@ -64,7 +70,9 @@ async fn the_api_server_sees_the_clusters_token_and_nothing_of_the_caller() {
 #[tokio::test]
 async fn who_may_not_is_refused_and_does_not_learn_what_exists() {
     let api = Api::start(pods).await;
-    let world = setup(vec![cluster("prod", &api.url(), &bearer(&api, "t"), &[])]).start().await;
+    let world = setup(vec![cluster("prod", &api.url(), &bearer(&api, "t"), &[])])
+        .start()
+        .await;
     let body = |text: String| {
         let mut body: Value = serde_json::from_str(&text).unwrap();
         body.as_object_mut().unwrap().remove("decision");
@@ -72,7 +80,10 @@ async fn who_may_not_is_refused_and_does_not_learn_what_exists() {
     };
     let mut refused = Vec::new();
     for name in ["prod", "none"] {
-        let answer = get(&world, "bob", &format!("/clusters/{name}/k8s/api")).send().await.unwrap();
+        let answer = get(&world, "bob", &format!("/clusters/{name}/k8s/api"))
+            .send()
+            .await
+            .unwrap();
         assert_eq!(answer.status(), 403);
         let text = answer.text().await.unwrap().replace(name, "NAME");
         refused.push(body(text));
@@ -84,7 +95,9 @@ async fn who_may_not_is_refused_and_does_not_learn_what_exists() {
     assert_eq!(answer.status(), 200);
     let answer = get(&world, "carol", "/clusters/none/k8s/api").send().await.unwrap();
     assert_eq!(refusal(answer).await, (404, "cluster_not_found".into(), String::new()));
-    let stranger = reqwest::get(format!("http://{}/clusters/prod/k8s/api", world.address())).await.unwrap();
+    let stranger = reqwest::get(format!("http://{}/clusters/prod/k8s/api", world.address()))
+        .await
+        .unwrap();
     assert_eq!(refusal(stranger).await.0, 401);
     assert_eq!(api.seen().len(), 1);
 }
@@ -92,7 +105,9 @@ async fn who_may_not_is_refused_and_does_not_learn_what_exists() {
 #[tokio::test]
 async fn writes_and_tunnels_need_update() {
     let api = Api::start(pods).await;
-    let world = setup(vec![cluster("prod", &api.url(), &bearer(&api, "t"), &[])]).start().await;
+    let world = setup(vec![cluster("prod", &api.url(), &bearer(&api, "t"), &[])])
+        .start()
+        .await;
     let path = "/clusters/prod/k8s/api/v1/pods";
     for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
         let send = |user| ask(&world, method.clone(), user, path).body("{}").send();
@@ -131,7 +146,9 @@ async fn a_shared_name_means_no_cluster_and_a_server_means_one() {
     let (one, other) = (Api::start(pods).await, Api::start(pods).await);
     let mut second = cluster("prod", &other.url(), &bearer(&other, "second"), &[]);
     second["metadata"]["name"] = "cluster-second".into();
-    let world = setup(vec![cluster("prod", &one.url(), &bearer(&one, "first"), &[]), second]).start().await;
+    let world = setup(vec![cluster("prod", &one.url(), &bearer(&one, "first"), &[]), second])
+        .start()
+        .await;
     let answer = get(&world, "carol", "/clusters/prod/k8s/api").send().await.unwrap();
     assert_eq!(refusal(answer).await, (409, "cluster_ambiguous".into(), String::new()));
     let answer = get(&world, "bob", "/clusters/prod/k8s/api").send().await.unwrap();
@@ -166,7 +183,9 @@ async fn a_client_certificate_is_shown_in_the_handshake() {
     let (certificate, key) = people.sign("gateway");
     let ca = STANDARD.encode(&api.ca_pem);
     let tls = json!({"caData": ca, "certData": STANDARD.encode(certificate), "keyData": STANDARD.encode(key)});
-    let world = setup(vec![cluster("prod", &api.url(), &json!({"tlsClientConfig": tls}), &[])]).start().await;
+    let world = setup(vec![cluster("prod", &api.url(), &json!({"tlsClientConfig": tls}), &[])])
+        .start()
+        .await;
     let answer = get(&world, "carol", "/clusters/prod/k8s/api").send().await.unwrap();
     assert_eq!(answer.status(), 200);
     let seen = &api.seen()[0];
@@ -186,7 +205,10 @@ async fn a_server_of_another_authority_is_not_believed_unless_insecure() {
     for (tls, status) in [
         (json!({"caData": other}), 502),
         (json!({"insecure": true}), 200),
-        (json!({"caData": STANDARD.encode(&api.ca_pem), "serverName": "other.example"}), 502),
+        (
+            json!({"caData": STANDARD.encode(&api.ca_pem), "serverName": "other.example"}),
+            502,
+        ),
     ] {
         let config = json!({"bearerToken": "t", "tlsClientConfig": tls});
         let world = setup(vec![cluster("prod", &api.url(), &config, &[])]).start().await;
@@ -202,7 +224,12 @@ async fn settings_that_cannot_be_used_are_said_to_those_who_may_know() {
     let world = setup(vec![
         cluster("two", "https://two.example", &config, &[]),
         cluster("plain", "http://127.0.0.1:1", &plain, &[]),
-        cluster("none", "https://none.example", &json!({"provider": {"name": "nowhere"}}), &[]),
+        cluster(
+            "none",
+            "https://none.example",
+            &json!({"provider": {"name": "nowhere"}}),
+            &[],
+        ),
     ])
     .start()
     .await;
@@ -216,19 +243,34 @@ async fn settings_that_cannot_be_used_are_said_to_those_who_may_know() {
         let answer = get(&world, "carol", &path).send().await.unwrap();
         let record = world.decision(&answer).await;
         assert_eq!(record["credential"]["failure"], format!("config {code}"));
-        assert_eq!(refusal(answer).await, (502, "credential_unavailable".into(), code.into()));
+        assert_eq!(
+            refusal(answer).await,
+            (502, "credential_unavailable".into(), code.into())
+        );
         let answer = get(&world, "bob", &path).send().await.unwrap();
         assert_eq!(refusal(answer).await, (403, "permission_denied".into(), String::new()));
     }
     let page = world.admin("/configuration").await;
-    assert!(page.contains("the cluster `none` cannot be used: config.provider"), "{page}");
+    assert!(
+        page.contains("the cluster `none` cannot be used: config.provider"),
+        "{page}"
+    );
     assert!(!page.contains("s3cret"));
 }
 
 #[tokio::test]
 async fn a_401_of_the_cluster_passes_without_its_challenge() {
-    let api = Api::start(|_| (401, vec![("www-authenticate", "Basic realm=\"k8s\"".into())], "no".into())).await;
-    let world = setup(vec![cluster("prod", &api.url(), &bearer(&api, "t"), &[])]).start().await;
+    let api = Api::start(|_| {
+        (
+            401,
+            vec![("www-authenticate", "Basic realm=\"k8s\"".into())],
+            "no".into(),
+        )
+    })
+    .await;
+    let world = setup(vec![cluster("prod", &api.url(), &bearer(&api, "t"), &[])])
+        .start()
+        .await;
     let answer = get(&world, "carol", "/clusters/prod/k8s/api").send().await.unwrap();
     assert_eq!(answer.status(), 401);
     assert!(!answer.headers().contains_key("www-authenticate"));

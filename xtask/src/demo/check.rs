@@ -178,7 +178,10 @@ async fn cluster(world: &World) -> Result<()> {
         ))
     };
     let (status, refused) = ask(&world.bob).await?;
-    ensure!(status == 403, "bob reached the cluster: {status} {refused}");
+    ensure!(
+        status == 403 && refused["reason"] == "permission_denied",
+        "bob reached the cluster: {status} {refused}"
+    );
     for _ in 0..2 {
         let (status, body) = ask(&world.alice).await?;
         ensure!(status == 200, "alice got {status} from the cluster: {body}");
