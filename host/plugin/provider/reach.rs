@@ -45,10 +45,29 @@ impl HostTemplate {
         for piece in &self.0 {
             match piece {
                 Piece::Text(plain) => text.push_str(plain),
-                Piece::Field(path) => text.push_str(member(config, path)?),
+                Piece::Field(path) => text.push_str(self.filled(member(config, path)?)?),
             }
         }
-        HostPattern::parse(&text)
+        // SECURITY: a wildcard is the manifest's to write. And a URL is read as
+        // one where it is the whole of a member, else `{region}.example.com`
+        // would become whatever host `region` begins with.
+        match (self.whole(), text.strip_prefix("https://")) {
+            (true, Some(url)) => HostPattern::parse(url.split(['/', '?', '#']).next()?),
+            (_, _) => HostPattern::parse(&text),
+        }
+    }
+
+    /// Whether a member is all there is.
+    fn whole(&self) -> bool {
+        let mut pieces = self.0.iter().filter(|piece| !matches!(piece, Piece::Text(text) if text.is_empty()));
+        matches!((pieces.next(), pieces.next()), (Some(Piece::Field(_)), None))
+    }
+
+    /// A member's text, when it may stand in this template.
+    fn filled<'a>(&self, text: &'a str) -> Option<&'a str> {
+        let label = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+        let good = !text.contains('*') && (self.whole() || text.bytes().all(label));
+        good.then_some(text)
     }
 }
 
@@ -111,12 +130,7 @@ impl HostPattern {
         if text == "*" {
             return Some(Self::Any);
         }
-        let Some(url) = text.strip_prefix("https://") else {
-            return Pattern::parse(text).ok().map(Self::These);
-        };
-        // The same reading as that of requests: authority up to the path.
-        let authority = url.split(['/', '?', '#']).next()?;
-        Pattern::parse(authority).ok().map(Self::These)
+        Pattern::parse(text).ok().map(Self::These)
     }
 
     /// Whether `host` at `port` is meant.
@@ -171,6 +185,29 @@ impl Reach {
             .all(|list| list.iter().any(|pattern| pattern.matches(host, port)))
     }
 
+    /// One line that [`Self::of_line`] reads: `+` or `-` for the cluster, then
+    /// the lists.
+    pub(crate) fn to_line(&self) -> String {
+        let pattern = |pattern: &HostPattern| match pattern {
+            HostPattern::Any => "*".to_owned(),
+            HostPattern::These(pattern) => pattern.to_string(),
+        };
+        let list = |list: &Arc<[HostPattern]>| list.iter().map(pattern).collect::<Vec<_>>().join(" ");
+        let lists: Vec<String> = self.lists.iter().map(list).collect();
+        format!("{}{}", if self.cluster { '+' } else { '-' }, lists.join("|"))
+    }
+
+    /// What [`Self::to_line`] wrote; nothing for any other text.
+    pub(crate) fn of_line(line: &str) -> Option<Self> {
+        let (cluster, lists) = match line.strip_prefix('+') {
+            Some(lists) => (true, lists),
+            None => (false, line.strip_prefix('-')?),
+        };
+        let list = |list: &str| -> Option<Arc<[HostPattern]>> { list.split_whitespace().map(HostPattern::parse).collect() };
+        let lists = lists.split('|').map(list).collect::<Option<Vec<_>>>()?;
+        Some(Self { lists, cluster })
+    }
+
     /// Whether they may become part of the credential.
     pub(crate) fn cluster(&self) -> bool {
         self.cluster
@@ -190,7 +227,11 @@ mod tests {
 
     #[test]
     fn hosts_are_what_manifest_and_configuration_say() {
-        let config = json!({"region": "us-west-2", "endpoint": "https://IDP.example.com:8443/token", "evil": "a.b/c"});
+        let config = json!({
+            "region": "us-west-2", "endpoint": "https://IDP.example.com:8443/token", "evil": "a.b/c",
+            "url": "https://evil.example/", "user": "https://a@evil.example/", "star": "*", "stars": "*.example.com",
+            "port": "evil.example:443", "back": "https://evil.example\\.x",
+        });
         for (template, host, port, expected) in [
             ("auth.example.com", "auth.example.com", 443, true),
             ("auth.example.com", "auth.example.com", 8443, false),
@@ -205,6 +246,17 @@ mod tests {
             ("{missing}", "idp.example.com", 443, false),
             ("x.{evil}.example.com", "x.a.b", 443, false),
             ("*", "anything.example.com", 1, true),
+            // What a configuration must not turn a template into.
+            ("{url}.cloud.example", "evil.example", 443, false),
+            ("{url}", "evil.example", 443, true),
+            ("x{url}", "evil.example", 443, false),
+            ("{user}", "evil.example", 443, false),
+            ("{back}", "evil.example", 443, false),
+            ("{star}", "evil.example", 443, false),
+            ("{star}.example.com", "a.example.com", 443, false),
+            ("{stars}", "a.example.com", 443, false),
+            ("{port}", "evil.example", 443, true),
+            ("{port}.cloud.example", "evil.example", 443, false),
         ] {
             assert_eq!(reaches(template, &config, host, port), expected, "{template} {host}:{port}");
         }
@@ -223,5 +275,18 @@ mod tests {
         assert!(!joined.host(&host("b.example"), 443) && both.host(&host("b.example"), 443));
         assert!(!joined.cluster());
         assert!(!Reach::nowhere().host(&host("a.example"), 443));
+    }
+
+    #[test]
+    fn a_reach_is_the_same_after_it_was_written_down() {
+        let list = |texts: &[&str]| -> Arc<[HostPattern]> {
+            texts.iter().map(|text| HostPattern::parse(text).unwrap()).collect()
+        };
+        let narrow = Reach::new(list(&["a.example", "*.b.example:8443", "[2001:db8::1]:444"]), true);
+        for reach in [narrow.clone(), narrow.and(&Reach::new(list(&["*"]), false)), Reach::nowhere()] {
+            let again = Reach::of_line(&reach.to_line()).unwrap();
+            assert_eq!((again.lists, again.cluster), (reach.lists, reach.cluster));
+        }
+        assert!(Reach::of_line("a.example").is_none() && Reach::of_line("+a b/c").is_none() && Reach::of_line("").is_none());
     }
 }
