@@ -187,10 +187,11 @@ async fn answer(request: Request<Incoming>, script: Arc<Mutex<Script>>) -> io::R
         headers: head.headers,
         body,
     };
-    let mut script = script.lock().unwrap();
-    script.seen.push(seen);
-    let reply = script.replies.pop_front().or_else(|| script.forever.clone());
-    drop(script);
+    let reply = {
+        let mut script = script.lock().unwrap();
+        script.seen.push(seen);
+        script.replies.pop_front().or_else(|| script.forever.clone())
+    };
     match reply {
         Some(Reply::Answer { status, headers, body }) => {
             let mut answer = Response::builder().status(status);

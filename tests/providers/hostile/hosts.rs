@@ -96,7 +96,7 @@ async fn a_name_that_leads_elsewhere_leads_nowhere() {
 async fn a_redirect_is_an_answer_and_its_place_no_place_to_go() {
     let stage = Stage::new().await;
     for (place, code, reason) in [
-        ("https://evil.example/", "egress.host", "location false"),
+        ("https://evil.example/", "egress.host", "not among the granted hosts"),
         ("https://other.example/", "egress.secret-host", "a secret may not be sent to `other.example`"),
         ("http://issuer.example/", "egress.scheme", "https"),
         ("https://169.254.169.254/", "egress.ip-literal", "an address"),
@@ -105,6 +105,7 @@ async fn a_redirect_is_an_answer_and_its_place_no_place_to_go() {
         let attack = case(json!({"attack": "reach-redirect"}), Config, code, reason).seen(1);
         let outcome = attack.check(&stage, script).await;
         assert_eq!(outcome.exchanges[0].status, Some(302));
+        assert_eq!(outcome.seen[0].method, "GET");
     }
     // To the same host it may go on by itself; the host follows nothing.
     let here = observed(json!({"attack": "reach-redirect"}), "answered 302").seen(2);
@@ -131,7 +132,7 @@ async fn who_is_not_trusted_or_silent_gets_nothing() {
         forever: Some(Reply::Silent),
         ..Script::default()
     };
-    let outcome = stage.mint(&config, silent).await;
+    let outcome = stage.mint(&json!({"attack": "good", "number": 500}), silent).await;
     let error = outcome.minted.unwrap_err();
     assert_eq!(error.code, "egress.timeout", "{error}");
     check(&stage, Vec::new()).await;

@@ -16,7 +16,7 @@ async fn a_call_uses_up_its_own_budget_only() {
     check(
         &stage,
         vec![
-            budget("calls", 0, "too many host calls"),
+            budget("calls", 0, "more host calls than allowed"),
             budget("requests", 0, "more requests than a call may send").seen(8),
             budget("memory", 0, "bytes of memory"),
             budget("loop", 0, "took longer than"),

@@ -7,6 +7,8 @@ mod deceive;
 mod exhaust;
 mod reach;
 
+use core::time::Duration;
+
 use serde::Deserialize;
 use tollgate_provider::{
     Credential, Error, Expiry, MintInput, Provider, Request, Secret, bearer, credential_provider, memo, required,
@@ -67,7 +69,7 @@ impl Provider for Hostile {
 
     fn mint(config: &Config, input: &MintInput) -> Result<Credential, Error> {
         match config.attack.as_str() {
-            "good" => good(),
+            "good" => good(config.number),
             attack if attack.starts_with("reach-") => reach::attack(config, input),
             attack if attack.starts_with("exhaust-") => exhaust::attack(config),
             _ => deceive::attack(config),
@@ -87,10 +89,15 @@ impl Provider for Hostile {
     }
 }
 
-/// What a decent provider does.
-fn good() -> Result<Credential, Error> {
+/// What a decent provider does, with so many milliseconds for the answer; 0 for
+/// all there are.
+fn good(milliseconds: u64) -> Result<Credential, Error> {
     let secret = required("bound")?;
     let answer = Request::post("https://issuer.example/token").form([("secret", (&secret).into())]);
+    let answer = match milliseconds {
+        0 => answer,
+        given => answer.timeout(Duration::from_millis(given)),
+    };
     let mut answer = answer.capture("$.access_token").send()?;
     if !answer.is_success() {
         return Err(answer.refused("the issuer"));
