@@ -129,7 +129,9 @@ fn credential(criterion: &mut Criterion) {
         budget: Duration::from_secs(10),
     };
     group.bench_function("aws-eks mint", |bencher| {
-        bencher.to_async(&runtime).iter(async || one.mint(request).await.expect("a credential"));
+        bencher
+            .to_async(&runtime)
+            .iter(async || one.mint(request).await.expect("a credential"));
     });
 
     group.sample_size(10);

@@ -19,8 +19,11 @@ use serde::{Deserialize, Serialize};
 use tower::Service as _;
 use uuid::Uuid;
 
+use crate::credential::cache::Cache;
+use crate::credential::cache::health::Health;
 use crate::diagnostic::Diagnostic;
 use crate::forward::Body;
+use crate::front::clusters::ClusterView;
 use crate::metrics::{Metrics, Part};
 use crate::record::{Recorder, View};
 use crate::server::{Handler, Peer};
@@ -35,6 +38,8 @@ pub struct Admin {
     pub recorder: Arc<Recorder>,
     /// Counters.
     pub metrics: Arc<Metrics>,
+    /// Credentials of clusters.
+    pub credentials: Arc<Cache>,
     /// Findings of the latest load of each part.
     pub findings: Findings,
 }
@@ -69,6 +74,14 @@ struct Configuration {
     plugins: Vec<crate::plugin::Listing>,
     policy_sha256: String,
     findings: Vec<Diagnostic>,
+}
+
+#[derive(Serialize)]
+struct Entered {
+    #[serde(flatten)]
+    cluster: ClusterView,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    health: Option<Health>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -113,6 +126,7 @@ impl Handler for Desk {
 fn router(admin: Admin) -> Router {
     let operators = Router::new()
         .route("/configuration", get(configuration))
+        .route("/credentials", get(credentials))
         .route("/decisions", get(decisions))
         .route("/decisions/{id}", get(decision))
         .layer(middleware::from_fn(by_address));
@@ -171,6 +185,10 @@ async fn metrics(State(admin): State<Admin>) -> Response {
     // Asked here: the thread that notices knows nothing of metrics.
     let stuck = admin.current.load().policy.is_stuck();
     admin.metrics.policy_stuck(stuck);
+    let snapshot = admin.current.load_full();
+    let health = snapshot.clusters.iter();
+    let health = health.filter_map(|access| Some((&**access.label(), access.health()?)));
+    admin.metrics.credentials(health, admin.credentials.totals());
     match admin.metrics.text() {
         Ok(text) => (
             [(
@@ -191,9 +209,24 @@ async fn configuration(State(admin): State<Admin>) -> Response {
         extensions: snapshot.extensions.names().into_iter().map(str::to_owned).collect(),
         plugins: snapshot.plugins.list().collect(),
         policy_sha256: snapshot.policy.digest().to_owned(),
-        findings: admin.findings.all(),
+        findings: {
+            let mut findings = admin.findings.all();
+            findings.extend(snapshot.clusters.findings());
+            findings
+        },
     })
     .into_response()
+}
+
+/// Every cluster with all that is known of its credential; no part of it is
+/// secret.
+async fn credentials(State(admin): State<Admin>) -> Response {
+    let snapshot = admin.current.load_full();
+    let clusters = snapshot.clusters.iter().map(|access| Entered {
+        cluster: ClusterView::of(access),
+        health: access.health(),
+    });
+    Json(clusters.collect::<Vec<_>>()).into_response()
 }
 
 async fn decisions(State(admin): State<Admin>, Query(wanted): Query<Wanted>) -> Response {

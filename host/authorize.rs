@@ -15,6 +15,7 @@ use crate::snapshot::Snapshot;
 use crate::state::Cluster;
 
 pub mod cel;
+pub mod clusters;
 mod facts;
 mod judgment;
 pub mod rbac;
@@ -64,6 +65,31 @@ pub enum Error {
     NoBackend {
         /// The extension.
         name: Arc<str>,
+    },
+    /// The caller may not do this with the cluster, or may not learn that there
+    /// is none.
+    #[error("not permitted: `{resource}, {action}` of cluster `{name}`")]
+    Cluster {
+        /// RBAC resource that is missing.
+        resource: &'static str,
+        /// RBAC action.
+        action: &'static str,
+        /// As the caller named it.
+        name: String,
+    },
+    /// The caller may see clusters of this name, but there is none.
+    #[error("there is no cluster `{name}`")]
+    UnknownCluster {
+        /// As the caller named it.
+        name: String,
+    },
+    /// Several clusters have this name, and the caller may see all of them.
+    #[error("{count} clusters have the name `{name}`; say which by its server, percent-encoded")]
+    AmbiguousCluster {
+        /// As the caller named it.
+        name: String,
+        /// How many.
+        count: usize,
     },
     /// The policy could not be evaluated.
     #[error("the policy could not be evaluated")]

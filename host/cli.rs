@@ -1,7 +1,8 @@
 //! The command line.
 //!
 //! In: arguments. Out: an exit code: 0 done, 1 refused or failed, 2 found
-//! differences, 64 usage. Never: a secret on a terminal.
+//! differences, 64 usage. Never: a secret on a terminal, but the credential that
+//! `tollgate credential get` and `exec` are asked for.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 pub mod check;
+pub mod credential;
 pub mod decisions;
 pub mod format;
 pub mod plugin;
@@ -42,6 +44,9 @@ enum Command {
     Rbac(rbac::RbacCommand),
     /// List, inspect, create and test plugins.
     Plugin(PluginCommand),
+    /// Get, hand out and explain credentials of clusters.
+    #[command(subcommand)]
+    Credential(credential::Command),
     /// Show the latest decisions of a running gateway.
     Decisions(decisions::Decisions),
     /// Print completions for a shell.
@@ -92,6 +97,7 @@ pub fn main() -> ExitCode {
         Command::Policy(command) => policy::run(&command, &mut out),
         Command::Rbac(command) => command.run(&mut out),
         Command::Plugin(command) => run_plugin(command, &mut out),
+        Command::Credential(command) => credential::run(&command, &mut out),
         Command::Decisions(command) => command.run(&mut out),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tollgate", &mut out);

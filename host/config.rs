@@ -35,12 +35,28 @@ pub struct Config {
     pub rbac_semantics: Semantics,
     /// The extension front.
     pub extensions: Extensions,
+    /// Whether the cluster front serves requests to clusters.
+    pub clusters: ClusterFront,
+    /// How long a cluster's credential serves before it is renewed.
+    pub renew_after: Duration,
     /// Bounds on what one caller may send.
     pub limits: Limits,
     /// Where decision records go.
     pub decisions: Decisions,
     /// How long running requests may take after a stop signal.
     pub drain: Duration,
+}
+
+/// Whether `/clusters/{name}/k8s` is served. A caller acts there with all that
+/// the gateway's own credential may do, so it is opened on purpose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClusterFront {
+    /// It is not: 404.
+    #[default]
+    Closed,
+    /// For callers with `clusters, get`; for writes and tunnels with
+    /// `clusters, update` besides.
+    Open,
 }
 
 /// Settings of the extension front.

@@ -5,6 +5,9 @@
 //! metric or on disk.
 
 pub mod cache;
+pub mod clusters;
+mod pod;
+pub mod source;
 
 use std::fmt;
 use std::time::Duration;

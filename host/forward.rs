@@ -19,6 +19,7 @@ use crate::headers::{Outbound, clean_response};
 
 mod backend;
 mod body;
+mod cluster;
 mod end;
 mod limits;
 pub(crate) mod timeout;
@@ -26,7 +27,8 @@ pub(crate) mod tls;
 mod upgrade;
 
 pub use backend::{Backend, BuildError};
-pub use body::{Body, BodyError};
+pub use body::{Body, BodyError, Gathered};
+pub use cluster::ClusterBackend;
 pub use limits::{Exhausted, Limiter, Permit, Refused};
 pub use tls::Error as TlsError;
 

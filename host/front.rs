@@ -3,4 +3,5 @@
 //! In: a request's path and fields. Out: what is asked of which front. Never: an
 //! order of stages: that is [`crate::pipeline`]'s.
 
+pub mod clusters;
 pub mod extensions;

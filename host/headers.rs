@@ -78,6 +78,9 @@ pub enum Error {
         /// Its name.
         name: HeaderName,
     },
+    /// A cluster's credential is no header value, or is several. (500)
+    #[error("the cluster's credential cannot be sent in a header")]
+    Credential,
     /// The upstream expects `X-Remote-User` and the identity has none. (403)
     #[error("the caller has no name to give in `x-remote-user`")]
     Nameless,

@@ -12,6 +12,7 @@
 //! | [`front`] | fields, what is asked |
 //! | [`caller`], [`claims`] | a principal, what decisions need of it |
 //! | [`authorize`] ([`glob`]) | caller and call, a permit |
+//! | [`credential`] ([`plugin`]) | a cluster, what it lets the gateway in by |
 //! | [`headers`] ([`plugin`], [`assertion`]) | a client's fields and a permit, what may leave |
 //! | [`forward`] | what may leave, the backend's response |
 //! | [`record`], [`metrics`] | an ending, its record and count |

@@ -12,6 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::credential::cache::health::{Health, Totals};
 use crate::front::extensions::Extension;
 use crate::record::Record;
 
@@ -42,6 +43,40 @@ struct PartLabel {
     part: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ClusterLabel {
+    cluster: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct MintLabels {
+    cluster: String,
+    /// `ok`, a class of failure, or `cut-off`.
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ErrorLabels {
+    cluster: String,
+    class: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct EntryLabel {
+    /// `slots` or `live`.
+    kind: &'static str,
+}
+
+/// What is counted of cluster credentials.
+#[derive(Debug)]
+struct Credentials {
+    mints: Family<MintLabels, Counter>,
+    duration: Family<ClusterLabel, Histogram, fn() -> Histogram>,
+    expiry: Family<ClusterLabel, Gauge<f64, AtomicU64>>,
+    last_error: Family<ErrorLabels, Gauge<f64, AtomicU64>>,
+    entries: Family<EntryLabel, Gauge>,
+}
+
 /// Every metric of the process.
 #[derive(Debug)]
 pub struct Metrics {
@@ -55,6 +90,7 @@ pub struct Metrics {
     broken: Family<PartLabel, Gauge>,
     generation: Gauge<u64, AtomicU64>,
     policy_stuck: Gauge,
+    credentials: Credentials,
 }
 
 /// Parts of the configuration that are loaded on their own.
@@ -83,6 +119,44 @@ fn histogram() -> Histogram {
     Histogram::new(DURATION_BUCKETS)
 }
 
+impl Credentials {
+    fn register(registry: &mut Registry) -> Self {
+        let credentials = Self {
+            mints: Family::default(),
+            duration: Family::new_with_constructor(histogram),
+            expiry: Family::default(),
+            last_error: Family::default(),
+            entries: Family::default(),
+        };
+        registry.register(
+            "tollgate_credential_mints",
+            "Mints of cluster credentials by result",
+            credentials.mints.clone(),
+        );
+        registry.register(
+            "tollgate_credential_mint_seconds",
+            "Time a mint took, good or bad",
+            credentials.duration.clone(),
+        );
+        registry.register(
+            "tollgate_credential_expiry_seconds",
+            "Time the present credential has left; absent when there is none or its end is not known",
+            credentials.expiry.clone(),
+        );
+        registry.register(
+            "tollgate_credential_last_error",
+            "When a mint failed last, in seconds since 1970, by class",
+            credentials.last_error.clone(),
+        );
+        registry.register(
+            "tollgate_credential_cache_entries",
+            "Clusters with a place in the cache (slots) and credentials in memory (live)",
+            credentials.entries.clone(),
+        );
+        credentials
+    }
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         Self::new()
@@ -101,6 +175,7 @@ impl Metrics {
         let generation = Gauge::default();
         let policy_stuck = Gauge::default();
         let mut registry = Registry::default();
+        let credentials = Credentials::register(&mut registry);
         registry.register(
             "argocd_proxy_extension_request",
             "Requests handed to an extension's backend",
@@ -151,6 +226,7 @@ impl Metrics {
             broken,
             generation,
             policy_stuck,
+            credentials,
         }
     }
 
@@ -201,6 +277,55 @@ impl Metrics {
             self.reloads_failed.get_or_create(&label).inc();
         }
         self.broken.get_or_create(&label).set(i64::from(!good));
+    }
+
+    /// A mint of a cluster's credential ended.
+    ///
+    /// - `cluster`: a name or server of the state folder.
+    /// - `result`: `ok`, a class of failure, or `cut-off`.
+    pub fn minted(&self, cluster: &str, result: &'static str, seconds: f64) {
+        let Credentials { mints, duration, .. } = &self.credentials;
+        let cluster = cluster.to_owned();
+        mints
+            .get_or_create(&MintLabels {
+                cluster: cluster.clone(),
+                result,
+            })
+            .inc();
+        duration.get_or_create(&ClusterLabel { cluster }).observe(seconds);
+    }
+
+    /// Replaces what is known of the credentials of all clusters.
+    pub fn credentials<'a>(&self, health: impl Iterator<Item = (&'a str, Health)>, totals: Totals) {
+        let Credentials {
+            expiry,
+            last_error,
+            entries,
+            ..
+        } = &self.credentials;
+        // Clusters that are gone leave no series behind.
+        expiry.clear();
+        last_error.clear();
+        let now = jiff::Timestamp::now();
+        for (cluster, health) in health {
+            if let Some(end) = health.expires_at {
+                let cluster = cluster.to_owned();
+                let left = end.duration_since(now).as_secs_f64();
+                expiry.get_or_create(&ClusterLabel { cluster }).set(left);
+            }
+            if let Some(error) = health.last_error {
+                let labels = ErrorLabels {
+                    cluster: cluster.to_owned(),
+                    class: error.class.as_str(),
+                };
+                let at = error.at.duration_since(jiff::Timestamp::UNIX_EPOCH).as_secs_f64();
+                last_error.get_or_create(&labels).set(at);
+            }
+        }
+        for (kind, number) in [("slots", totals.slots), ("live", totals.live)] {
+            let number = i64::try_from(number).unwrap_or(i64::MAX);
+            entries.get_or_create(&EntryLabel { kind }).set(number);
+        }
     }
 
     /// Whether the policy in force is given up.

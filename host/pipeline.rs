@@ -11,6 +11,8 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue, Request, Response, request};
 
+mod clusters;
+
 use crate::assertion::{Signer, Statement};
 use crate::authorize::{self, Permit};
 use crate::config::{self, Compatibility, Config};
@@ -111,7 +113,8 @@ impl Gateway {
         record: &mut Open,
     ) -> Result<Response<Body>, Rejection> {
         let (head, body) = request.into_parts();
-        let route = route::route(&head.method, &head.uri, &head.headers)?;
+        let uri = head.uri.clone();
+        let route = route::route(&head.method, &uri, &head.headers)?;
         if matches!(route, Route::AssertionKeys) {
             return Ok(json(self.public_keys.clone()));
         }
@@ -121,6 +124,15 @@ impl Gateway {
         record.note(|record| record.principal = Some(Arc::clone(&principal)));
         let path = match route {
             Route::Extension(path) => path,
+            Route::Cluster(route) => {
+                let walk = clusters::Walk {
+                    peer,
+                    snapshot,
+                    principal: &principal,
+                    record,
+                };
+                return self.walk_cluster((head, body), &route, walk).await;
+            }
             Route::Decision(id) => {
                 let _held = self.persons.acquire(principal.key())?;
                 return self.own_decision(id, &principal);

@@ -33,8 +33,8 @@ mod wasi;
 mod yaml;
 
 pub use budget::Budget;
-pub use egress::EntrySpec;
 pub use cache::Origin;
+pub use egress::EntrySpec;
 pub use engine::Allocation;
 pub use error::{CallError, Error, Lie, TrapCause};
 pub use filter::{HeaderFilter, RequestContext};

@@ -73,6 +73,20 @@ pub struct Check {
     pub rule: Option<String>,
 }
 
+/// What let a request into a cluster.
+#[derive(Clone, Debug, Serialize)]
+pub struct CredentialNote {
+    /// What made it: a plugin's `name@sha256:digest`, or a way such as `bearer`.
+    pub provider: Arc<str>,
+    /// Its number among those of the cluster; 0 when there was none.
+    pub generation: u64,
+    /// Kind and word of the failure, when there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// Whether the cluster answered 401 to the first one and got a second try.
+    pub replayed: bool,
+}
+
 /// The stages whose time is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -114,6 +128,8 @@ pub struct Record {
     pub project: Option<String>,
     /// Cluster the request was for: name and server.
     pub destination: Option<Arc<crate::state::Cluster>>,
+    /// What let it into the cluster.
+    pub credential: Option<CredentialNote>,
     /// Permissions looked up, in order.
     pub checks: Arc<[Check]>,
     /// Digest of the policy bundle that decided.
@@ -222,6 +238,7 @@ impl Recorder {
             application: None,
             project: None,
             destination: None,
+            credential: None,
             checks: Arc::default(),
             policy: None,
             plugins: Vec::new(),

@@ -17,7 +17,7 @@ use crate::authorize::rego;
 use crate::config::Compatibility;
 use crate::front::extensions;
 use crate::record::Outcome;
-use crate::{authenticate, authorize, forward, headers, plugin, route};
+use crate::{authenticate, authorize, credential, forward, headers, plugin, route};
 
 /// An error of the stage that ended a request.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +58,15 @@ pub enum Rejection {
     /// The upstream did not answer.
     #[error(transparent)]
     Forward(#[from] forward::Error),
+    /// There is no credential for the cluster.
+    #[error(transparent)]
+    Credential(#[from] credential::clusters::Error),
+    /// The credential's certificate cannot be used for a connection.
+    #[error("the cluster's certificate cannot be used")]
+    Unreachable(#[source] forward::BuildError),
+    /// The credential is of a kind that clients have no way to present.
+    #[error("this cluster's credential is no token and no client certificate")]
+    NotPortable,
     /// A stage panicked.
     #[error("a stage panicked")]
     Panicked,
@@ -74,6 +83,8 @@ pub struct Answer {
     pub message: Cow<'static, str>,
     /// Whole seconds until a retry makes sense.
     pub retry_after: Option<u64>,
+    /// A provider's own word for what is wrong.
+    pub code: Option<String>,
     /// How the record files it.
     pub outcome: Outcome,
 }
@@ -125,6 +136,12 @@ impl Rejection {
             ),
             Self::Headers(error) => bad_headers(error),
             Self::Forward(error) => not_forwarded(error),
+            Self::Credential(error) => no_credential(error),
+            Self::Unreachable(_) => Answer {
+                code: Some("config.certificate".to_owned()),
+                ..Answer::failed(StatusCode::BAD_GATEWAY, "credential_unavailable", self.to_string())
+            },
+            Self::NotPortable => Answer::failed(StatusCode::CONFLICT, "credential_not_portable", self.to_string()),
             Self::Panicked => Answer::failed(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "panic",
@@ -174,6 +191,14 @@ impl Rejection {
             | Self::Assertion(_)
             | Self::Headers(_)
             | Self::Forward(_)
+            | Self::Authorize(
+                authorize::Error::Cluster { .. }
+                | authorize::Error::UnknownCluster { .. }
+                | authorize::Error::AmbiguousCluster { .. },
+            )
+            | Self::Credential(_)
+            | Self::Unreachable(_)
+            | Self::NotPortable
             | Self::Panicked => return honest,
         };
         Answer {
@@ -228,6 +253,9 @@ fn unauthorized(error: &authorize::Error) -> Answer {
             Answer::denied(StatusCode::NOT_FOUND, "extension_not_found", error.to_string())
         }
         Error::NoBackend { .. } => Answer::failed(StatusCode::NOT_FOUND, "no_backend_for_cluster", error.to_string()),
+        Error::Cluster { .. } => Answer::denied(StatusCode::FORBIDDEN, "permission_denied", error.to_string()),
+        Error::UnknownCluster { .. } => Answer::denied(StatusCode::NOT_FOUND, "cluster_not_found", error.to_string()),
+        Error::AmbiguousCluster { .. } => Answer::denied(StatusCode::CONFLICT, "cluster_ambiguous", error.to_string()),
         Error::Policy(cause) => {
             let reason = match cause {
                 rego::Error::Stuck { .. } => "policy_stuck",
@@ -280,11 +308,32 @@ fn bad_headers(error: &headers::Error) -> Answer {
         Error::Identity { .. } | Error::Nameless => {
             Answer::denied(StatusCode::FORBIDDEN, "unusable_identity", error.to_string())
         }
-        Error::Forbidden { .. } | Error::Duplicate { .. } | Error::Value { .. } => Answer::failed(
+        Error::Forbidden { .. } | Error::Duplicate { .. } | Error::Value { .. } | Error::Credential => Answer::failed(
             StatusCode::INTERNAL_SERVER_ERROR,
             "headers_refused",
             "the request could not be prepared",
         ),
+    }
+}
+
+/// Only callers who are permitted get here: the code is theirs to know. The
+/// provider's sentence is for operators.
+fn no_credential(error: &credential::clusters::Error) -> Answer {
+    let class = error.class().as_str();
+    let message = format!(
+        "the cluster's credential is not available ({class}, `{}`)",
+        error.code()
+    );
+    let retry_after = error.retry_after();
+    let status = match retry_after {
+        Some(_) => StatusCode::SERVICE_UNAVAILABLE,
+        None => StatusCode::BAD_GATEWAY,
+    };
+    Answer {
+        // Whole seconds, rounded up: a retry that comes too soon is refused.
+        retry_after: retry_after.map(|wait| wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))),
+        code: Some(error.code().to_owned()),
+        ..Answer::failed(status, "credential_unavailable", message)
     }
 }
 
@@ -319,6 +368,7 @@ impl Answer {
             reason,
             message: message.into(),
             retry_after: None,
+            code: None,
             outcome: Outcome::Denied,
         }
     }
@@ -335,11 +385,14 @@ impl Answer {
     pub fn into_response(self, decision: Uuid, compatibility: Compatibility) -> Response<Bytes> {
         let (content_type, body) = match compatibility {
             Compatibility::None => {
-                let body = serde_json::json!({
+                let mut body = serde_json::json!({
                     "error": self.message,
                     "reason": self.reason,
                     "decision": decision.to_string(),
                 });
+                if let (Some(code), Some(members)) = (self.code, body.as_object_mut()) {
+                    members.insert("code".to_owned(), code.into());
+                }
                 ("application/json", body.to_string())
             }
             Compatibility::Argocd => ("text/plain; charset=utf-8", self.message.into_owned()),

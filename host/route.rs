@@ -4,9 +4,13 @@
 //! Refuses: 400. Never: decodes and encodes again; what was checked is, byte
 //! for byte, what a backend gets.
 
+mod clusters;
+
 use http::header::HOST;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Method, Uri, Version};
+
+pub use clusters::{ClusterPath, ClusterRoute};
 
 /// Prefixes under which extensions are reachable: the documented one and the
 /// one Argo CD's own router uses.
@@ -63,6 +67,9 @@ pub enum Error {
     /// The name of an extension has other characters than `A-Za-z0-9_-`.
     #[error("extension name is empty, too long or has characters outside `A-Za-z0-9_-`")]
     ExtensionName,
+    /// The name of a cluster, decoded, is empty, too long or a dot segment.
+    #[error("cluster name is empty or too long")]
+    ClusterName,
     /// Base path and rest do not make a path.
     #[error("path is too long")]
     TooLong,
@@ -261,10 +268,12 @@ const DECISIONS: &str = "/api/v1/decisions/";
 const ASSERTION_KEYS: &str = "/.well-known/jwks.json";
 
 /// What a request is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route<'a> {
     /// A call of an extension.
     Extension(ExtensionPath<'a>),
+    /// Something about clusters.
+    Cluster(ClusterRoute<'a>),
     /// The record of a decision.
     Decision(uuid::Uuid),
     /// The public keys of assertions; the one thing a stranger may read.
@@ -281,6 +290,9 @@ pub fn route<'a>(method: &Method, uri: &'a Uri, headers: &HeaderMap) -> Result<R
     authority(method, uri, headers)?;
     if let Some(path) = extension(uri)? {
         return Ok(Route::Extension(path));
+    }
+    if let Some(path) = clusters::cluster(method, uri)? {
+        return Ok(Route::Cluster(path));
     }
     let reads = method == Method::GET || method == Method::HEAD;
     let decision = uri

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
@@ -18,6 +19,7 @@ use crate::admin::{Admin, Desk, Findings};
 use crate::authorize::rego::Checker;
 use crate::cli::complain;
 use crate::config::Config;
+use crate::credential::cache::{self, Cache};
 use crate::diagnostic::Diagnostic;
 use crate::metrics::{Metrics, Part};
 use crate::pipeline::Gateway;
@@ -35,6 +37,7 @@ pub struct Running {
     address: SocketAddr,
     admin_address: SocketAddr,
     recorder: Arc<Recorder>,
+    credentials: Arc<Cache>,
     stop: DropGuard,
     server: JoinHandle<()>,
     /// Ends the connections of the admin listener, which answers until the last
@@ -58,7 +61,20 @@ impl Running {
             config.decisions.file.as_deref(),
             Arc::clone(&metrics),
         )?;
-        let loader = Arc::new(Loader::new(Arc::clone(&config), checker, Arc::clone(&metrics))?);
+        let credentials = Arc::new(Cache::new(
+            cache::Settings {
+                renew_after: config.renew_after,
+                ..cache::Settings::default()
+            },
+            Arc::new(cache::clock::SystemClock::start()),
+            Handle::current(),
+        ));
+        let loader = Arc::new(Loader::new(
+            Arc::clone(&config),
+            checker,
+            Arc::clone(&metrics),
+            Arc::clone(&credentials),
+        )?);
         let mut helpers = JoinSet::new();
         // The watch starts before the load: a change in between is read again.
         let changes = watch_parts(&loader, &mut helpers).await;
@@ -79,6 +95,7 @@ impl Running {
             current: Arc::clone(&current),
             recorder: Arc::clone(&recorder),
             metrics,
+            credentials: Arc::clone(&credentials),
             findings: findings.clone(),
         };
         let admin_stop = CancellationToken::new();
@@ -92,6 +109,7 @@ impl Running {
             address,
             admin_address,
             recorder,
+            credentials,
             stop: stop.drop_guard(),
             server,
             _admin: admin_stop.drop_guard(),
@@ -119,7 +137,8 @@ impl Running {
     }
 
     /// Takes no more connections and waits for running requests, at most the
-    /// configured drain time; then for the decision file.
+    /// configured drain time; then, at most 5 s each, for credentials to be
+    /// revoked and for the decision file.
     ///
     /// # Errors
     /// The server ended with an error.
@@ -128,12 +147,17 @@ impl Running {
             stop,
             server,
             recorder,
+            credentials,
             helpers,
             ..
         } = self;
         stop.disarm().cancel();
         let served = server.await;
         drop(helpers);
+        // Credentials that can be ended before their time are.
+        if !credentials.shutdown().await {
+            tracing::warn!("not every credential of a cluster could be revoked in time");
+        }
         if timeout(FLUSH, recorder.flush()).await.is_err() {
             tracing::error!("the last decision lines could not be written in time");
         }

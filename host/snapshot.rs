@@ -14,6 +14,9 @@ use crate::authorize::rego::{Bundle, Checker, Front};
 use crate::authorize::{Judgments, Target};
 use crate::caller::Callers;
 use crate::config::{Compatibility, Config};
+use crate::credential::cache::Cache;
+use crate::credential::clusters::Clusters;
+use crate::credential::source::Makers;
 use crate::diagnostic::{Diagnostic, Loaded};
 use crate::front::extensions::{Asked, Registry, config};
 use crate::metrics::{Metrics, Part};
@@ -41,6 +44,8 @@ pub struct Snapshot {
     pub policy_digest: Arc<str>,
     /// Loaded plugins.
     pub plugins: Arc<plugin::Set>,
+    /// Clusters, and how each is entered.
+    pub clusters: Arc<Clusters>,
     /// Callers seen, with their roles.
     pub callers: Callers,
     /// Applications and projects asked for.
@@ -61,6 +66,8 @@ pub struct Loader {
     runtime: plugin::Runtime,
     checker: Checker,
     metrics: Arc<Metrics>,
+    /// Outlives every snapshot.
+    credentials: Arc<Cache>,
 }
 
 /// The pointer requests read. Cloning it shares it.
@@ -77,15 +84,23 @@ struct FromState {
 impl Loader {
     /// A loader for `config`.
     ///
+    /// - `credentials`: the one cache of the process.
+    ///
     /// # Errors
     /// [`plugin::Error`] when the WASM engine cannot start on this machine.
-    pub fn new(config: Arc<Config>, checker: Checker, metrics: Arc<Metrics>) -> Result<Self, plugin::Error> {
+    pub fn new(
+        config: Arc<Config>,
+        checker: Checker,
+        metrics: Arc<Metrics>,
+        credentials: Arc<Cache>,
+    ) -> Result<Self, plugin::Error> {
         let runtime = plugin::Runtime::new(&config.plugins)?;
         Ok(Self {
             config,
             runtime,
             checker,
             metrics,
+            credentials,
         })
     }
 
@@ -113,9 +128,45 @@ impl Loader {
         let (plugins, mut found) = self.runtime.load(None);
         findings.append(&mut found);
         match (state, policy) {
-            (Some(state), Some(policy)) => Loaded::new(self.snapshot(1, state, policy, Arc::new(plugins)), findings),
+            (Some(state), Some(policy)) => {
+                let clusters = self.clusters(&state.resources, &plugins, None);
+                findings.extend(clusters.findings());
+                let parts = (policy, Arc::new(plugins), clusters);
+                Loaded::new(self.snapshot(1, state, parts), findings)
+            }
             (None, _) | (_, None) => Loaded::refused(findings),
         }
+    }
+
+    /// Clusters alone, without what a request needs besides. Blocks.
+    ///
+    /// # Errors
+    /// The state folder cannot be used.
+    pub fn clusters_alone(&self) -> Loaded<Arc<Clusters>> {
+        let mut findings = Vec::new();
+        let config = &self.config;
+        let state = directory::load(&config.state_directory, &config.control_plane_namespace);
+        let Some(resources) = take(state, &mut findings) else {
+            return Loaded::refused(findings);
+        };
+        let (plugins, mut found) = self.runtime.load(None);
+        findings.append(&mut found);
+        let clusters = self.clusters(&resources, &plugins, None);
+        findings.extend(clusters.findings());
+        // A plugin that is not needed here may be broken.
+        let mut loaded = Loaded::new(clusters, Vec::new());
+        loaded.diagnostics = findings;
+        loaded
+    }
+
+    fn clusters(&self, resources: &Resources, plugins: &plugin::Set, previous: Option<&Clusters>) -> Arc<Clusters> {
+        let makers = Makers {
+            cache: &self.credentials,
+            plugins,
+            ambient: &self.config.plugins.ambient,
+            metrics: &self.metrics,
+        };
+        Arc::new(Clusters::build(resources, makers, previous))
     }
 
     /// Loads `part` again and puts the result into force when it is good. Blocks.
@@ -131,17 +182,20 @@ impl Loader {
         };
         let (policy, plugins) = (Arc::clone(&old.policy), Arc::clone(&old.plugins));
         let generation = old.generation.saturating_add(1);
+        let entered = Some(&*old.clusters);
         let next = match part {
-            Part::State => self
-                .state(Some(&old), &mut findings)
-                .map(|state| self.snapshot(generation, state, policy, plugins)),
+            Part::State => self.state(Some(&old), &mut findings).map(|state| {
+                let clusters = self.clusters(&state.resources, &plugins, entered);
+                self.snapshot(generation, state, (policy, plugins, clusters))
+            }),
             Part::Policies => self
                 .policy(&mut findings)
-                .map(|policy| self.snapshot(generation, kept, policy, plugins)),
+                .map(|policy| self.snapshot(generation, kept, (policy, plugins, Arc::clone(&old.clusters)))),
             Part::Plugins => {
                 let (set, mut found) = self.runtime.load(Some(&old.plugins));
                 findings.append(&mut found);
-                Some(self.snapshot(generation, kept, policy, Arc::new(set)))
+                let clusters = self.clusters(&kept.resources, &set, entered);
+                Some(self.snapshot(generation, kept, (policy, Arc::new(set), clusters)))
             }
         };
         self.report(part, &findings);
@@ -152,7 +206,12 @@ impl Loader {
                 generation = next.generation,
                 "configuration took effect"
             );
+            for finding in next.clusters.findings() {
+                tracing::warn!(part = part.as_str(), "{finding}");
+            }
+            let wanted = next.clusters.keys();
             current.store(Arc::new(next));
+            self.credentials.retain(&wanted);
         }
         findings
     }
@@ -170,7 +229,12 @@ impl Loader {
         self.metrics.loaded(part, !findings.iter().any(Diagnostic::is_error));
     }
 
-    fn snapshot(&self, generation: u64, state: FromState, policy: Arc<Bundle>, plugins: Arc<plugin::Set>) -> Snapshot {
+    fn snapshot(
+        &self,
+        generation: u64,
+        state: FromState,
+        (policy, plugins, clusters): (Arc<Bundle>, Arc<plugin::Set>, Arc<Clusters>),
+    ) -> Snapshot {
         let FromState {
             resources,
             rbac,
@@ -187,6 +251,7 @@ impl Loader {
             policy_digest: Arc::from(policy.digest()),
             policy,
             plugins,
+            clusters,
             callers: Callers::default(),
             targets: targets(),
             judgments: Judgments::default(),

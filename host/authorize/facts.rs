@@ -19,7 +19,7 @@ use crate::state::{Application, Cluster, Destination, ObjectName, Project, desti
 
 /// A permission and its verdict.
 #[derive(Debug)]
-struct Lookup {
+pub(super) struct Lookup {
     resource: &'static str,
     action: &'static str,
     object: String,
@@ -149,7 +149,12 @@ fn candidates<'a, 'b>(
 }
 
 impl Lookup {
-    fn of(snapshot: &Snapshot, caller: &Caller, [resource, action]: [&'static str; 2], object: String) -> Self {
+    pub(super) fn of(
+        snapshot: &Snapshot,
+        caller: &Caller,
+        [resource, action]: [&'static str; 2],
+        object: String,
+    ) -> Self {
         let verdict = snapshot.rbac.decide(
             &caller.roles,
             Tuple {
@@ -198,7 +203,7 @@ impl Lookup {
         }
     }
 
-    fn into_check(self) -> Check {
+    pub(super) fn into_check(self) -> Check {
         Check {
             resource: self.resource,
             action: self.action,

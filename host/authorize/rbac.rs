@@ -39,7 +39,7 @@ pub use can::{Advice, Question, RequestError, resolve_resource, validate_request
 pub use differences::{Difference, differences};
 pub use explain::{Explanation, Field, MatchedRule, NearMiss, Tried, TriedOutcome};
 pub use identity::{Identity, PrincipalKind};
-pub use names::{is_project_scoped, object_name, repository_object_name};
+pub use names::{cluster_object_name, is_project_scoped, object_name, repository_object_name};
 pub use project::{
     Error as ProjectError, validate_action, validate_group_name, validate_object, validate_policy, validate_role_name,
 };

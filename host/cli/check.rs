@@ -19,6 +19,7 @@ use tabled::settings::{Padding, Style};
 use super::format::Format;
 use crate::authorize::rego::Checker;
 use crate::config::raw;
+use crate::credential::cache::{self, Cache};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::metrics::Metrics;
 use crate::snapshot::Loader;
@@ -66,8 +67,15 @@ impl CheckArgs {
         let mut found = loaded.diagnostics;
         let Some(config) = loaded.value else { return Ok(found) };
         let checker = Checker::current().map_err(|error| format!("this program cannot be found: {error}"))?;
-        let loader =
-            Loader::new(Arc::new(config), checker, Arc::new(Metrics::new())).map_err(|error| error.to_string())?;
+        // Checks ask for no credential; the cache only has to be there.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| error.to_string())?;
+        let clock = Arc::new(cache::clock::SystemClock::start());
+        let cache = Arc::new(Cache::new(cache::Settings::default(), clock, runtime.handle().clone()));
+        let loader = Loader::new(Arc::new(config), checker, Arc::new(Metrics::new()), cache)
+            .map_err(|error| error.to_string())?;
         found.extend(loader.first().diagnostics);
         Ok(found)
     }

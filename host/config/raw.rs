@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{Compatibility, Config, Decisions, Extensions, Limits, Semantics, Tls};
+use super::{ClusterFront, Compatibility, Config, Decisions, Extensions, Limits, Semantics, Tls};
 use crate::diagnostic::{Diagnostic, Loaded, Location};
 use crate::state::yaml;
 
@@ -35,6 +35,8 @@ struct RawConfig {
     rbac: RawRbac,
     #[serde(default)]
     extensions: RawExtensions,
+    #[serde(default)]
+    clusters: RawClusters,
     #[serde(default)]
     limits: RawLimits,
     #[serde(default)]
@@ -95,6 +97,14 @@ struct RawExtensions {
 #[serde(rename_all = "camelCase")]
 enum RawCompatibility {
     Argocd,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawClusters {
+    #[serde(default)]
+    forward: bool,
+    renew_after: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -228,6 +238,12 @@ impl Check<'_> {
                 RawSemantics::Strict => Semantics::Strict,
             },
             extensions: self.extensions(raw.extensions),
+            clusters: if raw.clusters.forward {
+                ClusterFront::Open
+            } else {
+                ClusterFront::Closed
+            },
+            renew_after: self.renew_after(raw.clusters.renew_after.as_deref()),
             limits: self.limits(&raw.limits),
             decisions: Decisions {
                 keep: self.bounded("decisions.keep", raw.decisions.keep, 10_000, 1, 1_000_000),
@@ -277,6 +293,19 @@ impl Check<'_> {
             self.mistake(key, &format!("`{text}` is not an address such as `127.0.0.1:8080`"));
             SocketAddr::from(([127, 0, 0, 1], 0))
         })
+    }
+
+    /// Longer than the cache itself allows would say something else than it does.
+    fn renew_after(&mut self, text: Option<&str>) -> Duration {
+        let most = crate::credential::cache::times::LONGEST_SERVICE;
+        let found = self.duration("clusters.renewAfter", text, most);
+        if found > most {
+            self.mistake(
+                "clusters.renewAfter",
+                &format!("`{found:?}` is too long; at most `{most:?}` is allowed"),
+            );
+        }
+        found.min(most)
     }
 
     fn duration(&mut self, key: &str, text: Option<&str>, default: Duration) -> Duration {

@@ -73,6 +73,9 @@ pub struct Settings {
     /// How long revoking may take: one in the background, all together when
     /// the gateway stops.
     pub revoke_within: Duration,
+    /// How long a credential serves before it is renewed, also where it would
+    /// live longer; at most [`times::LONGEST_SERVICE`].
+    pub renew_after: Duration,
     /// Whether chance spreads renewals and retries.
     pub jitter: Jitter,
 }
@@ -85,6 +88,7 @@ impl Default for Settings {
             most_live: 10_000,
             idle: Duration::from_secs(3600),
             revoke_within: Duration::from_secs(5),
+            renew_after: times::LONGEST_SERVICE,
             jitter: Jitter::Random,
         }
     }

@@ -84,7 +84,7 @@ impl Backend {
     /// # Errors
     /// [`BuildError`], for the first thing found.
     pub fn build(spec: &ExtensionSpec, service: &ServiceSpec) -> Result<Self, BuildError> {
-        let target = target(service)?;
+        let target = target(&service.url)?;
         let secure = target.0 == Scheme::HTTPS;
         crate::route::check_path(service.url.path()).map_err(BuildError::Path)?;
         if let Some((name, _)) = service.headers.iter().find(|(name, _)| !Upstream::may_configure(name)) {
@@ -107,14 +107,23 @@ impl Backend {
         } else {
             unused_tls()
         };
-        let name = tls::server_name(&spec.tls)?;
-        let connector = |versions| Connector::new(&spec.connection, (tls.clone(), name.clone()), versions);
-        Ok(Self {
+        let name = tls::server_name(spec.tls.server_name.as_deref())?;
+        Ok(Self::assemble(upstream, (spec.timeouts, &spec.connection), (tls, name)))
+    }
+
+    /// An empty pool.
+    pub(super) fn assemble(
+        upstream: Upstream,
+        (timeouts, connection): (TimeoutSpec, &ConnectionSpec),
+        (tls, name): Identity,
+    ) -> Self {
+        let connector = |versions| Connector::new(connection, (tls.clone(), name.clone()), versions);
+        Self {
             upstream: Arc::new(upstream),
-            timeouts: spec.timeouts,
-            client: pool(&spec.connection, connector(Versions::Both)),
-            upgrades: pool(&spec.connection, connector(Versions::Http1)),
-        })
+            timeouts,
+            client: pool(connection, connector(Versions::Both)),
+            upgrades: pool(connection, connector(Versions::Http1)),
+        }
     }
 
     /// What all requests to this backend share, for
@@ -132,8 +141,7 @@ impl Backend {
     }
 }
 
-fn target(service: &ServiceSpec) -> Result<(Scheme, Authority), BuildError> {
-    let url = &service.url;
+pub(super) fn target(url: &url::Url) -> Result<(Scheme, Authority), BuildError> {
     let scheme = match url.scheme() {
         "http" => Scheme::HTTP,
         "https" => Scheme::HTTPS,
@@ -160,7 +168,7 @@ fn target(service: &ServiceSpec) -> Result<(Scheme, Authority), BuildError> {
 
 /// For plain HTTP, where the connector's TLS part is never reached and reading
 /// the system's authorities would be waste. It trusts nobody.
-fn unused_tls() -> ClientConfig {
+pub(super) fn unused_tls() -> ClientConfig {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     match versions {
@@ -203,7 +211,7 @@ pub(super) struct Connector {
     bound: Duration,
 }
 
-type Identity = (ClientConfig, Option<rustls::pki_types::ServerName<'static>>);
+pub(super) type Identity = (ClientConfig, Option<rustls::pki_types::ServerName<'static>>);
 
 impl Connector {
     fn new(spec: &ConnectionSpec, (tls, name): Identity, versions: Versions) -> Self {

@@ -10,11 +10,13 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
+use super::Error;
 use super::end::{Deadline, End};
 use super::timeout::Lazy;
 use crate::headers::{Held, Owner, owner};
@@ -225,6 +227,40 @@ impl Body {
         }
     }
 
+    /// Takes short content of a known length in whole, so that it can be sent
+    /// twice; any other stays a stream.
+    ///
+    /// - `most`: longest content that is taken in, in bytes.
+    ///
+    /// # Errors
+    /// [`Error::ClientSilent`] and the like, as when content is forwarded.
+    pub async fn gather(mut self, most: u64) -> Result<Gathered, Error> {
+        let length = match &self.kind {
+            Kind::Empty => return Ok(Gathered::Whole(Bytes::new())),
+            Kind::Full(bytes) => return Ok(Gathered::Whole(bytes.clone())),
+            Kind::Upload(upload) => upload.incoming.size_hint().exact(),
+            Kind::Download(_) => None,
+        };
+        let Some(length) = length.filter(|length| *length <= most) else {
+            return Ok(Gathered::Stream(self));
+        };
+        let mut whole = BytesMut::with_capacity(usize::try_from(length).unwrap_or_default());
+        while let Some(frame) = self.frame().await {
+            let frame = frame.map_err(|error| match error {
+                BodyError::TooLarge { .. } => Error::ContentTooLarge,
+                BodyError::ClientSilent { .. } => Error::ClientSilent,
+                BodyError::CredentialEnded => Error::CredentialEnded,
+                BodyError::Client(_) | BodyError::BackendSilent { .. } | BodyError::Total | BodyError::Backend(_) => {
+                    Error::ClientBroken
+                }
+            })?;
+            if let Ok(data) = frame.into_data() {
+                whole.extend_from_slice(&data);
+            }
+        }
+        Ok(Gathered::Whole(whole.freeze()))
+    }
+
     /// Counts the frames of an upload; nothing when there is nothing to count.
     pub(super) fn watch(&mut self) -> Option<Arc<Progress>> {
         match &mut self.kind {
@@ -232,6 +268,15 @@ impl Body {
             Kind::Empty | Kind::Full(_) | Kind::Download(_) => None,
         }
     }
+}
+
+/// A client's content, as [`Body::gather`] leaves it.
+#[derive(Debug)]
+pub enum Gathered {
+    /// All of it.
+    Whole(Bytes),
+    /// Too long, or of unknown length.
+    Stream(Body),
 }
 
 type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;

@@ -1,16 +1,22 @@
 //! TLS to backends.
 //!
-//! In: a [`TlsSpec`]. Out: a client configuration. Refuses: certificates and
-//! keys that cannot be read. Never: a connection without verification.
+//! In: a [`TlsSpec`], or a cluster's [`ClusterTls`]. Out: a client configuration.
+//! Refuses: certificates and keys that cannot be read. Never: a connection
+//! without verification, but to a cluster whose Secret says `insecure`.
 
 use std::sync::{Arc, OnceLock};
 
+use rustls::client::WantsClientCert;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
-use secrecy::ExposeSecret;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme, WantsVerifier};
+use secrecy::{ExposeSecret, SecretString};
 
+use crate::credential::ClientCertificate;
 use crate::front::extensions::config::TlsSpec;
+use crate::state::{ClusterTls, Verification};
 
 /// Why TLS to a backend cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -53,30 +59,106 @@ pub(super) fn client_config(spec: &TlsSpec) -> Result<ClientConfig, Error> {
         Some(pem) => own_roots(pem)?,
         None => system_roots()?,
     };
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots);
+    let builder = builder()?.with_root_certificates(roots);
     match (&spec.client_certificate_pem, &spec.client_key_pem) {
         (None, None) => Ok(builder.with_no_client_auth()),
-        (Some(certificate), Some(key)) => {
-            let chain = certificates("clientCertificate", certificate)?;
-            let key = PrivateKeyDer::from_pem_slice(key.expose_secret().as_bytes()).map_err(|source| Error::Pem {
-                what: "clientKey",
-                source,
-            })?;
-            Ok(builder.with_client_auth_cert(chain, key)?)
-        }
+        (Some(certificate), Some(key)) => with_identity(builder, certificate, key),
         (Some(_), None) | (None, Some(_)) => Err(Error::HalfIdentity),
     }
 }
 
+/// The same for a cluster, with the certificate its credential has.
+pub(super) fn cluster_config(tls: &ClusterTls, certificate: Option<&ClientCertificate>) -> Result<ClientConfig, Error> {
+    let builder = match tls.verification {
+        Verification::On => {
+            let roots = match &tls.ca_pem {
+                Some(pem) => own_roots(pem)?,
+                None => system_roots()?,
+            };
+            builder()?.with_root_certificates(roots)
+        }
+        Verification::Off => builder()?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate::new())),
+    };
+    match certificate {
+        None => Ok(builder.with_no_client_auth()),
+        Some(ClientCertificate { chain_pem, key_pem }) => with_identity(builder, chain_pem, key_pem),
+    }
+}
+
+fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, Error> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    Ok(ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?)
+}
+
+fn with_identity(
+    builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+    certificate: &str,
+    key: &SecretString,
+) -> Result<ClientConfig, Error> {
+    let chain = certificates("clientCertificate", certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(key.expose_secret().as_bytes()).map_err(|source| Error::Pem {
+        what: "clientKey",
+        source,
+    })?;
+    Ok(builder.with_client_auth_cert(chain, key)?)
+}
+
+/// Takes any certificate, as `insecure` asks for. That the server holds its key
+/// is checked all the same.
+#[derive(Debug)]
+struct AnyCertificate(CryptoProvider);
+
+impl AnyCertificate {
+    fn new() -> Self {
+        Self(rustls::crypto::aws_lc_rs::default_provider())
+    }
+}
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
 /// The name a backend's certificate must be for, when it is not the URL's host.
-pub(super) fn server_name(spec: &TlsSpec) -> Result<Option<ServerName<'static>>, Error> {
-    let Some(name) = &spec.server_name else { return Ok(None) };
-    ServerName::try_from(name.clone())
+pub(super) fn server_name(name: Option<&str>) -> Result<Option<ServerName<'static>>, Error> {
+    let Some(name) = name else { return Ok(None) };
+    ServerName::try_from(name.to_owned())
         .map(Some)
-        .map_err(|_| Error::ServerName { name: name.clone() })
+        .map_err(|_| Error::ServerName { name: name.to_owned() })
 }
 
 fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'static>>, Error> {

@@ -45,7 +45,7 @@ impl Protocol {
 
 /// A request head without anything that is not the client's to say. Plugins
 /// edit its fields; [`Cleaned::seal`] makes it leave.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Cleaned {
     pub(super) method: Method,
     pub(super) uri: Uri,

@@ -9,17 +9,22 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONNECTION, HOST, TE, TRAILER, UPGRADE, VIA};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{AUTHORIZATION, CONNECTION, HOST, TE, TRAILER, UPGRADE, VIA};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use hyper::upgrade::OnUpgrade;
+use secrecy::ExposeSecret as _;
 use uuid::Uuid;
+use zeroize::Zeroizing;
 
 use super::clean::{Cleaned, Protocol};
 use super::identity::Identity;
 use super::subject::Subject;
 use super::upstream::{RequestHeader, Upstream};
 use super::{Error, is_host_owned};
+use crate::credential::Credential;
 use crate::server::Peer;
 
 const USER_ID: HeaderName = HeaderName::from_static("argocd-user-id");
@@ -48,7 +53,8 @@ pub type Held = Box<dyn Any + Send>;
 /// The protocol a client asks for, and its connection once it was switched.
 pub(crate) type Switching = (Protocol, OnUpgrade);
 
-/// A request that may leave. Only [`Cleaned::seal`] makes one.
+/// A request that may leave. Only [`Cleaned::seal`] and
+/// [`Cleaned::seal_for_cluster`] make one.
 pub struct Outbound {
     request: Request<()>,
     upgrade: Option<Switching>,
@@ -103,6 +109,16 @@ impl Outbound {
         &self.request
     }
 
+    /// Names the target.
+    fn to(mut self, path: PathAndQuery) -> Result<Self, Error> {
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(self.upstream.scheme.clone());
+        parts.authority = Some(self.upstream.authority.clone());
+        parts.path_and_query = Some(path);
+        *self.request.uri_mut() = Uri::from_parts(parts).map_err(|_| Error::Authority(crate::route::Error::TooLong))?;
+        Ok(self)
+    }
+
     pub(crate) fn upstream(&self) -> &Arc<Upstream> {
         &self.upstream
     }
@@ -136,6 +152,47 @@ impl Cleaned {
         own: &Own<'_>,
         peer: &Arc<Peer>,
     ) -> Result<Outbound, Error> {
+        let mut sealed = self.begin(upstream, peer)?;
+        let fields = sealed.request.headers_mut();
+        for (name, value) in own.subject.fields() {
+            put(fields, name.clone(), value.clone())?;
+        }
+        put_identity(fields, own, upstream.request_header)?;
+        sealed.to(path)
+    }
+
+    /// Writes the host's own fields and a cluster's credential, and binds the
+    /// request to the cluster.
+    ///
+    /// A cluster is told nothing of the caller: it knows the gateway by its
+    /// credential.
+    ///
+    /// # Errors
+    /// As [`Cleaned::seal`]; [`Error::Credential`] when the credential cannot be
+    /// sent.
+    pub fn seal_for_cluster(
+        self,
+        (upstream, path): (&Arc<Upstream>, PathAndQuery),
+        credential: &Credential,
+        peer: &Arc<Peer>,
+    ) -> Result<Outbound, Error> {
+        let mut sealed = self.begin(upstream, peer)?;
+        let fields = sealed.request.headers_mut();
+        for (name, value) in &credential.headers {
+            // A provider's fields are its cluster's own; a client's copy goes.
+            if is_host_owned(name) {
+                return Err(Error::Forbidden { name: name.clone() });
+            }
+            fields.insert(name.clone(), sensitive(value.expose_secret())?);
+        }
+        if let Some(value) = authorization(credential)? {
+            put(fields, AUTHORIZATION, value)?;
+        }
+        sealed.to(path)
+    }
+
+    /// The fields every upstream gets.
+    fn begin(self, upstream: &Arc<Upstream>, peer: &Arc<Peer>) -> Result<Outbound, Error> {
         let Self {
             method,
             uri: _,
@@ -146,7 +203,7 @@ impl Cleaned {
             trailer,
         } = self;
         // INVARIANT: below this line no field of the host's own is in `fields`
-        // unless this function put it there, once.
+        // unless this file put it there, once.
         if let Some(name) = fields.keys().find(|name| is_host_owned(name)) {
             return Err(Error::Forbidden { name: name.clone() });
         }
@@ -160,10 +217,6 @@ impl Cleaned {
         put(&mut fields, FORWARDED_FOR, peer.forwarded_for().clone())?;
         put(&mut fields, FORWARDED_HOST, host)?;
         put(&mut fields, FORWARDED_PROTO, HeaderValue::from_static(peer.scheme()))?;
-        for (name, value) in own.subject.fields() {
-            put(&mut fields, name.clone(), value.clone())?;
-        }
-        put_identity(&mut fields, own, upstream.request_header)?;
         if accepts_trailers {
             put(&mut fields, TE, HeaderValue::from_static("trailers"))?;
         }
@@ -174,13 +227,8 @@ impl Cleaned {
             put(&mut fields, CONNECTION, HeaderValue::from_static("upgrade"))?;
             put(&mut fields, UPGRADE, protocol.value())?;
         }
-        let mut parts = http::uri::Parts::default();
-        parts.scheme = Some(upstream.scheme.clone());
-        parts.authority = Some(upstream.authority.clone());
-        parts.path_and_query = Some(path);
         let mut request = Request::new(());
         *request.method_mut() = method;
-        *request.uri_mut() = Uri::from_parts(parts).map_err(|_| Error::Authority(crate::route::Error::TooLong))?;
         *request.headers_mut() = fields;
         Ok(Outbound {
             request,
@@ -191,6 +239,30 @@ impl Cleaned {
             ends_at: None,
             decision: Uuid::nil(),
         })
+    }
+}
+
+/// A value that stays out of logs and of tables of compressed fields.
+fn sensitive(text: &str) -> Result<HeaderValue, Error> {
+    let mut value = HeaderValue::from_str(text).map_err(|_| Error::Credential)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// The credential's `Authorization`; a certificate alone needs none.
+fn authorization(credential: &Credential) -> Result<Option<HeaderValue>, Error> {
+    match (&credential.token, &credential.basic) {
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => Err(Error::Credential),
+        (Some(token), None) => {
+            let text = Zeroizing::new(format!("Bearer {}", token.expose()));
+            sensitive(&text).map(Some)
+        }
+        (None, Some(basic)) => {
+            let pair = Zeroizing::new(format!("{}:{}", basic.username, basic.password.expose_secret()));
+            let text = Zeroizing::new(format!("Basic {}", STANDARD.encode(pair.as_bytes())));
+            sensitive(&text).map(Some)
+        }
     }
 }
 

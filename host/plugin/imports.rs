@@ -11,8 +11,8 @@ use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use std::num::NonZeroU32;
 use wasmtime::component::{HasSelf, Linker};
 
-use super::bindings::tollgate::plugin::{clock, header_types, log, random};
 use super::bindings::provider::tollgate::plugin as provider;
+use super::bindings::tollgate::plugin::{clock, header_types, log, random};
 use super::budget::State;
 use super::edits::one_line;
 use super::manifest::World;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use super::budget::Budget;
 use super::cache::{self, Cache};
-use super::engine::{Host, MEMORY_MOST_BYTES, PLUGINS_MOST};
 use super::egress::Rules;
+use super::engine::{Host, MEMORY_MOST_BYTES, PLUGINS_MOST};
 use super::filter::HeaderFilter;
 use super::imports::{Granted, Import};
 use super::manifest::{self, Manifest, World};
@@ -217,8 +217,13 @@ impl Loader<'_> {
                 Plugin::Filter(Arc::new(filter))
             }
             World::CredentialProvider => {
-                let provider = Provider::start((manifest, origin), (sandbox, granted), reach, self.world)
-                    .map_err(|error| refuse(&places.world, format!("the component does not fit its world: {error:#}")))?;
+                let provider =
+                    Provider::start((manifest, origin), (sandbox, granted), reach, self.world).map_err(|error| {
+                        refuse(
+                            &places.world,
+                            format!("the component does not fit its world: {error:#}"),
+                        )
+                    })?;
                 Plugin::Provider(Arc::new(provider))
             }
         };
@@ -273,7 +278,11 @@ fn terms(manifest: &Manifest, grant: &config::Grant) -> (Granted, Budget, Vec<Di
 /// What a grant says that plugins of another world cannot use.
 fn fits_world(manifest: &Manifest, grant: &config::Grant) -> Result<(), Vec<Diagnostic>> {
     let refuse = |key: &str, hint: &str| {
-        let message = format!("`plugins.grants.{}.{key}` is not for a `{}`", manifest.name, manifest.world.name());
+        let message = format!(
+            "`plugins.grants.{}.{key}` is not for a `{}`",
+            manifest.name,
+            manifest.world.name()
+        );
         Err(vec![Diagnostic::error(grant.location.clone(), message).with_hint(hint)])
     };
     match manifest.world {
@@ -283,13 +292,19 @@ fn fits_world(manifest: &Manifest, grant: &config::Grant) -> Result<(), Vec<Diag
             let file = &manifest.places.file;
             let findings: Vec<Diagnostic> = against_schema(manifest, &grant.config)
                 .into_iter()
-                .map(|text| Diagnostic::error(file.clone(), format!("`plugins.grants.{}.config`: {text}", manifest.name)))
+                .map(|text| {
+                    Diagnostic::error(
+                        file.clone(),
+                        format!("`plugins.grants.{}.config`: {text}", manifest.name),
+                    )
+                })
                 .collect();
             if findings.is_empty() { Ok(()) } else { Err(findings) }
         }
-        World::CredentialProvider if !grant.config.is_null() => {
-            refuse("config", "a provider is configured for each cluster, in the cluster's Secret")
-        }
+        World::CredentialProvider if !grant.config.is_null() => refuse(
+            "config",
+            "a provider is configured for each cluster, in the cluster's Secret",
+        ),
         World::CredentialProvider if !grant.extensions.is_empty() => {
             refuse("extensions", "a provider is chosen by the cluster's Secret")
         }
@@ -301,7 +316,11 @@ fn fits_world(manifest: &Manifest, grant: &config::Grant) -> Result<(), Vec<Diag
 fn reach(manifest: &Manifest, grant: &config::Grant) -> Result<provider::Grant, Vec<Diagnostic>> {
     let rules = Rules::new(&grant.hosts).map_err(|errors| {
         let finding = |error: super::egress::EntryError| {
-            let message = format!("`plugins.grants.{}.hosts`: {:#}", manifest.name, anyhow::Error::from(error));
+            let message = format!(
+                "`plugins.grants.{}.hosts`: {:#}",
+                manifest.name,
+                anyhow::Error::from(error)
+            );
             Diagnostic::error(grant.location.clone(), message)
         };
         errors.into_iter().map(finding).collect::<Vec<_>>()

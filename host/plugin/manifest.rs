@@ -385,7 +385,8 @@ impl Check {
 }
 
 const NAME_HINT: &str = "1 to 63 lower-case letters, digits and `-`";
-const IMPORTS: &str = "known: `clock`, `log`, `random`; for credential providers also `crypto`, `ambient`, `memo`, `reveal`";
+const IMPORTS: &str =
+    "known: `clock`, `log`, `random`; for credential providers also `crypto`, `ambient`, `memo`, `reveal`";
 const CONTEXT: &str = "known: `user`, `groups`, `application`, `project`, `cluster`";
 const FILTERS: &str = "known: `request`, `response`";
 

@@ -98,7 +98,9 @@ pub struct Provider {
 
 impl fmt::Debug for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Provider").field("label", &self.label).finish_non_exhaustive()
+        f.debug_struct("Provider")
+            .field("label", &self.label)
+            .finish_non_exhaustive()
     }
 }
 
@@ -227,11 +229,13 @@ impl Source {
         let budget = self.provider.sandbox.budget().for_plan();
         let call = self.call(Phase::Check, &Transcript::default());
         let called: Called<Vec<String>> = self
-            .run(budget, call, async |guest, store| guest.call_check(store, &self.config).await)
+            .run(budget, call, async |guest, store| {
+                guest.call_check(store, &self.config).await
+            })
             .await;
         let (answer, call) = called.map_err(|error| plugin_failed(&error))?;
         match answer {
-            Ok(warnings) => Ok(call.warnings(warnings)),
+            Ok(warnings) => Ok(call.warnings(&warnings)),
             Err(error) => Err(call.mint_error(error)),
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Check, Outcome, Record};
+use super::{Check, CredentialNote, Outcome, Record};
 
 /// A record as JSON shows it.
 #[derive(Debug, Serialize)]
@@ -38,6 +38,8 @@ pub struct View<'a> {
     project: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     destination: Option<Target<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credential: Option<&'a CredentialNote>,
     checks: Vec<CheckView<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     policy_sha256: Option<&'a str>,
@@ -114,6 +116,7 @@ impl<'a> View<'a> {
                 name: &to.name,
                 server: &to.server,
             }),
+            credential: record.credential.as_ref(),
             checks: record.checks.iter().map(CheckView::of).collect(),
             policy_sha256: record.policy.as_deref(),
             plugins: record.plugins.iter().map(|plugin| &**plugin).collect(),
@@ -138,6 +141,7 @@ impl<'a> View<'a> {
         static NOTHING: BTreeMap<String, String> = BTreeMap::new();
         self.detail = "";
         self.destination = None;
+        self.credential = None;
         self.peer = None;
         self.plugins.clear();
         self.notes = &NOTHING;

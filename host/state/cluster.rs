@@ -3,7 +3,7 @@
 //! In: decoded cluster Secrets. Out: [`ClusterConfig`]. Never: a value of the
 //! Secret in `Debug`, also not of a provider's configuration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use secrecy::SecretString;
@@ -62,6 +62,9 @@ pub enum ClusterAuth {
         name: String,
         /// What the plugin's schema describes; an object. It may hold secrets.
         config: Value,
+        /// Values of the Secret that the operator says are none
+        /// (`publicValues`): the plugin may read them as text.
+        public: BTreeSet<String>,
     },
     /// The settings cannot be used; requests to this cluster are refused.
     Unusable {
@@ -88,7 +91,11 @@ impl ClusterAuth {
 impl fmt::Debug for ClusterAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Provider { name, config: _ } => f.debug_tuple("Provider").field(name).finish(),
+            Self::Provider {
+                name,
+                config: _,
+                public: _,
+            } => f.debug_tuple("Provider").field(name).finish(),
             Self::Unusable { reason } => f.debug_tuple("Unusable").field(reason).finish(),
             Self::Anonymous
             | Self::InCluster

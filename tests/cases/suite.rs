@@ -51,8 +51,9 @@ impl Table {
     /// What is wrong with it as a table.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
         let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-        let document: Value = serde_saphyr::from_str_with_options(&text, serde_saphyr::options! { strict_booleans: true })
-            .map_err(|error| error.to_string())?;
+        let document: Value =
+            serde_saphyr::from_str_with_options(&text, serde_saphyr::options! { strict_booleans: true })
+                .map_err(|error| error.to_string())?;
         let Value::Object(mut head) = document else {
             return Err("not a mapping".to_owned());
         };

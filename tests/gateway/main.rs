@@ -14,6 +14,7 @@ mod access;
 mod admin;
 mod attacks;
 mod behaviours;
+mod clusters;
 mod expiry;
 mod limits;
 mod memory;

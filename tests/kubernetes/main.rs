@@ -11,5 +11,6 @@
 )]
 
 mod control_plane;
+mod credentials;
 mod lifetime;
 mod support;

@@ -1,6 +1,5 @@
 //! A gateway's plugins folder in miniature.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,8 +41,7 @@ impl Place {
         let plugins = Plugins {
             directory: Some(root.path().join("plugins")),
             cache: Some(root.path().join("cache")),
-            required: Vec::new(),
-            grants: BTreeMap::new(),
+            ..Plugins::default()
         };
         Self { root, plugins }
     }

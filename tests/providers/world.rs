@@ -167,7 +167,9 @@ async fn listen(authority: Authority, script: Arc<Mutex<Script>>) -> SocketAddr 
         while let Ok((stream, _)) = listener.accept().await {
             let (acceptor, script) = (acceptor.clone(), Arc::clone(&script));
             tokio::spawn(async move {
-                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let Ok(stream) = acceptor.accept(stream).await else {
+                    return;
+                };
                 let service = service_fn(|request| answer(request, Arc::clone(&script)));
                 let served = hyper::server::conn::http1::Builder::new();
                 drop(served.serve_connection(TokioIo::new(stream), service).await);
@@ -180,7 +182,11 @@ async fn listen(authority: Authority, script: Arc<Mutex<Script>>) -> SocketAddr 
 async fn answer(request: Request<Incoming>, script: Arc<Mutex<Script>>) -> io::Result<Response<Full<Bytes>>> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes().to_vec();
-    let host = head.headers.get("host").and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let host = head
+        .headers
+        .get("host")
+        .and_then(|host| host.to_str().ok())
+        .unwrap_or_default();
     let seen = Seen {
         method: head.method.to_string(),
         url: format!("https://{host}{}", head.uri),
@@ -314,8 +320,14 @@ impl Ambient for Pod {
             if given["audience"] != audience.as_str() {
                 return Err(AmbientError::Unavailable(format!("no token for `{audience}`")));
             }
+            let token = match &mut self.given.lock().unwrap()["sa-token"]["token"] {
+                // As a projected volume: a list is read item by item, the last one for good.
+                serde_json::Value::Array(tokens) if tokens.len() > 1 => tokens.remove(0),
+                serde_json::Value::Array(tokens) => tokens[0].clone(),
+                token => token.clone(),
+            };
             Ok(Bearer {
-                token: secret(&given["token"]),
+                token: secret(&token),
                 expires_at: None,
             })
         })

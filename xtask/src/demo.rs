@@ -56,7 +56,7 @@ impl Demo {
 
 /// Builds gateway and guests; gives the gateway's binary.
 fn build(root: &Path) -> Result<PathBuf> {
-    crate::plugins::build(root)?;
+    crate::plugins::build(root, &crate::languages::names())?;
     crate::run(root, "cargo", &["build", "--bin", "tollgate"])?;
     Ok(target(root).join("debug").join("tollgate"))
 }

@@ -13,6 +13,7 @@ mod cache;
 mod compare;
 mod demo;
 mod kubernetes;
+mod languages;
 mod lint;
 mod plugins;
 mod setup;
@@ -55,7 +56,9 @@ async fn perform() -> Result<()> {
         Task::Demo(task) => task.run(&root).await,
         Task::Test(task) => task.run(&root).await,
         Task::Plugins => {
-            for built in plugins::build(&root)? {
+            let mut guests = plugins::build(&root, &languages::names())?;
+            guests.extend(languages::build(&root)?);
+            for built in guests {
                 println!("{} {} bytes, sha256 {}", built.name, built.bytes, built.sha256);
             }
             Ok(())

@@ -39,25 +39,28 @@ pub struct Built {
     pub bytes: usize,
 }
 
-/// Builds every guest of the repository at `root` into `target/guests`.
+/// Builds every guest of the repository at `root` that is written in Rust into
+/// `target/guests`. Files of the plugins in `kept` stay.
 ///
 /// # Errors
 /// No toolchain that can build guests (the text names the command that gets
 /// one), a guest that does not compile, or a manifest without a name.
-pub fn build(root: &Path) -> anyhow::Result<Vec<Built>> {
-    build_workspace(
-        &root.join("plugins"),
-        &root.join("target/guests"),
-        &root.join("target/guest-build"),
-    )
+pub fn build(root: &Path, kept: &[&str]) -> anyhow::Result<Vec<Built>> {
+    let scratch = root.join("target/guest-build");
+    build_workspace((&root.join("plugins"), &scratch), &root.join("target/guests"), kept)
 }
 
 /// Builds every guest of `workspace` into `output`, with `scratch` as cargo's
-/// target folder. Files of guests that are gone are removed from `output`.
+/// target folder. Files of guests that are gone are removed from `output`, but for
+/// those of the plugins in `kept`, which somebody else builds.
 ///
 /// # Errors
 /// As [`build`].
-pub fn build_workspace(workspace: &Path, output: &Path, scratch: &Path) -> anyhow::Result<Vec<Built>> {
+pub fn build_workspace(
+    (workspace, scratch): (&Path, &Path),
+    output: &Path,
+    kept: &[&str],
+) -> anyhow::Result<Vec<Built>> {
     let toolchain = Toolchain::find()?;
     let scratch = scratch.join(toolchain.folder());
     let mut cargo = toolchain.cargo();
@@ -79,7 +82,7 @@ pub fn build_workspace(workspace: &Path, output: &Path, scratch: &Path) -> anyho
         "no member of {} has a manifest.yaml",
         workspace.display()
     );
-    remove_others(output, &built)?;
+    remove_others(output, &built, kept)?;
     Ok(built)
 }
 
@@ -288,9 +291,16 @@ fn finish(member: &Member, modules: &Path, output: &Path) -> anyhow::Result<Buil
             encoder.encode()
         });
     let component = encoded.with_context(|| format!("cannot make a component of {}", module.display()))?;
-    let sha256 = hex(&Sha256::digest(&component));
+    write(&component, &member.manifest, output)
+}
 
-    let source = &member.manifest;
+/// Writes a component and the manifest at `source` with its digest, both under the
+/// plugin's name.
+///
+/// # Errors
+/// The manifest has no line `name: …`, or a file cannot be read or written.
+pub fn write(component: &[u8], source: &Path, output: &Path) -> anyhow::Result<Built> {
+    let sha256 = hex(&Sha256::digest(component));
     let text = fs::read_to_string(source).with_context(|| format!("cannot read {}", source.display()))?;
     let name = text
         .lines()
@@ -303,7 +313,7 @@ fn finish(member: &Member, modules: &Path, output: &Path) -> anyhow::Result<Buil
 
     let component_file = output.join(format!("{name}.wasm"));
     let manifest_file = output.join(format!("{name}.yaml"));
-    replace(&component_file, &component)?;
+    replace(&component_file, component)?;
     replace(&manifest_file, manifest.as_bytes())?;
     Ok(Built {
         name,
@@ -337,13 +347,16 @@ fn replace(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     fs::rename(&temporary, path).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Removes files of plugins that are no longer built.
-fn remove_others(output: &Path, built: &[Built]) -> anyhow::Result<()> {
+/// Removes files of plugins that are neither built nor `kept`.
+fn remove_others(output: &Path, built: &[Built], kept: &[&str]) -> anyhow::Result<()> {
     for entry in fs::read_dir(output).with_context(|| format!("cannot read {}", output.display()))? {
         let path = entry?.path();
         let ours = built
             .iter()
-            .any(|plugin| plugin.component == path || plugin.manifest == path);
+            .any(|plugin| plugin.component == path || plugin.manifest == path)
+            || path
+                .file_stem()
+                .is_some_and(|stem| kept.iter().any(|name| stem == *name));
         let plugin = path
             .extension()
             .is_some_and(|extension| extension == "wasm" || extension == "yaml");

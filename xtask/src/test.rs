@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::demo::Demo;
-use crate::{lint, plugins, run, setup};
+use crate::{languages, lint, plugins, run, setup};
 
 /// Runs every check and test.
 #[derive(Debug, clap::Args)]
@@ -22,13 +22,18 @@ impl Test {
     pub async fn run(self, root: &Path) -> Result<()> {
         setup::tests(root)?;
         step("guests");
-        plugins::build(root)?;
+        plugins::build(root, &languages::names())?;
+        languages::build(root)?;
         if !self.no_lint {
             step("lints");
             lint::Lint::default().run(root)?;
         }
         step("unit and integration tests");
         run(root, "cargo", &["test", "--workspace", "--lib", "--bins", "--tests"])?;
+        step("the guests' own tests");
+        let guests = root.join("plugins");
+        let folder = root.join("target/guest-test").display().to_string();
+        run(&guests, "cargo", &["test", "--workspace", "--target-dir", &folder])?;
         step("documentation tests");
         run(root, "cargo", &["test", "--workspace", "--doc"])?;
         step("benches, one round each");

@@ -21,6 +21,9 @@ pub(super) const RESOURCES: [&str; 12] = [
     "extensions",
 ];
 
+/// Resources only the gateway checks; Argo CD does nothing with their rows.
+pub(super) const OWN_RESOURCES: [&str; 1] = ["credentials"];
+
 /// Whether objects of a resource start with a project, so that roles of that
 /// project count for them.
 pub fn is_project_scoped(resource: &str) -> bool {
@@ -41,6 +44,12 @@ pub fn object_name(control_plane_namespace: &str, project: &str, namespace: &str
     } else {
         format!("{project}/{namespace}/{name}")
     }
+}
+
+/// The object of a cluster: the URL of its API server, behind its project if it
+/// has one. Its name is no object.
+pub fn cluster_object_name(project: &str, server: &str) -> String {
+    repository_object_name(project, server)
 }
 
 /// The object of a repository: its URL, behind its project if it has one.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::line::{self, Line};
-use super::names::RESOURCES;
+use super::names::{OWN_RESOURCES, RESOURCES};
 use super::{BUILTIN_POLICY, Builtin, Effect, MatchMode, PolicySource, project};
 use crate::config::Semantics;
 use crate::diagnostic::{Diagnostic, Loaded, Location};
@@ -74,7 +74,7 @@ impl Lines {
             }
         };
         let literal = !resource.contains(['*', '?', '[', '{', '\\', '.', '|', '^', '$', '(', '+']);
-        if literal && !RESOURCES.contains(&resource.as_str()) {
+        if literal && !RESOURCES.contains(&resource.as_str()) && !OWN_RESOURCES.contains(&resource.as_str()) {
             let message = format!("no resource is called `{}`", line::shorten(&resource));
             self.diagnostics.push(
                 Diagnostic::warning(location.clone(), message).with_hint(format!("known are {}", RESOURCES.join(", "))),

@@ -184,7 +184,11 @@ impl Check<'_> {
             return Some(part.value);
         }
         let message = format!("there is no host interface `{}`", part.value);
-        self.refuse(&part, message, "known: `clock`, `log`, `random`, `crypto`, `ambient`, `memo`, `reveal`");
+        self.refuse(
+            &part,
+            message,
+            "known: `clock`, `log`, `random`, `crypto`, `ambient`, `memo`, `reveal`",
+        );
         None
     }
 

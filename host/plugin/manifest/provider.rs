@@ -104,11 +104,20 @@ impl Check {
         ProviderTerms {
             hosts: self.hosts(&hosts),
             secrets: secrets.into_iter().map(|secret| self.secret(secret)).collect(),
-            audiences: audiences.iter().filter_map(|audience| self.audience(audience)).collect(),
+            audiences: audiences
+                .iter()
+                .filter_map(|audience| self.audience(audience))
+                .collect(),
             captures: captures.iter().filter_map(|capture| self.capture(capture)).collect(),
             visible: visible.iter().filter_map(|path| self.visible_path(path)).collect(),
-            response_headers: response_headers.iter().filter_map(|name| self.response_name(name)).collect(),
-            output_headers: output_headers.iter().filter_map(|name| self.output_name(name)).collect(),
+            response_headers: response_headers
+                .iter()
+                .filter_map(|name| self.response_name(name))
+                .collect(),
+            output_headers: output_headers
+                .iter()
+                .filter_map(|name| self.output_name(name))
+                .collect(),
         }
     }
 
@@ -120,7 +129,11 @@ impl Check {
         HostTemplate::parse(&part.value)
             .inspect_err(|error| {
                 let message = format!("`{}` is no host of a manifest: {error}", part.value);
-                self.refuse(part, message, "such as `auth.example.com`, `sts.{region}.example.com`, `{endpoint}`");
+                self.refuse(
+                    part,
+                    message,
+                    "such as `auth.example.com`, `sts.{region}.example.com`, `{endpoint}`",
+                );
             })
             .ok()
     }
@@ -177,7 +190,13 @@ impl Check {
 
     fn path(&mut self, part: &Spanned<String>) -> Option<SingularPath> {
         SingularPath::parse(&part.value)
-            .inspect_err(|error| self.refuse(part, error.to_string(), "an RFC 9535 singular query, such as `$.a.b[0]`"))
+            .inspect_err(|error| {
+                self.refuse(
+                    part,
+                    error.to_string(),
+                    "an RFC 9535 singular query, such as `$.a.b[0]`",
+                )
+            })
             .ok()
     }
 
@@ -186,7 +205,11 @@ impl Check {
         let name = name.filter(|name| !matches!(name.as_str(), "set-cookie" | "authorization" | "location"));
         if name.is_none() {
             let message = format!("no plugin may read the field `{}`", part.value);
-            self.refuse(part, message, "such as `x-request-id`; fields that carry credentials stay in the gateway");
+            self.refuse(
+                part,
+                message,
+                "such as `x-request-id`; fields that carry credentials stay in the gateway",
+            );
         }
         name
     }

@@ -17,7 +17,9 @@ pub(crate) struct Answer {
 
 impl std::fmt::Debug for Answer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Answer").field("bytes", &self.body.len()).finish_non_exhaustive()
+        f.debug_struct("Answer")
+            .field("bytes", &self.body.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -63,7 +65,9 @@ pub(crate) fn successful(body: &[u8], capture: &[SingularPath], shown: Shown<'_>
     let all = matches!(shown, Shown::All);
     // The document does not move between here and the looks above, so an
     // address still means the same node.
-    blank(&mut document, &|node| (all || kept.contains(&node)) && !cut.contains(&node));
+    blank(&mut document, &|node| {
+        (all || kept.contains(&node)) && !cut.contains(&node)
+    });
     Answer {
         body: serde_json::to_vec(&document).unwrap_or_default(),
         captured,

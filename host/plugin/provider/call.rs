@@ -117,6 +117,9 @@ pub struct Exchange {
     pub milliseconds: u64,
 }
 
+/// Parts put together, and where the whole may go; anywhere without a secret.
+pub(crate) type Written = (Zeroizing<Vec<u8>>, Option<Reach>);
+
 /// What the host refused in a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -149,12 +152,19 @@ pub(crate) struct Call {
 
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call").field("phase", &self.phase).finish_non_exhaustive()
+        f.debug_struct("Call")
+            .field("phase", &self.phase)
+            .finish_non_exhaustive()
     }
 }
 
 impl Call {
-    pub(crate) fn new(phase: Phase, (terms, material): (Arc<Terms>, Arc<Material>), memo: Arc<Memo>, outside: Outside) -> Self {
+    pub(crate) fn new(
+        phase: Phase,
+        (terms, material): (Arc<Terms>, Arc<Material>),
+        memo: Arc<Memo>,
+        outside: Outside,
+    ) -> Self {
         let mut table = ResourceTable::new();
         table.set_max_capacity(SECRETS_MOST);
         let mut redactor = Redactor::default();
@@ -212,7 +222,7 @@ impl Call {
     }
 
     /// Texts and encoded secrets, put together, and where the whole may go.
-    pub(crate) fn write(&self, parts: &[Part]) -> wasmtime::Result<Result<(Zeroizing<Vec<u8>>, Option<Reach>), SecretError>> {
+    pub(crate) fn write(&self, parts: &[Part]) -> wasmtime::Result<Result<Written, SecretError>> {
         // Never grows beyond the bound, so that no copy is left behind.
         let mut out = Zeroizing::new(Vec::with_capacity(self.length(parts)?));
         let mut reach: Option<Reach> = None;
@@ -241,7 +251,12 @@ impl Call {
             length = length.saturating_add(match part {
                 Part::Text(text) => text.len(),
                 // `\u00xx` is the longest form of a byte.
-                Part::Secret(part) => self.secret(&part.value)?.bytes().len().saturating_mul(6).saturating_add(2),
+                Part::Secret(part) => self
+                    .secret(&part.value)?
+                    .bytes()
+                    .len()
+                    .saturating_mul(6)
+                    .saturating_add(2),
             });
         }
         Ok(length.min(SECRET_MOST_BYTES.saturating_mul(7)))

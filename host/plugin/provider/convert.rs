@@ -15,9 +15,7 @@ use zeroize::Zeroize as _;
 use super::call::{Call, Verdict};
 use super::redact::MESSAGE_BYTES;
 use super::secret::Secret;
-use crate::credential::{
-    Class, ClientCertificate, Credential, LONGEST_CODE, LONGEST_RETRY_AFTER, MintError, Token,
-};
+use crate::credential::{Class, ClientCertificate, Credential, LONGEST_CODE, LONGEST_RETRY_AFTER, MintError, Token};
 use crate::headers::is_host_owned;
 use crate::plugin::bindings::provider::exports::tollgate::plugin::credentials as exports;
 use crate::plugin::bindings::provider::tollgate::plugin::provider_types as wit;
@@ -44,11 +42,11 @@ impl Call {
             revocation,
             warnings,
         } = made;
-        let token = token.map(|handle| self.token(handle)).transpose()?;
+        let token = token.map(|handle| self.token(&handle)).transpose()?;
         let (token, jwt_end) = token.map_or((None, None), |(token, end)| (Some(token), end));
         let certificate = certificate
             .map(|exports::ClientCertificate { chain_pem, key_pem }| {
-                let key_pem = self.for_cluster(key_pem, "the key of the certificate")?;
+                let key_pem = self.for_cluster(&key_pem, "the key of the certificate")?;
                 if chain_pem.len() > CHAIN_MOST_BYTES {
                     let observed = chain_pem.len();
                     return Err(lie(&format!("a certificate of `{observed}` bytes; at most `{CHAIN_MOST_BYTES}` are allowed")));
@@ -74,7 +72,7 @@ impl Call {
             },
             cacheable,
             revocation,
-            warnings: self.warnings(warnings),
+            warnings: self.warnings(&warnings),
         })
     }
 
@@ -94,7 +92,7 @@ impl Call {
             if is_host_owned(&name) || !self.terms.may_carry(&name) {
                 return Err(lie(&format!("the field `{name}`, which is not among its `outputHeaders`")));
             }
-            let value = self.for_cluster(value, "the value of a field")?;
+            let value = self.for_cluster(&value, "the value of a field")?;
             let text = value.expose_secret();
             bytes = bytes.saturating_add(text.len());
             if bytes > FIELDS_MOST_BYTES {
@@ -111,7 +109,7 @@ impl Call {
     /// What revokes, with where it may go: `revoke` is another call, and must
     /// not send it further than this one could.
     fn revocation(&mut self, handle: Resource<Secret>) -> Result<SecretString, MintError> {
-        let secret = self.taken(handle)?;
+        let secret = self.taken(&handle)?;
         let value = secret.text().map_err(|_| lie("a secret that is not text"))?;
         let reach = secret.reach().to_line();
         let mut kept = String::with_capacity(reach.len() + 1 + value.len());
@@ -122,7 +120,7 @@ impl Call {
     }
 
     /// Warnings of a guest, fit to be shown.
-    pub(crate) fn warnings(&self, warnings: Vec<String>) -> Vec<String> {
+    pub(crate) fn warnings(&self, warnings: &[String]) -> Vec<String> {
         let kept = warnings.iter().take(WARNINGS_MOST);
         kept.map(|warning| self.redactor.line(warning, MESSAGE_BYTES)).collect()
     }
@@ -166,21 +164,25 @@ impl Call {
         }
     }
 
-    fn token(&mut self, handle: Resource<Secret>) -> Result<(Token, Option<Timestamp>), MintError> {
+    fn token(&mut self, handle: &Resource<Secret>) -> Result<(Token, Option<Timestamp>), MintError> {
         let secret = self.taken(handle)?;
         if !secret.reach().cluster() {
             return Err(reach("the token"));
         }
-        let end = secret.jwt_times().and_then(|times| times.expires_at).and_then(timestamp);
+        let end = secret
+            .jwt_times()
+            .and_then(|times| times.expires_at)
+            .and_then(timestamp);
         let text = String::from_utf8(secret.bytes().to_vec()).map_err(|refused| {
             refused.into_bytes().zeroize();
             lie("a token that is not text")
         })?;
-        let token = Token::parse(text).map_err(|error| MintError::new(Class::Permanent, "token.bytes", &error.to_string()))?;
+        let token =
+            Token::parse(text).map_err(|error| MintError::new(Class::Permanent, "token.bytes", &error.to_string()))?;
         Ok((token, end))
     }
 
-    fn for_cluster(&mut self, handle: Resource<Secret>, what: &str) -> Result<SecretString, MintError> {
+    fn for_cluster(&mut self, handle: &Resource<Secret>, what: &str) -> Result<SecretString, MintError> {
         let secret = self.taken(handle)?;
         if !secret.reach().cluster() {
             return Err(reach(what));
@@ -188,7 +190,7 @@ impl Call {
         text(&secret)
     }
 
-    fn taken(&mut self, handle: Resource<Secret>) -> Result<Secret, MintError> {
+    fn taken(&mut self, handle: &Resource<Secret>) -> Result<Secret, MintError> {
         self.take(Resource::new_own(handle.rep()))
             .map_err(|_| lie("a handle that is no secret"))
     }
@@ -217,6 +219,7 @@ fn lie(what: &str) -> MintError {
 }
 
 fn reach(what: &str) -> MintError {
-    let message = format!("{what} is made of a secret that may not become a credential: `cluster: true` in the manifest");
+    let message =
+        format!("{what} is made of a secret that may not become a credential: `cluster: true` in the manifest");
     MintError::new(Class::Permanent, "plugin.reach", &message)
 }

@@ -42,7 +42,10 @@ impl wit::Host for State {
     fn sign(&mut self, alg: wit::Algorithm, key: Handle, data: Vec<u8>) -> Bytes {
         let call = self.provider_call()?;
         let key = PrivateKeyDer::from_pem_slice(call.secret(&key)?.bytes());
-        Ok(key.ok().and_then(|key| sign(alg, &key, &data)).ok_or(SecretError::BadFormat))
+        Ok(key
+            .ok()
+            .and_then(|key| sign(alg, &key, &data))
+            .ok_or(SecretError::BadFormat))
     }
 
     fn certificate_sha256(&mut self, pem: Handle) -> Bytes {

@@ -31,7 +31,7 @@ impl wit::Host for State {
     async fn send(&mut self, request: wit::Request) -> wasmtime::Result<Result<wit::Response, wit::EgressError>> {
         let deadline = self.deadline();
         let call = self.provider_call()?;
-        let prepared = match call.prepare(request, deadline)? {
+        let prepared = match call.prepare(&request, deadline)? {
             Ok(prepared) => prepared,
             Err(error) => return Ok(Err(call.refused(error))),
         };
@@ -43,7 +43,7 @@ impl wit::Host for State {
         let call = self.provider()?;
         call.note(method, &target, &sent, started);
         Ok(match sent {
-            Ok(response) => call.answer(&target, &capture, response),
+            Ok(response) => call.answer(&target, &capture, &response),
             Err(error) => {
                 let error = call.failed(&error);
                 Err(call.refused(error))
@@ -74,7 +74,7 @@ impl Call {
         error
     }
 
-    fn prepare(&mut self, wanted: wit::Request, deadline: Instant) -> Written<Prepared> {
+    fn prepare(&mut self, wanted: &wit::Request, deadline: Instant) -> Written<Prepared> {
         if self.phase == Phase::Check {
             return Ok(Err(denied("egress.phase", "`check` may send nothing")));
         }
@@ -205,7 +205,7 @@ impl Call {
         &mut self,
         target: &Target,
         capture: &[SingularPath],
-        response: Response,
+        response: &Response,
     ) -> Result<wit::Response, wit::EgressError> {
         let reach = self.terms.captured(target.host(), target.port());
         let shown = if self.reveals {
@@ -229,14 +229,17 @@ impl Call {
         self.redactor.cut(&mut body, b"");
         Ok(wit::Response {
             status: response.status.as_u16(),
-            headers: self.fields(&response),
+            headers: self.fields(response),
             body,
             captured: handles,
         })
     }
 
     fn fields(&self, response: &Response) -> Vec<(String, String)> {
-        let shown = response.headers.iter().filter(|(name, _): &(&HeaderName, _)| self.terms.shows_header(name));
+        let shown = response
+            .headers
+            .iter()
+            .filter(|(name, _): &(&HeaderName, _)| self.terms.shows_header(name));
         shown
             .filter_map(|(name, value)| {
                 let text = value.to_str().ok()?;

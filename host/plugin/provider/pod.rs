@@ -77,7 +77,9 @@ impl PodIdentities {
         let own = read(&api.token_file).await?;
         let (namespace, account) = account(own.expose_secret())
             .ok_or_else(|| AmbientError::Unavailable("the pod's own token is no ServiceAccount token".to_owned()))?;
-        let authority = tokio::fs::read(&api.ca_file).await.map_err(|error| file(&api.ca_file, &error))?;
+        let authority = tokio::fs::read(&api.ca_file)
+            .await
+            .map_err(|error| file(&api.ca_file, &error))?;
         let authority = reqwest::Certificate::from_pem(&authority)
             .map_err(|_| AmbientError::Unavailable(format!("`{}` is no certificate", api.ca_file.display())))?;
         let client = reqwest::Client::builder()
@@ -87,13 +89,21 @@ impl PodIdentities {
             .tls_certs_only([authority])
             .build()
             .map_err(|error| unreachable("the API server", &error))?;
-        let url = format!("{}/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", api.server);
+        let url = format!(
+            "{}/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token",
+            api.server
+        );
         let body = serde_json::json!({
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
             "spec": {"audiences": [audience], "expirationSeconds": TOKEN_SECONDS},
         });
-        let sent = client.post(url).bearer_auth(own.expose_secret()).json(&body).send().await;
+        let sent = client
+            .post(url)
+            .bearer_auth(own.expose_secret())
+            .json(&body)
+            .send()
+            .await;
         let mut answer = json("the API server", sent).await?;
         let token = take(&mut answer, "/status/token").ok_or_else(|| no_token("the API server"))?;
         let end = answer.pointer("/status/expirationTimestamp").and_then(Value::as_str);
@@ -104,8 +114,13 @@ impl PodIdentities {
     }
 
     async fn get(&self, what: &str, url: &str, fields: &[(&str, &str)]) -> Result<Value, AmbientError> {
-        let client = self.http.as_ref().map_err(|error| AmbientError::Unavailable(error.clone()))?;
-        let request = fields.iter().fold(client.get(url), |request, (name, value)| request.header(*name, *value));
+        let client = self
+            .http
+            .as_ref()
+            .map_err(|error| AmbientError::Unavailable(error.clone()))?;
+        let request = fields
+            .iter()
+            .fold(client.get(url), |request, (name, value)| request.header(*name, *value));
         json(what, request.send().await).await
     }
 }
@@ -168,7 +183,9 @@ impl Ambient for PodIdentities {
             if let Some(client) = &client_id {
                 url.query_pairs_mut().append_pair("client_id", client);
             }
-            let answer = self.get("Azure's metadata service", url.as_str(), &[("metadata", "true")]).await?;
+            let answer = self
+                .get("Azure's metadata service", url.as_str(), &[("metadata", "true")])
+                .await?;
             bearer("Azure's metadata service", answer, before)
         })
     }
@@ -200,7 +217,12 @@ async fn json(what: &str, sent: reqwest::Result<reqwest::Response>) -> Result<Va
         let answer = response.json().await;
         return answer.map_err(|_| AmbientError::Unavailable(format!("{what} answered no JSON")));
     }
-    let code = response.bytes().await.ok().and_then(|body| code(&body)).unwrap_or_default();
+    let code = response
+        .bytes()
+        .await
+        .ok()
+        .and_then(|body| code(&body))
+        .unwrap_or_default();
     let text = format!("{what} answered {}{code}", status.as_u16());
     // The EKS agent refuses with 400.
     let refused = matches!(status.as_u16(), 400 | 401 | 403 | 404);
@@ -219,17 +241,27 @@ fn code(body: &[u8]) -> Option<String> {
         code: String,
     }
     let refused: Refused = serde_json::from_slice(body).ok()?;
-    let word = refused.code.len() <= 64 && refused.code.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let word = refused.code.len() <= 64
+        && refused
+            .code
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     word.then(|| format!(" ({})", refused.code))
 }
 
 async fn read(path: &Path) -> Result<SecretString, AmbientError> {
     let metadata = tokio::fs::metadata(path).await.map_err(|error| file(path, &error))?;
     if metadata.len() > TOKEN_MOST_BYTES {
-        let text = format!("`{}` has `{}` bytes; at most `{TOKEN_MOST_BYTES}` are allowed", path.display(), metadata.len());
+        let text = format!(
+            "`{}` has `{}` bytes; at most `{TOKEN_MOST_BYTES}` are allowed",
+            path.display(),
+            metadata.len()
+        );
         return Err(AmbientError::Unavailable(text));
     }
-    let mut text = tokio::fs::read_to_string(path).await.map_err(|error| file(path, &error))?;
+    let mut text = tokio::fs::read_to_string(path)
+        .await
+        .map_err(|error| file(path, &error))?;
     let token = SecretString::from(text.trim());
     text.zeroize();
     Ok(token)
@@ -244,7 +276,12 @@ fn account(token: &str) -> Option<(String, String)> {
     let claims: Value = serde_json::from_slice(&payload).ok()?;
     let subject = claims.get("sub")?.as_str()?.strip_prefix("system:serviceaccount:")?;
     let (namespace, name) = subject.split_once(':')?;
-    let good = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
+    let good = |part: &str| {
+        !part.is_empty()
+            && part
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
+    };
     (good(namespace) && good(name)).then(|| (namespace.to_owned(), name.to_owned()))
 }
 
@@ -253,7 +290,11 @@ fn file(path: &Path, error: &std::io::Error) -> AmbientError {
 }
 
 fn unreachable(what: &str, error: &reqwest::Error) -> AmbientError {
-    let cause = if error.is_timeout() { "no answer in time" } else { "no connection" };
+    let cause = if error.is_timeout() {
+        "no answer in time"
+    } else {
+        "no connection"
+    };
     AmbientError::Unavailable(format!("{what} cannot be reached: {cause}"))
 }
 

@@ -17,11 +17,13 @@ use tollgate_template::{Context, Template};
 /// parse names nothing; `check` says what is wrong with it.
 pub fn webapi_public_values(config: &Value) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    let mut add = |value: &Value, context: Context| texts(value, &mut |text| {
-        if let Ok(template) = Template::parse(text) {
-            names.extend(template.public_names(context));
-        }
-    });
+    let mut add = |value: &Value, context: Context| {
+        texts(value, &mut |text| {
+            if let Ok(template) = Template::parse(text) {
+                names.extend(template.public_names(context));
+            }
+        })
+    };
     for (key, context) in [
         ("url", Context::Url),
         ("headers", Context::Header),

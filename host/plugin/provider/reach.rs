@@ -258,7 +258,11 @@ mod tests {
             ("{port}", "evil.example", 443, true),
             ("{port}.cloud.example", "evil.example", 443, false),
         ] {
-            assert_eq!(reaches(template, &config, host, port), expected, "{template} {host}:{port}");
+            assert_eq!(
+                reaches(template, &config, host, port),
+                expected,
+                "{template} {host}:{port}"
+            );
         }
         for bad in ["a/b", "a@b", "{", "{a-b}", "", "a b"] {
             assert!(HostTemplate::parse(bad).is_err(), "{bad}");
@@ -268,7 +272,10 @@ mod tests {
     #[test]
     fn together_secrets_go_only_where_each_may_go() {
         let list = |text: &str| -> Arc<[HostPattern]> { Arc::new([HostPattern::parse(text).unwrap()]) };
-        let (a, both) = (Reach::new(list("a.example"), true), Reach::new(list("*.example"), false));
+        let (a, both) = (
+            Reach::new(list("a.example"), true),
+            Reach::new(list("*.example"), false),
+        );
         let joined = a.and(&both);
         let host = |text: &str| Host::parse(text).unwrap();
         assert!(joined.host(&host("a.example"), 443) && a.cluster());

@@ -29,6 +29,7 @@ pub(crate) enum Making {
 
 /// A secret of one call. Clones share the bytes.
 #[derive(Clone)]
+#[expect(unreachable_pub, reason = "the generated bindings name it")]
 pub struct Secret {
     bytes: Arc<Zeroizing<Vec<u8>>>,
     reach: Reach,
@@ -208,13 +209,18 @@ mod tests {
             assert_eq!(std::str::from_utf8(&out).unwrap(), expected, "{encoding:?}");
         }
         let mut out = Zeroizing::new(Vec::new());
-        assert!(matches!(encode(&[0xff], Encoding::Json, &mut out), Err(SecretError::BadFormat)));
+        assert!(matches!(
+            encode(&[0xff], Encoding::Json, &mut out),
+            Err(SecretError::BadFormat)
+        ));
     }
 
     #[test]
     fn times_are_read_of_jwts_only() {
         // {"sub":"x","exp":1767323945}
-        let times = secret("e30.eyJzdWIiOiJ4IiwiZXhwIjoxNzY3MzIzOTQ1fQ.c2ln").jwt_times().unwrap();
+        let times = secret("e30.eyJzdWIiOiJ4IiwiZXhwIjoxNzY3MzIzOTQ1fQ.c2ln")
+            .jwt_times()
+            .unwrap();
         assert_eq!((times.issued_at, times.expires_at), (None, Some(1_767_323_945_000)));
         for other in ["opaque", "a.b", "e30.!!.x", "e30.e30.x.y", "e30.W10.x"] {
             assert!(secret(other).jwt_times().is_none(), "{other}");

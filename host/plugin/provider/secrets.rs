@@ -149,7 +149,9 @@ impl json_path::Host for State {
         self.provider_call()?;
         if document.len() > DOCUMENT_MOST_BYTES {
             let observed = document.len();
-            return Ok(Err(format!("the document has `{observed}` bytes; at most `{DOCUMENT_MOST_BYTES}` are allowed")));
+            return Ok(Err(format!(
+                "the document has `{observed}` bytes; at most `{DOCUMENT_MOST_BYTES}` are allowed"
+            )));
         }
         let path = match paths::parse(&path) {
             Ok(path) => path,

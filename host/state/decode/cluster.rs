@@ -10,7 +10,7 @@
 //! the static ways, and sends a client certificate along with a token, so that
 //! withdrawing the token changes nothing. Here two ways are a mistake.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
@@ -215,12 +215,13 @@ fn web_api(members: &Members<'_>, mistakes: &mut Vec<String>) -> Option<Way> {
     }
     let config = serde_json::from_str(json).unwrap_or_default();
     let name = WEB_API_PLUGIN.to_owned();
-    Some((key, ClusterAuth::Provider { name, config }))
+    let public = BTreeSet::new();
+    Some((key, ClusterAuth::Provider { name, config, public }))
 }
 
 fn provider(members: &Members<'_>, mistakes: &mut Vec<String>) -> Option<Way> {
     let json = members.raw("provider")?;
-    let inner = Members::open(json, "provider", &["name", "config"], mistakes)?;
+    let inner = Members::open(json, "provider", &["name", "config", "publicValues"], mistakes)?;
     let name = inner.text("name", mistakes).unwrap_or_default();
     let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if name.is_empty() || name.len() > 63 || !name.bytes().all(letters) {
@@ -232,7 +233,14 @@ fn provider(members: &Members<'_>, mistakes: &mut Vec<String>) -> Option<Way> {
     if !config.is_object() {
         mistakes.push("`provider.config` must be an object".to_owned());
     }
-    Some(("provider", ClusterAuth::Provider { name, config }))
+    let public = inner
+        .raw("publicValues")
+        .map_or(Ok(BTreeSet::new()), serde_json::from_str);
+    let public = public.unwrap_or_else(|_| {
+        mistakes.push("`provider.publicValues` must be a list of names".to_owned());
+        BTreeSet::new()
+    });
+    Some(("provider", ClusterAuth::Provider { name, config, public }))
 }
 
 #[cfg(test)]

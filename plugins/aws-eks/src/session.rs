@@ -5,7 +5,7 @@
 
 use tollgate_provider::memo::{self, Entry};
 use tollgate_provider::sigv4::Keys;
-use tollgate_provider::{Error, Expiry, Instant, ambient, clock, copy, optional, public, required};
+use tollgate_provider::{Error, Expiry, Instant, ambient, clock, copy, optional, public, secrets, trimmed};
 
 use crate::config::{Config, Role, Source};
 use crate::{sts, token};
@@ -57,8 +57,10 @@ fn source(config: &Config) -> Result<Session, Error> {
         Source::Static => Ok(Session {
             keys: Keys {
                 access_key_id: public("accessKeyId")?,
-                secret_access_key: required("secretAccessKey")?,
-                session_token: optional("sessionToken")?,
+                secret_access_key: trimmed("secretAccessKey")?,
+                session_token: optional("sessionToken")?
+                    .map(|token| secrets::trim(&token))
+                    .transpose()?,
             },
             expiry: Expiry::unknown(),
         }),

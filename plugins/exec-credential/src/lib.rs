@@ -71,11 +71,7 @@ impl Provider for ExecCredential {
     }
 }
 
-fn credential(
-    token: Option<Secret>,
-    certificate: Option<ClientCertificate>,
-    expiry: Expiry,
-) -> Credential {
+fn credential(token: Option<Secret>, certificate: Option<ClientCertificate>, expiry: Expiry) -> Credential {
     match token {
         Some(token) => Credential {
             certificate,

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tollgate_provider::{
     Credential, Error, Expiry, Json, MintInput, Provider, Request, Secret, ambient_token, bearer, credential_provider,
-    kubernetes, required,
+    kubernetes, trimmed,
 };
 
 /// Seconds to ask for unless configured otherwise.
@@ -84,7 +84,7 @@ impl Config {
     fn identity(&self) -> Result<Secret, Error> {
         match &self.hub_audience {
             Some(audience) => Ok(ambient_token(audience)?.token),
-            None => required("hubToken"),
+            None => trimmed("hubToken"),
         }
     }
 }

@@ -12,8 +12,7 @@ mod config;
 use config::{Config, Grant};
 use tollgate_provider::oauth::{self, InvalidRequest};
 use tollgate_provider::{
-    Credential, Error, MintInput, Provider, Request, Secret, Value, ambient_token, bearer, credential_provider,
-    required,
+    Credential, Error, MintInput, Provider, Request, Secret, Value, ambient_token, bearer, credential_provider, trimmed,
 };
 
 #[derive(Debug)]
@@ -30,7 +29,7 @@ impl Provider for OAuth2 {
         config.validate()?;
         let client = client::Client::new(config)?;
         let subject = subject(config)?;
-        let actor = config.actor_token_ref.as_deref().map(required).transpose()?;
+        let actor = config.actor_token_ref.as_deref().map(trimmed).transpose()?;
 
         let mut form = asked(config);
         if let (Some(subject), Some(kind)) = (&subject, &config.subject_token_type) {
@@ -56,7 +55,7 @@ fn subject(config: &Config) -> Result<Option<Secret>, Error> {
     match (config.grant, &config.subject_audience) {
         (Grant::ClientCredentials, _) => Ok(None),
         (Grant::TokenExchange, Some(audience)) => Ok(Some(ambient_token(audience)?.token)),
-        (Grant::TokenExchange, None) => required(config.subject_token_ref()).map(Some),
+        (Grant::TokenExchange, None) => trimmed(config.subject_token_ref()).map(Some),
     }
 }
 

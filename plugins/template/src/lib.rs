@@ -155,7 +155,7 @@ impl Template {
                 Ok(output.into_parts())
             }
             Context::Url => {
-                let url = url::check(output)?;
+                let url = url::check(&output)?;
                 let mut parts = Vec::from([Part::Text(url.base)]);
                 if let Some(query) = url.query {
                     parts.push(Part::Text("?".to_string()));
@@ -171,7 +171,7 @@ impl Template {
     /// # Errors
     /// As [`Template::render`] with [`Context::Url`].
     pub fn render_url(&self, values: &dyn Values) -> Result<Url, Error> {
-        url::check(render::render(&self.nodes, self.slots, values)?)
+        url::check(&render::render(&self.nodes, self.slots, values)?)
     }
 
     fn analysis(&self, context: Context) -> analyze::Found {

@@ -22,7 +22,7 @@ pub enum Part {
         /// What to do with the joined parts.
         operation: Operation,
         /// What to join, in order.
-        parts: Vec<Part>,
+        parts: Vec<Self>,
     },
 }
 

@@ -27,8 +27,8 @@ pub struct Url {
 ///
 /// # Errors
 /// [`Code::Url`], [`Code::SecretInUrl`].
-pub(crate) fn check(rendered: Text) -> Result<Url, Error> {
-    let (base, query) = cut(&rendered);
+pub(crate) fn check(rendered: &Text) -> Result<Url, Error> {
+    let (base, query) = cut(rendered);
     let path = path_start(&base)?;
     let mut text = String::new();
     for piece in base.pieces() {

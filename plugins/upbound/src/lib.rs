@@ -7,7 +7,7 @@
 
 use serde::Deserialize;
 use tollgate_provider::oauth::{self, InvalidRequest};
-use tollgate_provider::{Credential, Error, MintInput, Provider, Request, bearer, credential_provider, required};
+use tollgate_provider::{Credential, Error, MintInput, Provider, Request, bearer, credential_provider, trimmed};
 
 /// Where tokens are exchanged.
 const ENDPOINT: &str = "https://auth.upbound.io/apis/tokenexchange.upbound.io/v1alpha1/orgscopedtokens";
@@ -27,7 +27,7 @@ impl Provider for Upbound {
     type Config = Config;
 
     fn mint(config: &Config, _: &MintInput) -> Result<Credential, Error> {
-        let token = required("token")?;
+        let token = trimmed("token")?;
         let scope = format!("upbound:org:{}", config.organization);
         let request = Request::post(ENDPOINT).bearer(&token).form([
             ("audience", "upbound:spaces:api".into()),

@@ -6,7 +6,7 @@
 //! Source: "Kubernetes auth method (API)" of Vault.
 
 use tollgate_provider::memo::{self, Entry};
-use tollgate_provider::{Error, Expiry, Instant, Json, Request, Secret, ambient_token, clock, copy, required};
+use tollgate_provider::{Error, Expiry, Instant, Json, Request, Secret, ambient_token, clock, copy, trimmed};
 
 use crate::config::Config;
 use crate::{namespaced, refusal};
@@ -29,7 +29,7 @@ impl Login {
     pub fn new(config: &Config) -> Result<Self, Error> {
         let Some(role) = &config.auth_role else {
             return Ok(Self {
-                token: required("token")?,
+                token: trimmed("token")?,
                 expiry: Expiry::unknown(),
                 remembered: false,
             });

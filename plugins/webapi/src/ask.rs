@@ -5,10 +5,10 @@
 
 use std::fmt::Display;
 
-use tollgate_template::{Context, Error, Operation, Part, Template, Values, apply};
+use tollgate_provider::Error;
+use tollgate_template::{self as template, Context, Operation, Part, Template, Values, apply};
 
 use crate::config::{Content, JsonPiece, Method, Plan, https};
-use crate::failure::Failure;
 use crate::lower::{Piece, Vault, lower};
 use crate::{field, query};
 
@@ -28,7 +28,7 @@ pub(crate) struct Ask {
 ///
 /// # Errors
 /// A value that is missing, or not fit for where it stands; class `config`.
-pub(crate) fn ask(plan: &Plan, values: &dyn Values, vault: &mut dyn Vault) -> Result<Ask, Failure> {
+pub(crate) fn ask(plan: &Plan, values: &dyn Values, vault: &mut dyn Vault) -> Result<Ask, Error> {
     let url = plan.url.render_url(values).map_err(|error| failed(&"url", &error))?;
     https(&url.base)?;
     let mut pairs = Vec::new();
@@ -60,8 +60,8 @@ pub(crate) fn ask(plan: &Plan, values: &dyn Values, vault: &mut dyn Vault) -> Re
     })
 }
 
-fn failed(field: &dyn Display, error: &Error) -> Failure {
-    Failure::config(error.code().as_str(), format!("`{field}`: {error}"))
+fn failed(field: &dyn Display, error: &template::Error) -> Error {
+    Error::config(error.code().as_str(), format!("`{field}`: {error}"))
 }
 
 fn rendered(
@@ -69,11 +69,11 @@ fn rendered(
     template: &Template,
     context: Context,
     values: &dyn Values,
-) -> Result<Vec<Part>, Failure> {
+) -> Result<Vec<Part>, Error> {
     template.render(context, values).map_err(|error| failed(field, &error))
 }
 
-fn body(content: &Content, values: &dyn Values) -> Result<Vec<Part>, Failure> {
+fn body(content: &Content, values: &dyn Values) -> Result<Vec<Part>, Error> {
     let mut parts = Vec::new();
     match content {
         Content::None => {}

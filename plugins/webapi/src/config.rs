@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
+use tollgate_provider::Error;
 use tollgate_template::{Code, Context, Place, Template, corrected};
 
-use crate::expiry::{Expiry, Format, duration};
-use crate::failure::Failure;
+use crate::expiry::{Format, Lifetime, duration};
 use crate::field;
 
 /// The configuration as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct RawConfig {
+pub(crate) struct RawConfig {
     method: String,
     url: String,
     token_path: String,
@@ -127,31 +127,29 @@ pub(crate) struct Plan {
     /// Names in the case they are written in.
     pub(crate) headers: Vec<(String, Template)>,
     pub(crate) content: Content,
-    pub(crate) expiry: Expiry,
+    pub(crate) lifetime: Lifetime,
     /// For the operator.
     pub(crate) warnings: Vec<String>,
 }
 
 impl Plan {
-    /// Reads and checks a configuration; `check_path` judges a JSON path.
+    /// Checks a configuration; `check_path` judges a JSON path.
     ///
     /// # Errors
     /// All of class `config`: shape, method, scheme, header names, templates,
     /// paths, more than one kind of body, a body for GET.
-    pub(crate) fn read(config: &str, check_path: &dyn Fn(&str) -> Result<(), String>) -> Result<Self, Failure> {
-        let raw: RawConfig = serde_json::from_str(config)
-            .map_err(|error| Failure::config("webapi.config", format!("webAPIProviderConfig: {error}")))?;
+    pub(crate) fn new(raw: &RawConfig, check_path: &dyn Fn(&str) -> Result<(), String>) -> Result<Self, Error> {
         let method = method(&raw.method)?;
         let url = url(&raw.url)?;
         let headers = headers(&raw.headers)?;
-        let content = content(&raw)?;
+        let content = content(raw)?;
         if method == Method::Get && !matches!(content, Content::None) {
             let message = "a GET has no body (RFC 9110, section 9.3.1); use POST, or put the values into the query";
-            return Err(Failure::config("webapi.body", message));
+            return Err(Error::config("webapi.body", message));
         }
         field::agree(&raw.headers, content.media_type())?;
         path("tokenPath", &raw.token_path, check_path)?;
-        let expiry = expiry(raw.expiry, raw.ttl, check_path)?;
+        let lifetime = lifetime(raw, check_path)?;
         let mut warnings = warned("url", &url);
         for (name, template) in &headers {
             warnings.extend(warned(&format!("headers.{name}"), template));
@@ -162,10 +160,10 @@ impl Plan {
         Ok(Self {
             method,
             url,
-            token_path: raw.token_path,
+            token_path: raw.token_path.clone(),
             headers,
             content,
-            expiry,
+            lifetime,
             warnings,
         })
     }
@@ -183,7 +181,7 @@ impl Plan {
     }
 }
 
-fn method(word: &str) -> Result<Method, Failure> {
+fn method(word: &str) -> Result<Method, Error> {
     match word {
         "GET" => Ok(Method::Get),
         "POST" => Ok(Method::Post),
@@ -195,12 +193,12 @@ fn method(word: &str) -> Result<Method, Failure> {
                 _ => String::new(),
             };
             let message = format!("`method` is `{word}`; allowed are `GET`, `POST` and `PUT`, in upper case{hint}");
-            Err(Failure::config("webapi.method", message))
+            Err(Error::config("webapi.method", message))
         }
     }
 }
 
-fn url(source: &str) -> Result<Template, Failure> {
+fn url(source: &str) -> Result<Template, Error> {
     let template = template("url", source, Context::Url, Place::Other)?;
     // As far as the text before the first value tells.
     let known = source.split("{{").next().unwrap_or_default();
@@ -211,23 +209,23 @@ fn url(source: &str) -> Result<Template, Failure> {
 }
 
 /// Refuses any other scheme than `https`.
-pub(crate) fn https(url: &str) -> Result<(), Failure> {
+pub(crate) fn https(url: &str) -> Result<(), Error> {
     let scheme = url.split("://").next().unwrap_or_default();
     if scheme.eq_ignore_ascii_case("https") {
         return Ok(());
     }
     let message = "`url`: tokens are asked for over TLS only; the URL has to begin with `https://`";
-    Err(Failure::config("webapi.scheme", message))
+    Err(Error::config("webapi.scheme", message))
 }
 
-fn headers(raw: &BTreeMap<String, String>) -> Result<Vec<(String, Template)>, Failure> {
+fn headers(raw: &BTreeMap<String, String>) -> Result<Vec<(String, Template)>, Error> {
     let mut headers = Vec::with_capacity(raw.len());
     for (name, source) in raw {
         field::check_name(name)?;
         let twice = |(known, _): &&(String, Template)| known.eq_ignore_ascii_case(name);
         if let Some((known, _)) = headers.iter().find(twice) {
             let message = format!("`headers` has `{known}` and `{name}`, which are the same header");
-            return Err(Failure::config("webapi.header", message));
+            return Err(Error::config("webapi.header", message));
         }
         let field = format!("headers.{name}");
         headers.push((name.clone(), template(&field, source, Context::Header, Place::Other)?));
@@ -235,7 +233,7 @@ fn headers(raw: &BTreeMap<String, String>) -> Result<Vec<(String, Template)>, Fa
     Ok(headers)
 }
 
-fn content(raw: &RawConfig) -> Result<Content, Failure> {
+fn content(raw: &RawConfig) -> Result<Content, Error> {
     match (&raw.body, &raw.form, &raw.json_body) {
         (None, None, None) => Ok(Content::None),
         (Some(body), None, None) if body.is_empty() => Ok(Content::None),
@@ -255,23 +253,23 @@ fn content(raw: &RawConfig) -> Result<Content, Failure> {
         }
         _ => {
             let message = "only one of `body`, `form` and `jsonBody` can be the body";
-            Err(Failure::config("webapi.body", message))
+            Err(Error::config("webapi.body", message))
         }
     }
 }
 
-fn form_pair(pair: &RawPair) -> Result<(String, Template), Failure> {
+fn form_pair(pair: &RawPair) -> Result<(String, Template), Error> {
     let (RawPair::Short(name, value) | RawPair::Long(RawField { name, value })) = pair;
     if name.contains("{{") {
         let message = format!("`form`: the name `{name}` is no template; only values are");
-        return Err(Failure::config("webapi.form", message));
+        return Err(Error::config("webapi.form", message));
     }
     let value = template(&format!("form.{name}"), value, Context::Body, Place::Other)?;
     Ok((name.clone(), value))
 }
 
 /// Writes `value` as JSON, its strings as templates.
-fn json(value: &Value, field: &str, pieces: &mut Vec<JsonPiece>) -> Result<(), Failure> {
+fn json(value: &Value, field: &str, pieces: &mut Vec<JsonPiece>) -> Result<(), Error> {
     let text = |pieces: &mut Vec<JsonPiece>, text: &str| match pieces.last_mut() {
         Some(JsonPiece::Text(last)) => last.push_str(text),
         _ => pieces.push(JsonPiece::Text(text.to_owned())),
@@ -310,13 +308,13 @@ fn json(value: &Value, field: &str, pieces: &mut Vec<JsonPiece>) -> Result<(), F
 }
 
 /// Parses a template, and renders it right away when it needs no value.
-fn template(field: &str, source: &str, context: Context, place: Place) -> Result<Template, Failure> {
+fn template(field: &str, source: &str, context: Context, place: Place) -> Result<Template, Error> {
     let failed = |error: &tollgate_template::Error| {
         let in_full = match error.code() {
             Code::SingleBrace => format!("; in full: {}", corrected(source, place)),
             _ => String::new(),
         };
-        Failure::config(error.code().as_str(), format!("`{field}`: {error}{in_full}"))
+        Error::config(error.code().as_str(), format!("`{field}`: {error}{in_full}"))
     };
     let template = Template::parse(source).map_err(|error| failed(&error))?;
     if template.names().is_empty() {
@@ -327,51 +325,42 @@ fn template(field: &str, source: &str, context: Context, place: Place) -> Result
     Ok(template)
 }
 
-fn path(field: &str, path: &str, check_path: &dyn Fn(&str) -> Result<(), String>) -> Result<(), Failure> {
-    check_path(path).map_err(|why| Failure::config("webapi.path", format!("`{field}`: {why}")))
+fn path(field: &str, path: &str, check_path: &dyn Fn(&str) -> Result<(), String>) -> Result<(), Error> {
+    check_path(path).map_err(|why| Error::config("webapi.path", format!("`{field}`: {why}")))
 }
 
-fn expiry(
-    raw: Option<RawExpiry>,
-    ttl: Option<RawDuration>,
-    check_path: &dyn Fn(&str) -> Result<(), String>,
-) -> Result<Expiry, Failure> {
-    let raw = raw.unwrap_or(RawExpiry {
-        path: None,
-        format: None,
-        ttl: None,
-    });
-    let ttl = match (raw.ttl, ttl) {
-        (Some(_), Some(_)) => {
-            let message = "`ttl` and `expiry.ttl` are the same; write one";
-            return Err(Failure::config("webapi.expiry", message));
-        }
-        (inner, outer) => inner.or(outer),
+fn lifetime(raw: &RawConfig, check_path: &dyn Fn(&str) -> Result<(), String>) -> Result<Lifetime, Error> {
+    let (text, format, inner) = match &raw.expiry {
+        Some(RawExpiry { path, format, ttl }) => (path.as_ref(), *format, ttl.as_ref()),
+        None => (None, None, None),
     };
-    if let Some(text) = &raw.path {
-        path("expiry.path", text, check_path)?;
-    } else if raw.format.is_some() {
-        let message = "`expiry.format` says how `expiry.path` is read, which is missing";
-        return Err(Failure::config("webapi.expiry", message));
+    if inner.is_some() && raw.ttl.is_some() {
+        return Err(Error::config(
+            "webapi.expiry",
+            "`ttl` and `expiry.ttl` are the same; write one",
+        ));
     }
-    Ok(Expiry {
-        path: raw.path.map(|path| (path, raw.format.unwrap_or(Format::Seconds))),
-        ttl_ms: ttl.map(milliseconds).transpose()?,
+    if let Some(text) = text {
+        path("expiry.path", text, check_path)?;
+    } else if format.is_some() {
+        let message = "`expiry.format` says how `expiry.path` is read, which is missing";
+        return Err(Error::config("webapi.expiry", message));
+    }
+    Ok(Lifetime {
+        path: text.map(|path| (path.clone(), format.unwrap_or(Format::Seconds))),
+        ttl_ms: inner.or(raw.ttl.as_ref()).map(milliseconds).transpose()?,
     })
 }
 
-fn milliseconds(raw: RawDuration) -> Result<u64, Failure> {
+fn milliseconds(raw: &RawDuration) -> Result<u64, Error> {
     let (text, found) = match raw {
         RawDuration::Seconds(seconds) => (seconds.to_string(), seconds.checked_mul(1000)),
-        RawDuration::Text(text) => {
-            let found = duration(&text);
-            (text, found)
-        }
+        RawDuration::Text(text) => (text.clone(), duration(text)),
     };
     found.filter(|found| *found > 0).ok_or_else(|| {
         let message =
             format!("`ttl` is `{text}`; allowed are seconds above 0 or a duration such as `90s`, `2m`, `1h30m`");
-        Failure::config("webapi.expiry", message)
+        Error::config("webapi.expiry", message)
     })
 }
 

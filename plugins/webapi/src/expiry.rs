@@ -1,15 +1,11 @@
 //! When a token ends.
 //!
 //! In: an answer without its secrets, the configuration, the time the request
-//! began. Out: an end and whether the token may be used twice. Never: a longer
-//! life than a configured `ttl`.
+//! was sent. Out: an [`Expiry`]. Never: a longer life than a configured `ttl`.
 
-use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
-
-/// The last millisecond of the year 9999, the latest a date can say.
-const LATEST_MS: f64 = 253_402_300_799_999.0;
+use tollgate_provider::Expiry;
 
 /// How `expiry.path` is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -27,125 +23,53 @@ pub(crate) enum Format {
 
 /// What the configuration says.
 #[derive(Debug)]
-pub(crate) struct Expiry {
+pub(crate) struct Lifetime {
     /// RFC 9535 singular query and how to read what it finds.
     pub(crate) path: Option<(String, Format)>,
     /// The most, in milliseconds above 0.
     pub(crate) ttl_ms: Option<u64>,
 }
 
-/// When a token ends, as far as the answer and the configuration say.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct End {
-    /// Milliseconds since 1970; none when nobody says.
-    pub(crate) at: Option<u64>,
-    /// Whether there is anything left of it.
-    pub(crate) over: bool,
-    /// For the operator.
-    pub(crate) warning: Option<String>,
-}
-
-impl Expiry {
-    /// The end of a token got at `now` (milliseconds since 1970). `select` looks
-    /// a path up in the answer and gives JSON.
-    pub(crate) fn end(&self, now: u64, token_path: &str, select: &dyn Fn(&str) -> Option<String>) -> End {
-        let mut end = match &self.path {
+impl Lifetime {
+    /// The end of a token asked for at `now` (milliseconds since 1970). `select`
+    /// looks a path up in the answer.
+    pub(crate) fn expiry(&self, now: u64, token_path: &str, select: &dyn Fn(&str) -> Option<Value>) -> Expiry {
+        let said = match &self.path {
             Some((path, format)) => match select(path) {
-                Some(node) => end_of(&node, *format, now, path),
-                None => End {
-                    warning: Some(format!("`expiry.path` `{path}` matched nothing; the end is unknown")),
-                    ..End::default()
+                Some(value) => read(&value, *format, path, now),
+                None => Expiry {
+                    warning: Some(format!(
+                        "expiry.path matched nothing at `{path}`: the lifetime is unknown"
+                    )),
+                    ..Expiry::unknown()
                 },
             },
-            None => sibling(token_path)
-                .and_then(|path| Some((select(&path)?, path)))
-                .map(|(node, path)| end_of(&node, Format::Seconds, now, &path))
-                .unwrap_or_default(),
+            None => {
+                let beside = sibling(token_path).and_then(|path| select(&path));
+                Expiry::after(beside.as_ref(), "expires_in", now)
+            }
         };
-        if let Some(ttl) = self.ttl_ms {
-            let most = now.saturating_add(ttl);
-            end.at = Some(end.at.map_or(most, |at| at.min(most)));
+        match self.ttl_ms {
+            Some(ttl) => said.and(Expiry::at(now.saturating_add(ttl), now)),
+            None => said,
         }
-        end
     }
 }
 
-/// Reads a node found at `path`.
-fn end_of(node: &str, format: Format, now: u64, path: &str) -> End {
-    let unknown = |what: &str| End {
-        warning: Some(format!("`{path}` {what}; the end is unknown")),
-        ..End::default()
-    };
-    let value: Value = match serde_json::from_str(node) {
-        Ok(Value::Null) => return End::default(),
-        Ok(value) => value,
-        Err(_) => return unknown("is not JSON"),
-    };
-    let at = match format {
-        Format::Seconds => number(&value).map(|seconds| as_f64(now) + seconds * 1000.0),
-        Format::Unix => number(&value).map(|seconds| seconds * 1000.0),
-        Format::UnixMs => number(&value),
-        Format::Rfc3339 => date(&value),
-    };
-    match at {
-        None => unknown(match format {
-            Format::Rfc3339 => "is no date as RFC 3339 has it",
-            Format::Seconds | Format::Unix | Format::UnixMs => "is no number",
-        }),
-        Some(at) if at > LATEST_MS => unknown("is after the year 9999"),
-        Some(at) if at <= as_f64(now) => End {
-            at: Some(now),
-            over: true,
-            warning: Some(format!(
-                "`{path}` says that the token has ended already; it is used once"
-            )),
-        },
-        Some(at) => End {
-            at: Some(whole(at)),
-            over: false,
-            warning: None,
-        },
+fn read(value: &Value, format: Format, path: &str, now: u64) -> Expiry {
+    match format {
+        Format::Seconds => Expiry::after(Some(value), path, now),
+        Format::Rfc3339 => Expiry::rfc3339(Some(value), path, now),
+        Format::Unix => Expiry::epoch_or_rfc3339(Some(value), path, now),
+        Format::UnixMs => {
+            let milliseconds = match value {
+                Value::String(text) => text.trim().parse().ok(),
+                other => other.as_f64(),
+            };
+            let seconds = milliseconds.map(|milliseconds: f64| Value::from(milliseconds / 1000.0));
+            Expiry::epoch_or_rfc3339(seconds.as_ref().or(Some(value)), path, now)
+        }
     }
-}
-
-/// A number, or a string that is one, as PayPal and Azure send it.
-fn number(value: &Value) -> Option<f64> {
-    let number = match value {
-        Value::Number(number) => number.as_f64(),
-        Value::String(text) => text.trim().parse().ok(),
-        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
-    };
-    number.filter(|number| number.is_finite())
-}
-
-fn date(value: &Value) -> Option<f64> {
-    let at: Timestamp = value.as_str()?.parse().ok()?;
-    Some(signed_f64(at.as_millisecond()))
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "milliseconds of this age need 41 of the 53 bits"
-)]
-fn as_f64(milliseconds: u64) -> f64 {
-    milliseconds as f64
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "dates up to the year 9999 need 48 of the 53 bits"
-)]
-fn signed_f64(milliseconds: i64) -> f64 {
-    milliseconds as f64
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "between now and the year 9999, as the caller checked"
-)]
-fn whole(milliseconds: f64) -> u64 {
-    milliseconds as u64
 }
 
 /// The path of `expires_in` beside the node of `path`, which is a singular query.

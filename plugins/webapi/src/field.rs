@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::failure::Failure;
+use tollgate_provider::Error;
 
 /// The media type of forms.
 pub(crate) const FORM: &str = "application/x-www-form-urlencoded";
@@ -26,9 +26,9 @@ const OWNED: [&str; 11] = [
 ];
 
 /// Refuses what is no field name (RFC 9110, section 5.1) and the gateway's own.
-pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    let fail = |message| Err(Failure::config("webapi.header", message));
+    let fail = |message| Err(Error::config("webapi.header", message));
     if name.is_empty() || name.len() > 256 || !name.bytes().all(token) {
         return fail(format!("`headers`: `{name}` is no name of a header"));
     }
@@ -67,7 +67,7 @@ pub(crate) fn has_content_type<T>(headers: &[(String, T)]) -> bool {
 }
 
 /// Refuses a `Content-Type` that contradicts the body.
-pub(crate) fn agree(headers: &BTreeMap<String, String>, media_type: Option<&'static str>) -> Result<(), Failure> {
+pub(crate) fn agree(headers: &BTreeMap<String, String>, media_type: Option<&'static str>) -> Result<(), Error> {
     let (Some(written), Some(wanted)) = (content_type(headers), media_type) else {
         return Ok(());
     };
@@ -75,5 +75,5 @@ pub(crate) fn agree(headers: &BTreeMap<String, String>, media_type: Option<&'sta
         return Ok(());
     }
     let message = format!("`headers`: Content-Type is `{written}`, and this body is `{wanted}`; leave the header out");
-    Err(Failure::config("webapi.header", message))
+    Err(Error::config("webapi.header", message))
 }

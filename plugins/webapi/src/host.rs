@@ -6,79 +6,55 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use tollgate_provider::bindings::exports::tollgate::plugin::credentials::Credential;
-use tollgate_provider::bindings::tollgate::plugin::secrets::{Encoding, Part, Secret, SecretError, SecretRef};
-use tollgate_provider::bindings::tollgate::plugin::{clock, egress, json_path, secrets};
+use tollgate_provider::{
+    Answer, Credential, Encoding, Error, Part, Request, Secret, SecretError, SecretRef, bearer, json_path, optional,
+    secrets,
+};
 use tollgate_template::{Value, Values};
 
-use crate::answer::{Seen, unsent, unusable};
+use crate::answer;
 use crate::ask::{Ask, ask};
 use crate::config::{Method, Plan};
-use crate::failure::Failure;
 use crate::lower::{Piece, Vault};
 
 /// Asks for a token.
-pub(crate) fn mint(plan: Plan) -> Result<Credential, Failure> {
+///
+/// # Errors
+/// Why there is none; class `config` for what is found before anything is sent.
+pub(crate) fn mint(plan: Plan) -> Result<Credential, Error> {
     let names = Names::new(plan.public_names());
     let mut handles = Handles::new(&names);
     let rendered = ask(&plan, &names, &mut handles);
     names.refused.take().map_or(Ok(()), Err)?;
-    let wanted = rendered?;
-    // Lifetimes count from before the request: the issuer's clock started then.
-    let now = clock::now();
-    let response = send(wanted, &handles, &plan.token_path)?;
-    let seen = Seen {
-        status: response.status,
-        headers: &response.headers,
-        body: &response.body,
+    let mut answer = send(&rendered?, &handles, &plan.token_path)?;
+    let Some(token) = answer.captured(0).filter(|_| answer.is_success()) else {
+        return Err(answer::refusal(&answer, &plan.token_path));
     };
-    let token = response.captured.into_iter().next().flatten();
-    let Some(token) = token.filter(|_| seen.is_success()) else {
-        return Err(seen.failure(&plan.token_path, now));
+    let document = answer.text().into_bytes();
+    let select = |path: &str| {
+        let node = json_path::select(&document, path).ok().flatten()?;
+        serde_json::from_str(&node).ok()
     };
-    let select = |path: &str| json_path::select(&response.body, path).ok().flatten();
-    let end = plan.expiry.end(now, &plan.token_path, &select);
-    let mut warnings = plan.warnings;
-    warnings.extend(end.warning);
-    Ok(Credential {
-        token: Some(token),
-        certificate: None,
-        headers: Vec::new(),
-        expires_at: end.at,
-        cacheable: !end.over,
-        revocation: None,
-        warnings,
-    })
+    let expiry = plan.lifetime.expiry(answer.sent_at, &plan.token_path, &select);
+    let expiry = expiry.shortened_by(&token, answer.sent_at);
+    let mut credential = bearer(token, expiry);
+    credential.warnings.extend(plan.warnings);
+    Ok(credential)
 }
 
-fn send(wanted: Ask, handles: &Handles<'_>, token_path: &str) -> Result<egress::Response, Failure> {
-    let headers = wanted.headers.iter().map(|(name, value)| {
-        let value = handles.parts(value)?;
-        Ok(egress::Header {
-            name: name.clone(),
-            value,
-        })
-    });
-    let headers = headers.collect::<Result<_, Failure>>()?;
-    let query = wanted
-        .query
-        .iter()
-        .map(|(name, value)| Ok((name.clone(), handles.parts(value)?)));
-    let query = query.collect::<Result<_, Failure>>()?;
-    let request = egress::Request {
-        method: match wanted.method {
-            Method::Get => egress::Method::Get,
-            Method::Post => egress::Method::Post,
-            Method::Put => egress::Method::Put,
-        },
-        url: wanted.url,
-        query,
-        headers,
-        body: handles.parts(&wanted.body)?,
-        capture: vec![token_path.to_owned()],
-        timeout_ms: 0,
+fn send(wanted: &Ask, handles: &Handles<'_>, token_path: &str) -> Result<Answer, Error> {
+    let mut request = match wanted.method {
+        Method::Get => Request::get(&wanted.url),
+        Method::Post => Request::post(&wanted.url),
+        Method::Put => Request::put(&wanted.url),
     };
-    egress::send(&request).map_err(|error| unsent(&error))
+    for (name, value) in &wanted.query {
+        request = request.query_parts(name, handles.parts(value)?);
+    }
+    for (name, value) in &wanted.headers {
+        request = request.header_parts(name, handles.parts(value)?);
+    }
+    request.body(handles.parts(&wanted.body)?).capture(token_path).send()
 }
 
 /// The values of the cluster's Secret, by name.
@@ -88,7 +64,7 @@ struct Names {
     /// Handles that were got and are not used yet.
     got: RefCell<BTreeMap<String, Secret>>,
     /// Why the first one that is there cannot be used.
-    refused: RefCell<Option<Failure>>,
+    refused: RefCell<Option<Error>>,
 }
 
 impl Names {
@@ -112,16 +88,13 @@ impl Values for Names {
                 Err(_) => {}
             }
         }
-        match secrets::get(name) {
+        match optional(name) {
             Ok(secret) => {
-                self.got.borrow_mut().insert(name.to_owned(), secret);
+                self.got.borrow_mut().insert(name.to_owned(), secret?);
                 Some(Value::Secret)
             }
-            Err(SecretError::NotFound) => None,
             Err(error) => {
-                let mut failure = unusable(error);
-                failure.message = format!("`{name}`: {}", failure.message);
-                self.refused.borrow_mut().get_or_insert(failure);
+                self.refused.borrow_mut().get_or_insert(error);
                 None
             }
         }
@@ -144,16 +117,16 @@ impl<'a> Handles<'a> {
         }
     }
 
-    fn keep(&mut self, secret: Result<Secret, SecretError>) -> Result<usize, Failure> {
-        self.secrets.push(secret.map_err(unusable)?);
+    fn keep(&mut self, secret: Result<Secret, SecretError>) -> Result<usize, Error> {
+        self.secrets.push(secret?);
         Ok(self.secrets.len() - 1)
     }
 
-    fn handle(&self, secret: usize) -> Result<&Secret, Failure> {
-        self.secrets.get(secret).ok_or_else(|| unusable(SecretError::NotFound))
+    fn handle(&self, secret: usize) -> Result<&Secret, Error> {
+        self.secrets.get(secret).ok_or_else(|| SecretError::NotFound.into())
     }
 
-    fn parts(&self, pieces: &[Piece]) -> Result<Vec<Part<'_>>, Failure> {
+    fn parts(&self, pieces: &[Piece]) -> Result<Vec<Part<'_>>, Error> {
         let part = |piece: &Piece| match piece {
             Piece::Text(text) => Ok(Part::Text(text.clone())),
             Piece::Secret(secret, encoding) => Ok(Part::Secret(SecretRef {
@@ -166,7 +139,7 @@ impl<'a> Handles<'a> {
 }
 
 impl Vault for Handles<'_> {
-    fn named(&mut self, name: &str) -> Result<usize, Failure> {
+    fn named(&mut self, name: &str) -> Result<usize, Error> {
         if let Some(secret) = self.names.get(name) {
             return Ok(*secret);
         }
@@ -176,12 +149,12 @@ impl Vault for Handles<'_> {
         Ok(secret)
     }
 
-    fn compose(&mut self, pieces: &[Piece], encoding: Encoding) -> Result<usize, Failure> {
+    fn compose(&mut self, pieces: &[Piece], encoding: Encoding) -> Result<usize, Error> {
         let composed = secrets::compose(&self.parts(pieces)?, encoding);
         self.keep(composed)
     }
 
-    fn trim(&mut self, secret: usize) -> Result<usize, Failure> {
+    fn trim(&mut self, secret: usize) -> Result<usize, Error> {
         let trimmed = secrets::trim(self.handle(secret)?);
         self.keep(trimmed)
     }

@@ -12,36 +12,28 @@ mod answer;
 mod ask;
 mod config;
 mod expiry;
-mod failure;
 mod field;
 mod host;
 mod lower;
 mod query;
 
-use tollgate_provider::bindings::exports::tollgate::plugin::credentials::{
-    Credential, Guest, MintError, MintInput, Secret,
-};
-use tollgate_provider::bindings::tollgate::plugin::json_path;
+use tollgate_provider::{Credential, Error, MintInput, Provider, credential_provider, json_path};
 
-use config::Plan;
+use config::{Plan, RawConfig};
 
 #[derive(Debug)]
 struct WebApi;
 
-impl Guest for WebApi {
-    fn check(config: String) -> Result<Vec<String>, MintError> {
-        Ok(Plan::read(&config, &json_path::check)?.warnings)
+impl Provider for WebApi {
+    type Config = RawConfig;
+
+    fn check(config: &RawConfig) -> Result<Vec<String>, Error> {
+        Ok(Plan::new(config, &json_path::check)?.warnings)
     }
 
-    fn mint(input: MintInput) -> Result<Credential, MintError> {
-        let plan = Plan::read(&input.config, &json_path::check)?;
-        Ok(host::mint(plan)?)
-    }
-
-    /// Tokens of web APIs are not given back.
-    fn revoke(_config: String, _revocation: Secret) -> Result<(), MintError> {
-        Ok(())
+    fn mint(config: &RawConfig, _: &MintInput) -> Result<Credential, Error> {
+        host::mint(Plan::new(config, &json_path::check)?)
     }
 }
 
-tollgate_provider::bindings::export_credential_provider!(WebApi with_types_in tollgate_provider::bindings);
+credential_provider!(WebApi);

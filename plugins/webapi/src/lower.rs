@@ -3,10 +3,8 @@
 //! In: part trees with secrets by name. Out: a flat list of texts and handles.
 //! Never: bytes of a secret; the host does what the tree says.
 
-use tollgate_provider::bindings::tollgate::plugin::secrets::Encoding;
+use tollgate_provider::{Encoding, Error};
 use tollgate_template::{Operation, Part};
-
-use crate::failure::Failure;
 
 /// A piece of a header, query or body. Secrets are numbers of the [`Vault`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,21 +16,21 @@ pub(crate) enum Piece {
 /// Who keeps the handles.
 pub(crate) trait Vault {
     /// The secret called `name`.
-    fn named(&mut self, name: &str) -> Result<usize, Failure>;
+    fn named(&mut self, name: &str) -> Result<usize, Error>;
 
     /// The pieces joined.
-    fn compose(&mut self, pieces: &[Piece], encoding: Encoding) -> Result<usize, Failure>;
+    fn compose(&mut self, pieces: &[Piece], encoding: Encoding) -> Result<usize, Error>;
 
     /// The secret without white space at both ends.
-    fn trim(&mut self, secret: usize) -> Result<usize, Failure>;
+    fn trim(&mut self, secret: usize) -> Result<usize, Error>;
 }
 
 /// Flattens `parts`, with as few compositions as the tree needs.
-pub(crate) fn lower(parts: Vec<Part>, vault: &mut dyn Vault) -> Result<Vec<Piece>, Failure> {
+pub(crate) fn lower(parts: Vec<Part>, vault: &mut dyn Vault) -> Result<Vec<Piece>, Error> {
     parts.into_iter().map(|part| lower_one(part, vault)).collect()
 }
 
-fn lower_one(part: Part, vault: &mut dyn Vault) -> Result<Piece, Failure> {
+fn lower_one(part: Part, vault: &mut dyn Vault) -> Result<Piece, Error> {
     match part {
         Part::Text(text) => Ok(Piece::Text(text)),
         Part::Secret(name) => Ok(Piece::Secret(vault.named(&name)?, Encoding::Raw)),
@@ -47,7 +45,7 @@ fn lower_one(part: Part, vault: &mut dyn Vault) -> Result<Piece, Failure> {
 }
 
 /// The pieces as one secret that is not encoded any more.
-fn whole(pieces: Vec<Piece>, vault: &mut dyn Vault) -> Result<usize, Failure> {
+fn whole(pieces: Vec<Piece>, vault: &mut dyn Vault) -> Result<usize, Error> {
     match pieces.as_slice() {
         [Piece::Secret(secret, Encoding::Raw)] => Ok(*secret),
         pieces => vault.compose(pieces, Encoding::Raw),
@@ -74,22 +72,22 @@ mod tests {
     struct Notes(Vec<String>);
 
     impl Notes {
-        fn note(&mut self, text: String) -> Result<usize, Failure> {
+        fn note(&mut self, text: String) -> Result<usize, Error> {
             self.0.push(text);
             Ok(self.0.len() - 1)
         }
     }
 
     impl Vault for Notes {
-        fn named(&mut self, name: &str) -> Result<usize, Failure> {
+        fn named(&mut self, name: &str) -> Result<usize, Error> {
             self.note(format!("get {name}"))
         }
 
-        fn compose(&mut self, pieces: &[Piece], encoding: Encoding) -> Result<usize, Failure> {
+        fn compose(&mut self, pieces: &[Piece], encoding: Encoding) -> Result<usize, Error> {
             self.note(format!("compose {pieces:?} {encoding:?}"))
         }
 
-        fn trim(&mut self, secret: usize) -> Result<usize, Failure> {
+        fn trim(&mut self, secret: usize) -> Result<usize, Error> {
             self.note(format!("trim {secret}"))
         }
     }

@@ -3,13 +3,13 @@
 //! In: rendered parts. Out: names decoded, values as they are, for the host
 //! encodes names and takes values. Never: a secret as a name.
 
+use tollgate_provider::Error;
+use tollgate_provider::encoding::unform;
 use tollgate_template::Part;
-
-use crate::failure::Failure;
 
 /// Names and values of a query, in order. `a` alone is `a` with no value, which
 /// is sent as `a=`.
-pub(crate) fn pairs(query: Vec<Part>) -> Result<Vec<(String, Vec<Part>)>, Failure> {
+pub(crate) fn pairs(query: Vec<Part>) -> Result<Vec<(String, Vec<Part>)>, Error> {
     let mut pairs = Pairs::default();
     for part in query {
         match part {
@@ -17,14 +17,14 @@ pub(crate) fn pairs(query: Vec<Part>) -> Result<Vec<(String, Vec<Part>)>, Failur
                 let mut pieces = text.split('&');
                 pairs.text(pieces.next().unwrap_or_default());
                 for piece in pieces {
-                    pairs.finish()?;
+                    pairs.finish();
                     pairs.text(piece);
                 }
             }
             part @ (Part::Secret(_) | Part::Applied { .. }) => pairs.secret(part)?,
         }
     }
-    pairs.finish()?;
+    pairs.finish();
     Ok(pairs.done)
 }
 
@@ -52,7 +52,7 @@ impl Pairs {
         }
     }
 
-    fn secret(&mut self, part: Part) -> Result<(), Failure> {
+    fn secret(&mut self, part: Part) -> Result<(), Error> {
         match &mut self.value {
             Some(value) => {
                 value.push(part);
@@ -62,21 +62,17 @@ impl Pairs {
                 let name = part.first_secret().unwrap_or_default();
                 let message =
                     format!("`url`: `{name}` is a secret and can be the value of a query parameter, not its name");
-                Err(Failure::config("template.secret_in_url", message))
+                Err(Error::config("template.secret_in_url", message))
             }
         }
     }
 
-    fn finish(&mut self) -> Result<(), Failure> {
+    fn finish(&mut self) {
         let name = std::mem::take(&mut self.name);
         let value = self.value.take();
-        if name.is_empty() && value.is_none() {
-            return Ok(());
+        if !name.is_empty() || value.is_some() {
+            self.done.push((unform(&name), value.unwrap_or_default()));
         }
-        let message = "`url`: a name in the query is not encoded UTF-8";
-        let name = decoded(&name).ok_or_else(|| Failure::config("template.url", message))?;
-        self.done.push((name, value.unwrap_or_default()));
-        Ok(())
     }
 }
 
@@ -93,25 +89,6 @@ fn plain(text: &str) -> Option<Part> {
         }
     }
     Some(Part::Text(result))
-}
-
-/// A name without its encoding; nothing when it is not UTF-8.
-fn decoded(name: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(name.len());
-    let mut rest = name.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        let digit = |at: usize| tail.get(at).and_then(|byte| char::from(*byte).to_digit(16));
-        rest = tail;
-        match (first, digit(0), digit(1)) {
-            (b'%', Some(high), Some(low)) => {
-                bytes.push(u8::try_from(high * 16 + low).ok()?);
-                rest = tail.get(2..).unwrap_or_default();
-            }
-            (b'+', _, _) => bytes.push(b' '),
-            _ => bytes.push(*first),
-        }
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]
@@ -159,6 +136,5 @@ mod tests {
             assert_eq!(failure.code, "template.secret_in_url");
             assert!(failure.message.contains("`key` is a secret"), "{}", failure.message);
         }
-        assert_eq!(pairs(vec![text("%ff=x")]).expect_err("not UTF-8").code, "template.url");
     }
 }

@@ -78,7 +78,12 @@ fn request(expected: &ExpectedRequest, seen: &Seen, now: Timestamp) -> Result<()
     let url = |text: &str| url::Url::parse(text).map_err(|error| format!("`{text}`: {error}"));
     same(&url(&expected.url)?, &url(&seen.url)?)?;
     for (name, value) in &expected.headers {
-        let observed: Vec<&str> = seen.headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
+        let observed: Vec<&str> = seen
+            .headers
+            .get_all(name)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .collect();
         same(&vec![value.as_str()], &observed).map_err(|why| format!("header {name}: {why}"))?;
     }
     for name in &expected.absent_headers {
@@ -103,7 +108,10 @@ fn request(expected: &ExpectedRequest, seen: &Seen, now: Timestamp) -> Result<()
         ("assertion", &expected.assertion),
     ] {
         if let Some(wanted) = wanted {
-            let sent = pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+            let sent = pairs
+                .iter()
+                .find(|(key, _)| key == name)
+                .map(|(_, value)| value.as_str());
             assertion(wanted, sent.ok_or_else(|| format!("no `{name}`"))?, now)?;
         }
     }
@@ -138,7 +146,9 @@ fn assertion(expected: &Assertion, jwt: &str, now: Timestamp) -> Result<(), Stri
     }
     let mut parts = jwt.split('.');
     let mut part = || -> Result<Value, String> {
-        let bytes = URL_SAFE_NO_PAD.decode(parts.next().unwrap_or_default()).map_err(|error| error.to_string())?;
+        let bytes = URL_SAFE_NO_PAD
+            .decode(parts.next().unwrap_or_default())
+            .map_err(|error| error.to_string())?;
         serde_json::from_slice(&bytes).map_err(|error| error.to_string())
     };
     let (header, claims) = (part()?, part()?);
@@ -183,16 +193,16 @@ fn signed_by_rfc_key(jwt: &str) -> Result<(), String> {
 }
 
 /// Tokens; those of EKS by their parameters, whose order is free.
-pub(crate) fn tokens(expected: Option<String>, observed: Option<String>) -> Result<(), String> {
-    let parameters = |token: &Option<String>| -> Option<Vec<(String, String)>> {
-        let bytes = URL_SAFE_NO_PAD.decode(token.as_ref()?.strip_prefix("k8s-aws-v1.")?).ok()?;
+pub(crate) fn tokens(expected: Option<&str>, observed: Option<&str>) -> Result<(), String> {
+    let parameters = |token: Option<&str>| -> Option<Vec<(String, String)>> {
+        let bytes = URL_SAFE_NO_PAD.decode(token?.strip_prefix("k8s-aws-v1.")?).ok()?;
         let url = url::Url::parse(std::str::from_utf8(&bytes).ok()?).ok()?;
         let mut pairs: Vec<(String, String)> = url.query_pairs().into_owned().collect();
         pairs.push(("host".to_owned(), url.host_str()?.to_owned()));
         pairs.sort();
         Some(pairs)
     };
-    match (parameters(&expected), parameters(&observed)) {
+    match (parameters(expected), parameters(observed)) {
         (Some(expected), Some(observed)) => same(&expected, &observed),
         (_, _) => same(&expected, &observed).map_err(|why| format!("token: {why}")),
     }

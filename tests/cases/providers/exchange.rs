@@ -117,7 +117,10 @@ pub(crate) fn run(table: &Table, case: &Case) -> Result<(), String> {
     let planned = script.replies.len();
     let (minted, _, played) = stage.mint(&asked, script);
     let context = |why: String| format!("{why}; mint: {}", outcome(&minted));
-    let reached = exchange.responses.iter().filter(|answer| answer.transport_error.is_none());
+    let reached = exchange
+        .responses
+        .iter()
+        .filter(|answer| answer.transport_error.is_none());
     if planned == expected.len() && reached.count() == planned {
         compare::requests(&expected, &played.seen, now).map_err(context)?;
     } else {
@@ -161,7 +164,10 @@ fn asked(exchange: &Exchange) -> Result<Asked, String> {
         }
         other => return Err(format!("no plugin is the provider `{other}`")),
     };
-    let secret = exchange.secret.iter().map(|(name, value)| (name.clone(), filled(value)));
+    let secret = exchange
+        .secret
+        .iter()
+        .map(|(name, value)| (name.clone(), filled(value)));
     let cluster = exchange.cluster.as_ref();
     Ok(Asked {
         plugin: plugin.to_owned(),
@@ -195,12 +201,17 @@ fn reply(answer: &Answer) -> Result<Reply, String> {
         return Ok(match error.as_str() {
             "TLS-certificate-error" => Reply::Untrusted,
             text if text.contains("timeout") || text.contains("refused") || text.contains("DNS") => Reply::Timeout,
-            text if text.contains("truncated") || text.contains("incomplete") || text.contains("terminated") => Reply::Cut,
+            text if text.contains("truncated") || text.contains("incomplete") || text.contains("terminated") => {
+                Reply::Cut
+            }
             other => return Err(format!("no way to make the transport error `{other}`")),
         });
     }
-    let mut headers: Vec<(String, String)> =
-        answer.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let mut headers: Vec<(String, String)> = answer
+        .headers
+        .iter()
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
     let body = match (&answer.json, &answer.body, &answer.stdout) {
         (Some(json), None, None) => {
             if !answer.headers.contains_key("content-type") {
@@ -253,7 +264,9 @@ pub(crate) fn talked_to(table: &Table) -> Result<(BTreeSet<String>, BTreeSet<Str
 fn urls(value: &Value, hosts: &mut BTreeSet<String>) {
     match value {
         Value::String(text) => {
-            let host = text.strip_prefix("https://").and_then(|rest| rest.split(['/', '?']).next());
+            let host = text
+                .strip_prefix("https://")
+                .and_then(|rest| rest.split(['/', '?']).next());
             let plain = |host: &&str| !host.is_empty() && !host.contains(['{', '@', '%', ' ']);
             hosts.extend(host.filter(plain).map(|host| host.to_ascii_lowercase()));
         }
@@ -273,7 +286,10 @@ fn judge(expected: &Expected, minted: &Result<Credential, MintError>) -> Result<
             }
         }
         (Some(class), Ok(_)) => Err(format!("expected an error of class {class}, observed a credential")),
-        (None, Err(error)) => Err(format!("expected a credential, observed {}: {error}", error.class.as_str())),
+        (None, Err(error)) => Err(format!(
+            "expected a credential, observed {}: {error}",
+            error.class.as_str()
+        )),
         (None, Ok(credential)) => judge_credential(expected, credential),
     }
 }
@@ -284,7 +300,7 @@ fn judge_credential(expected: &Expected, credential: &Credential) -> Result<(), 
         let url = presigned(token.as_deref().unwrap_or_default())?;
         same(&Some(host.as_str()), &url.host_str())?;
     } else {
-        compare::tokens(expected.token.as_deref().map(filled), token)?;
+        compare::tokens(expected.token.as_deref().map(filled).as_deref(), token.as_deref())?;
     }
     same(&expected.client_cert, &credential.certificate.is_some())?;
     if let Some(expiry) = &expected.expiry {
@@ -296,9 +312,17 @@ fn judge_credential(expected: &Expected, credential: &Credential) -> Result<(), 
     if let Some(revoke) = &expected.revoke {
         use secrecy::ExposeSecret as _;
 
-        let held = credential.revocation.as_ref().map(|held| held.expose_secret().to_owned());
+        let held = credential
+            .revocation
+            .as_ref()
+            .map(|held| held.expose_secret().to_owned());
         let held = held.ok_or("nothing to revoke with")?;
-        for value in revoke.as_object().into_iter().flat_map(Map::values).filter_map(Value::as_str) {
+        for value in revoke
+            .as_object()
+            .into_iter()
+            .flat_map(Map::values)
+            .filter_map(Value::as_str)
+        {
             if !held.contains(value) {
                 return Err("what revokes is another one".to_owned());
             }

@@ -89,7 +89,10 @@ impl Stage {
             "webapi" => webapi_public_values(&asked.config),
             _ => BTreeSet::new(),
         };
-        let values = asked.secret.iter().map(|(name, value)| (name.clone(), value.clone().into()));
+        let values = asked
+            .secret
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone().into()));
         let material = Material {
             values: values.collect(),
             public,

@@ -82,7 +82,9 @@ fn rendered_hosts(table: &Table) -> Result<BTreeSet<String>, String> {
     let mut hosts = BTreeSet::from([HOST.to_owned()]);
     for case in table.cases.iter().filter(|case| case.kind == "template") {
         let case: Value = case.read()?;
-        let host = case["expect"]["output"].as_str().and_then(|url| url.strip_prefix("https://"));
+        let host = case["expect"]["output"]
+            .as_str()
+            .and_then(|url| url.strip_prefix("https://"));
         if let (true, Some(host)) = (case["context"] == "url", host) {
             hosts.extend(host.split(['/', '?']).next().map(str::to_owned));
         }
@@ -152,9 +154,10 @@ pub(crate) fn jsonpath(_: &Table, case: &Case) -> Result<(), String> {
     };
     let (minted, _, played) = stage.mint(&Asked::webapi(config, BTreeMap::new()), script);
     match (&expect.token, minted) {
-        (Some(token), Ok(credential)) => {
-            same(&Some(token.as_str()), &credential.token.as_ref().map(|token| token.expose()))
-        }
+        (Some(token), Ok(credential)) => same(
+            &Some(token.as_str()),
+            &credential.token.as_ref().map(|token| token.expose()),
+        ),
         (Some(_), Err(error)) => Err(format!("expected a token, observed {error}")),
         (None, Err(_)) if explained => Ok(()),
         (None, minted) => refused(&expect, &minted, played.seen.len()),

@@ -172,10 +172,16 @@ async fn cluster(world: &World) -> Result<()> {
         let url = format!("{}/clusters/demo/k8s/api", world.gateway);
         let response = reqwest::Client::new().get(url).bearer_auth(token).send().await?;
         let status = response.status().as_u16();
-        Ok((status, serde_json::from_str(&response.text().await?).unwrap_or_default()))
+        Ok((
+            status,
+            serde_json::from_str(&response.text().await?).unwrap_or_default(),
+        ))
     };
     let (status, refused) = ask(&world.bob).await?;
-    ensure!(status == 403, "bob reached the cluster: {status} {refused}");
+    ensure!(
+        status == 404 && refused["reason"] == "not_found",
+        "bob learns of the cluster: {status} {refused}"
+    );
     for _ in 0..2 {
         let (status, body) = ask(&world.alice).await?;
         ensure!(status == 200, "alice got {status} from the cluster: {body}");

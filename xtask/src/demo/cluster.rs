@@ -58,7 +58,9 @@ pub async fn start() -> Result<Cluster> {
         while let Ok((stream, _)) = listener.accept().await {
             let (acceptor, minted) = (acceptor.clone(), Arc::clone(&minted));
             tokio::spawn(async move {
-                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let Ok(stream) = acceptor.accept(stream).await else {
+                    return;
+                };
                 let service = service_fn(|request| answer(request, Arc::clone(&minted)));
                 let _ = auto::Builder::new(TokioExecutor::new())
                     .serve_connection(TokioIo::new(stream), service)
@@ -72,19 +74,36 @@ pub async fn start() -> Result<Cluster> {
 async fn answer(request: Request<Incoming>, minted: Arc<AtomicU64>) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let shown = head.headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let shown = head
+        .headers
+        .get("authorization")
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     let (status, said) = match head.uri.path() {
         "/token" if shown == format!("Bearer {BROKER_KEY}") && body.starts_with(b"cluster=") => {
             let number = minted.fetch_add(1, Ordering::Relaxed) + 1;
-            (StatusCode::OK, json!({"access_token": format!("demo-token-{number}"), "expires_in": 3600}))
+            (
+                StatusCode::OK,
+                json!({"access_token": format!("demo-token-{number}"), "expires_in": 3600}),
+            )
         }
         "/token" => (StatusCode::UNAUTHORIZED, json!({"error": "invalid_client"})),
         path if path.starts_with("/api") && shown.starts_with("Bearer demo-token-") => {
             let latest = minted.load(Ordering::Relaxed);
-            (StatusCode::OK, json!({"kind": "APIVersions", "versions": ["v1"], "path": path, "tokensMinted": latest}))
+            (
+                StatusCode::OK,
+                json!({"kind": "APIVersions", "versions": ["v1"], "path": path, "tokensMinted": latest}),
+            )
         }
-        _ => (StatusCode::UNAUTHORIZED, json!({"kind": "Status", "status": "Failure", "code": 401})),
+        _ => (
+            StatusCode::UNAUTHORIZED,
+            json!({"kind": "Status", "status": "Failure", "code": 401}),
+        ),
     };
-    let response = Response::builder().status(status).header("content-type", "application/json");
-    Ok(response.body(Full::new(Bytes::from(said.to_string() + "\n"))).unwrap_or_default())
+    let response = Response::builder()
+        .status(status)
+        .header("content-type", "application/json");
+    Ok(response
+        .body(Full::new(Bytes::from(said.to_string() + "\n")))
+        .unwrap_or_default())
 }

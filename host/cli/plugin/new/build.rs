@@ -8,7 +8,8 @@ mod plugins;
 
 fn main() -> anyhow::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no folder above this one")?;
-    for built in plugins::build_workspace(root, &root.join("target/guests"), &root.join("target/guest-build"))? {
+    let scratch = root.join("target/guest-build");
+    for built in plugins::build_workspace((root, &scratch), &root.join("target/guests"), &[])? {
         println!("{} ({} bytes)", built.component.display(), built.bytes);
         println!("{} (sha256 {})", built.manifest.display(), built.sha256);
     }

@@ -22,13 +22,19 @@ pub(super) fn ambient() -> Ambient {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the settings are where the environment is read")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the settings are where the environment is read"
+)]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 fn kubernetes() -> Option<KubernetesApi> {
-    let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
+    let (host, port) = (
+        variable("KUBERNETES_SERVICE_HOST")?,
+        variable("KUBERNETES_SERVICE_PORT")?,
+    );
     let host = if host.contains(':') { format!("[{host}]") } else { host };
     Some(KubernetesApi {
         server: format!("https://{host}:{port}"),

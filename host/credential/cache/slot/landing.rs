@@ -87,7 +87,7 @@ impl Slot {
             return Landed::used(Outcome::Single(Arc::new(Single::new(lease, self))));
         }
         state.audience = Audience::Everyone;
-        let Some(window) = Window::of(self.lifetime(&credential, started), self.chance()) else {
+        let Some(window) = self.window(&credential, started) else {
             tracing::warn!(key = ?self.key, "a provider gave a credential that is over already");
             self.pause(now);
             let lease = number(state, Arc::clone(&credential));
@@ -154,6 +154,19 @@ impl Slot {
     /// Leaves the provider alone for a while, as long as there is a credential.
     fn pause(&self, now: Moment) {
         self.patience.store(now.plus(PAUSE).millis(), Ordering::Relaxed);
+    }
+
+    /// How long the credential serves; the operator may want it renewed sooner.
+    fn window(&self, credential: &Credential, started: Moment) -> Option<Window> {
+        let window = Window::of(self.lifetime(credential, started), self.chance())?;
+        let wanted = self
+            .home
+            .upgrade()
+            .map_or(window.refresh, |home| home.settings.renew_after);
+        Some(Window {
+            refresh: window.refresh.min(wanted),
+            ..window
+        })
     }
 
     fn lifetime(&self, credential: &Credential, started: Moment) -> Lifetime {

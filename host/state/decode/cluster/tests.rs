@@ -136,11 +136,21 @@ fn each_way_alone() {
         panic!()
     };
     assert!(chain_pem.contains("BEGIN CERTIFICATE") && key_pem.expose_secret().contains("PRIVATE KEY"));
-    let ClusterAuth::Provider { name, config } = &good(&ways()[3].1).auth else {
+    let ClusterAuth::Provider {
+        name,
+        config,
+        public: _,
+    } = &good(&ways()[3].1).auth
+    else {
         panic!()
     };
     assert_eq!((name.as_str(), &config["tokenPath"]), ("webapi", &json!("$.t")));
-    let ClusterAuth::Provider { name, config } = &good(&ways()[4].1).auth else {
+    let ClusterAuth::Provider {
+        name,
+        config,
+        public: _,
+    } = &good(&ways()[4].1).auth
+    else {
         panic!()
     };
     assert_eq!((name.as_str(), config), ("upbound", &json!({ "organization": "acme" })));

@@ -52,7 +52,7 @@ pub use error::{Class, Error};
 pub use expiry::{Expiry, rfc3339};
 pub use json::Json;
 pub use request::{Answer, Request, Value};
-pub use secret::{ambient_token, compose, copy, optional, public, required};
+pub use secret::{ambient_token, compose, copy, optional, public, required, trimmed};
 
 /// A provider of credentials for clusters.
 ///

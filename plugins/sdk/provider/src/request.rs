@@ -101,6 +101,12 @@ impl<'a> Request<'a> {
         self
     }
 
+    /// One more pair of the query whose value has several parts, encoded already.
+    pub fn query_parts(mut self, name: &str, value: Vec<Part<'a>>) -> Self {
+        self.0.query.push((name.to_owned(), value));
+        self
+    }
+
     /// One more field.
     pub fn header(self, name: &str, value: impl Into<Value<'a>>) -> Self {
         let part = value.into().raw();

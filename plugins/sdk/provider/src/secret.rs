@@ -26,6 +26,15 @@ pub fn optional(name: &str) -> Result<Option<Secret>, Error> {
     }
 }
 
+/// The value `name` of the cluster's Secret without white space at both ends: a
+/// token or key has none, but files that end in a line break often become Secrets.
+///
+/// # Errors
+/// `config`: it is missing or the manifest does not list it.
+pub fn trimmed(name: &str) -> Result<Secret, Error> {
+    Ok(secrets::trim(&required(name)?)?)
+}
+
 /// The public value `name` of the cluster's Secret, as text without white space
 /// at both ends.
 ///

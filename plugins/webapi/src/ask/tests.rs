@@ -1,17 +1,16 @@
 use std::collections::BTreeMap;
 
-use tollgate_provider::bindings::tollgate::plugin::secrets::Encoding;
+use tollgate_provider::{Class, Encoding};
 use tollgate_template::Value;
 
 use super::*;
-use crate::failure::Class;
 
 /// Keeps secrets as text, so that what would be sent can be read.
 #[derive(Default)]
 struct Open(Vec<String>);
 
 impl Open {
-    fn keep(&mut self, text: String) -> Result<usize, Failure> {
+    fn keep(&mut self, text: String) -> Result<usize, Error> {
         self.0.push(text);
         Ok(self.0.len() - 1)
     }
@@ -27,24 +26,25 @@ impl Open {
 }
 
 impl Vault for Open {
-    fn named(&mut self, name: &str) -> Result<usize, Failure> {
+    fn named(&mut self, name: &str) -> Result<usize, Error> {
         self.keep(name.to_owned())
     }
 
-    fn compose(&mut self, pieces: &[Piece], _encoding: Encoding) -> Result<usize, Failure> {
+    fn compose(&mut self, pieces: &[Piece], _encoding: Encoding) -> Result<usize, Error> {
         let text = self.text(pieces);
         self.keep(text)
     }
 
-    fn trim(&mut self, secret: usize) -> Result<usize, Failure> {
+    fn trim(&mut self, secret: usize) -> Result<usize, Error> {
         let text = format!("trimmed {}", self.0[secret]);
         self.keep(text)
     }
 }
 
 /// Names that begin with `pub` are public, with the text in the map.
-fn run(config: &serde_json::Value) -> Result<(Ask, Open), Failure> {
-    let plan = Plan::read(&config.to_string(), &|_| Ok(()))?;
+fn run(config: &serde_json::Value) -> Result<(Ask, Open), Error> {
+    let raw = serde_json::from_value(config.clone()).expect("the shape is right");
+    let plan = Plan::new(&raw, &|_| Ok(()))?;
     let public = BTreeMap::from([("pubHost", "issuer.example.com"), ("pubOrg", "a&b c"), ("pubEmpty", "")]);
     let values = |name: &str| match public.get(name) {
         Some(text) => Some(Value::Public((*text).to_owned())),

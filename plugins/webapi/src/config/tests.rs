@@ -1,5 +1,6 @@
+use tollgate_provider::Class;
+
 use super::*;
-use crate::failure::Class;
 
 /// The example of Argo CD's proposal, as it is printed there.
 const SEED: &str = include_str!("tests/seed.json");
@@ -12,8 +13,9 @@ fn paths(path: &str) -> Result<(), String> {
     }
 }
 
-fn read(config: &str) -> Result<Plan, Failure> {
-    Plan::read(config, &paths)
+fn read(config: &str) -> Result<Plan, Error> {
+    let raw = serde_json::from_str(config).map_err(|error| Error::config("shape", error.to_string()))?;
+    Plan::new(&raw, &paths)
 }
 
 /// A configuration with `more` members.
@@ -64,13 +66,13 @@ fn the_printed_example_is_refused_with_the_corrected_text() {
 #[test]
 fn the_shape_is_checked() {
     for (config, code, words) in [
-        ("null".to_owned(), "webapi.config", "webAPIProviderConfig"),
+        ("null".to_owned(), "shape", "invalid type"),
         (
             r#"{"method":"GET","url":"https://h/t"}"#.to_owned(),
-            "webapi.config",
+            "shape",
             "tokenPath",
         ),
-        (with(r#""query":"x""#), "webapi.config", "unknown field `query`"),
+        (with(r#""query":"x""#), "shape", "unknown field `query`"),
         (with(r#""body":"a","form":[]"#), "webapi.body", "only one of"),
         (with(r#""body":"a","jsonBody":{}"#), "webapi.body", "only one of"),
         (with(r#""form":[],"jsonBody":{}"#), "webapi.body", "only one of"),
@@ -81,7 +83,7 @@ fn the_shape_is_checked() {
             "template.unknown_function",
             "`jsonBody.a[0]`",
         ),
-        (with(r#""tokenPath":"x""#), "webapi.config", "duplicate"),
+        (with(r#""tokenPath":"x""#), "shape", "duplicate"),
         (
             with("").replace("$.token", "{.token}"),
             "webapi.path",
@@ -91,7 +93,7 @@ fn the_shape_is_checked() {
         (with(r#""expiry":{"format":"unix"}"#), "webapi.expiry", "is missing"),
         (
             with(r#""expiry":{"path":"$.x","format":"days"}"#),
-            "webapi.config",
+            "shape",
             "unknown variant",
         ),
         (
@@ -106,8 +108,8 @@ fn the_shape_is_checked() {
         refused(&config, code, words);
     }
     let plan = read(&with(r#""ttl":90,"expiry":{"path":"$.x"}"#)).expect("legal");
-    assert_eq!(plan.expiry.ttl_ms, Some(90_000));
-    assert_eq!(plan.expiry.path, Some(("$.x".to_owned(), Format::Seconds)));
+    assert_eq!(plan.lifetime.ttl_ms, Some(90_000));
+    assert_eq!(plan.lifetime.path, Some(("$.x".to_owned(), Format::Seconds)));
 }
 
 #[test]
@@ -229,4 +231,19 @@ fn a_dollar_sign_before_a_value_is_warned_of() {
         "{:?}",
         plan.warnings
     );
+}
+
+#[test]
+fn the_example_of_the_manual_is_legal() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/webapi.md");
+    let page = std::fs::read_to_string(path).expect("docs/webapi.md");
+    let (_, rest) = page.split_once("```yaml\n").expect("an example");
+    let (example, _) = rest.split_once("```").expect("its end");
+    let document: Value = serde_saphyr::from_str(example).expect("YAML");
+    let plan = read(&document["webAPIProviderConfig"].to_string()).expect("a plan");
+    assert_eq!(
+        (plan.headers.len(), plan.warnings.len(), plan.public_names().len()),
+        (1, 0, 0)
+    );
+    assert_eq!(plan.content.templates().len(), 2);
 }

@@ -1,0 +1,165 @@
+//! Whether the caller may do something with a cluster.
+//!
+//! In: caller, the cluster as it is named, what is wanted. Out: [`ClusterPermit`],
+//! which only this file can make. Refuses: 403, 404, 409. Never: a difference, for
+//! somebody who may not see a cluster, between one that exists and one that does
+//! not.
+//!
+//! Argo CD's RBAC decides alone: resource `clusters`, object the server's URL,
+//! behind the project of a cluster that has one. `get` lets reads through, as
+//! far as the gateway's own credential reaches in that cluster; `update` besides
+//! lets everything else through. Handing the credential itself out needs `get`
+//! of the gateway's own resource `credentials`, which no built-in role has.
+
+use std::sync::Arc;
+
+use http::Method;
+
+use super::Error;
+use super::facts::Lookup;
+use super::rbac::cluster_object_name;
+use crate::caller::Caller;
+use crate::credential::clusters::{ClusterAccess, Found};
+use crate::record::{Check, Open};
+use crate::snapshot::Snapshot;
+
+/// What a caller wants of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// To ask its API server something that changes nothing.
+    Read,
+    /// To send anything else, connections that become tunnels among it.
+    Write,
+    /// To be handed its credential.
+    Credential,
+}
+
+impl Wanted {
+    /// What a request to a cluster's API server needs. Tunnels run programs.
+    pub fn of(method: &Method, is_upgrade: bool) -> Self {
+        let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+        if reads && !is_upgrade { Self::Read } else { Self::Write }
+    }
+
+    /// RBAC resource and action that are needed besides `clusters, get`.
+    fn besides(self) -> Option<[&'static str; 2]> {
+        match self {
+            Self::Read => None,
+            Self::Write => Some(["clusters", "update"]),
+            Self::Credential => Some(["credentials", "get"]),
+        }
+    }
+}
+
+/// Proof that RBAC allowed one use of one cluster.
+///
+/// Its fields are private and [`authorize_cluster`] is its one maker:
+///
+/// ```compile_fail,E0451
+/// fn forge(access: std::sync::Arc<tollgate::credential::clusters::ClusterAccess>) {
+///     let _ = tollgate::authorize::clusters::ClusterPermit { access, ..unreachable!() };
+/// }
+/// ```
+#[derive(Debug)]
+pub struct ClusterPermit {
+    access: Arc<ClusterAccess>,
+    wanted: Wanted,
+}
+
+impl ClusterPermit {
+    /// The cluster.
+    pub fn access(&self) -> &Arc<ClusterAccess> {
+        &self.access
+    }
+
+    /// What was allowed.
+    pub fn wanted(&self) -> Wanted {
+        self.wanted
+    }
+}
+
+/// Judges the use of the cluster that `name` names, by its name or server; what
+/// was looked up goes into `record`.
+///
+/// # Errors
+/// [`Error::Cluster`]; [`Error::UnknownCluster`] and [`Error::AmbiguousCluster`]
+/// for those who may see such clusters.
+pub fn authorize_cluster(
+    snapshot: &Snapshot,
+    caller: &Caller,
+    (name, wanted): (&str, Wanted),
+    record: &mut Open,
+) -> Result<ClusterPermit, Error> {
+    let mut checks = Vec::new();
+    let found = judge(snapshot, caller, (name, wanted), &mut checks);
+    let access = found.as_ref().ok();
+    record.note(|record| {
+        record.checks = checks.into();
+        record.destination = access.map(|access| Arc::clone(access.cluster()));
+    });
+    found.map(|access| ClusterPermit { access, wanted })
+}
+
+/// The clusters the caller may see, in the order of servers.
+pub fn visible<'a>(snapshot: &'a Snapshot, caller: &Caller) -> Vec<&'a Arc<ClusterAccess>> {
+    let all: Vec<_> = snapshot.clusters.iter().collect();
+    let objects: Vec<String> = all.iter().map(|access| object(access)).collect();
+    let texts = objects.iter().map(String::as_str);
+    let verdicts = snapshot.rbac.decide_each(&caller.roles, "clusters", "get", texts);
+    let seen = all
+        .into_iter()
+        .zip(verdicts)
+        .filter(|(_, verdict)| verdict.is_allowed());
+    seen.map(|(access, _)| access).collect()
+}
+
+fn judge(
+    snapshot: &Snapshot,
+    caller: &Caller,
+    (name, wanted): (&str, Wanted),
+    checks: &mut Vec<Check>,
+) -> Result<Arc<ClusterAccess>, Error> {
+    let mut require = |[resource, action]: [&'static str; 2], object: String| {
+        let check = Lookup::of(snapshot, caller, [resource, action], object).into_check();
+        let allowed = check.allowed;
+        checks.push(check);
+        if allowed {
+            return Ok(());
+        }
+        Err(Error::Cluster {
+            resource,
+            action,
+            name: name.to_owned(),
+        })
+    };
+    let get = ["clusters", "get"];
+    match snapshot.clusters.find(name) {
+        Found::One(access) => {
+            require(get, object(access))?;
+            if let Some(besides) = wanted.besides() {
+                require(besides, object(access))?;
+            }
+            Ok(Arc::clone(access))
+        }
+        Found::Several(several) => {
+            for access in several {
+                require(get, object(access))?;
+            }
+            Err(Error::AmbiguousCluster {
+                name: name.to_owned(),
+                count: several.len(),
+            })
+        }
+        Found::None => {
+            // Who may see a cluster of this name, whichever it is, may learn
+            // that there is none.
+            require(get, name.to_owned())?;
+            Err(Error::UnknownCluster { name: name.to_owned() })
+        }
+    }
+}
+
+fn object(access: &ClusterAccess) -> String {
+    let cluster = access.cluster();
+    cluster_object_name(&cluster.project, &cluster.server)
+}

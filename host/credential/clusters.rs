@@ -1,0 +1,422 @@
+//! How each cluster of a snapshot is entered.
+//!
+//! In: clusters and their settings. Out: a [`ClusterAccess`] each, found by name
+//! and by server. Never: one of several clusters that share a name; a cluster
+//! whose configuration its plugin refused.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::cache::health::Health;
+use super::cache::key::{Key, Parts, SecretVersion, Tenancy};
+use super::cache::{self, Lease};
+use super::source::{Draft, Makers, Supply, unusable};
+use super::{Class, MintError};
+use crate::diagnostic::Diagnostic;
+use crate::forward::ClusterBackend;
+use crate::plugin;
+use crate::state::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Resources, Verification};
+
+/// Longest wait of a request for a credential.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(15);
+
+/// Why a request that is permitted has no credential.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The cluster's settings cannot be used.
+    #[error("the cluster's settings cannot be used")]
+    Unusable(#[source] MintError),
+    /// The cache has none.
+    #[error(transparent)]
+    Cache(#[from] cache::Error),
+}
+
+impl Error {
+    /// The kind of failure.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Unusable(error) | Self::Cache(cache::Error::Mint(error)) => error.class,
+            Self::Cache(cache::Error::Timeout | cache::Error::Stopped) => Class::Retryable,
+        }
+    }
+
+    /// The word for machines.
+    pub fn code(&self) -> &str {
+        match self {
+            Self::Unusable(error) | Self::Cache(cache::Error::Mint(error)) => &error.code,
+            Self::Cache(cache::Error::Timeout) => "host.timeout",
+            Self::Cache(cache::Error::Stopped) => "host.stopped",
+        }
+    }
+
+    /// How long to wait before another try; none where it makes no sense.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let least = Duration::from_secs(1);
+        match self {
+            Self::Cache(cache::Error::Mint(error)) if error.class == Class::Retryable => {
+                Some(error.retry_after.unwrap_or(least).max(least))
+            }
+            Self::Cache(cache::Error::Timeout | cache::Error::Stopped) => Some(least),
+            Self::Unusable(_) | Self::Cache(cache::Error::Mint(_)) => None,
+        }
+    }
+}
+
+/// A cluster and the way into it.
+#[derive(Clone, Debug)]
+pub struct ClusterAccess {
+    cluster: Arc<Cluster>,
+    config: Arc<ClusterConfig>,
+    label: Arc<str>,
+    provider: Arc<str>,
+    supply: Supply,
+    backend: Option<Arc<ClusterBackend>>,
+    connection: Key,
+}
+
+/// What a name or server leads to.
+#[derive(Debug)]
+pub enum Found<'a> {
+    /// One cluster.
+    One(&'a Arc<ClusterAccess>),
+    /// Several clusters of one name: none of them can be meant.
+    Several(&'a [Arc<ClusterAccess>]),
+    /// No cluster.
+    None,
+}
+
+/// Every cluster of a snapshot.
+#[derive(Debug, Default)]
+pub struct Clusters {
+    by_server: BTreeMap<String, Arc<ClusterAccess>>,
+    by_name: BTreeMap<String, Vec<Arc<ClusterAccess>>>,
+}
+
+impl Clusters {
+    /// Decides for every cluster how it is entered. What did not change since
+    /// `previous` is taken over as it runs: credentials and connections.
+    ///
+    /// Blocks: it runs the `check` of plugins. Sends nothing.
+    pub fn build(resources: &Resources, makers: Makers<'_>, previous: Option<&Self>) -> Self {
+        let mut made = Self::default();
+        let mut unchecked = Vec::new();
+        for cluster in &resources.clusters {
+            let Some(config) = resources.cluster_configs.get(&cluster.server) else {
+                continue;
+            };
+            let same_name = |other: &&Cluster| other.name == cluster.name;
+            let alone = !cluster.name.is_empty() && resources.clusters.iter().filter(same_name).count() == 1;
+            let label: Arc<str> = Arc::from(if alone { &*cluster.name } else { &*cluster.server });
+            let before = previous.and_then(|previous| previous.by_server.get(&cluster.server));
+            let access = ClusterAccess::new(cluster, config, label, before.map(|before| &**before), makers);
+            match makers.draft(cluster, config, &access.label) {
+                Draft::Done(supply) => made.add(access.with(supply)),
+                Draft::Check { key, source } => {
+                    let access = ClusterAccess {
+                        provider: Arc::clone(source.provider().label()),
+                        ..access
+                    };
+                    match before.and_then(|before| before.kept(key, &access.label)) {
+                        Some(kept) => made.add(access.with(kept)),
+                        None => unchecked.push((access, key, source)),
+                    }
+                }
+            }
+        }
+        for ((access, key, source), checked) in check(unchecked) {
+            let supply = match checked {
+                Ok(warnings) => makers.minted(key, source, warnings, &access.label),
+                Err(error) => Supply::Unusable(error),
+            };
+            made.add(access.with(supply));
+        }
+        made
+    }
+
+    fn add(&mut self, access: ClusterAccess) {
+        let access = Arc::new(access);
+        let cluster = &access.cluster;
+        self.by_name
+            .entry(cluster.name.clone())
+            .or_default()
+            .push(Arc::clone(&access));
+        self.by_server.insert(cluster.server.clone(), access);
+    }
+
+    /// The cluster of a name, or of a server when `text` is a URL. Trailing
+    /// slashes of a server mean nothing.
+    pub fn find(&self, text: &str) -> Found<'_> {
+        if text.contains("://") {
+            let server = text.trim_end_matches('/');
+            return self.by_server.get(server).map_or(Found::None, Found::One);
+        }
+        match self.by_name.get(text).map_or(&[][..], Vec::as_slice) {
+            [] => Found::None,
+            [only] => Found::One(only),
+            several => Found::Several(several),
+        }
+    }
+
+    /// Every cluster, in the order of servers.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<ClusterAccess>> {
+        self.by_server.values()
+    }
+
+    /// The keys of every slot in use, for [`cache::Cache::retain`].
+    pub fn keys(&self) -> HashSet<Key> {
+        let supplies = self.iter().map(|access| &access.supply);
+        supplies
+            .filter_map(|supply| match supply {
+                Supply::Minted(minted) => Some(minted.slot.key()),
+                Supply::Fixed(_) | Supply::Unusable(_) => None,
+            })
+            .collect()
+    }
+
+    /// What the operator should know: a warning for each cluster that cannot be
+    /// used, with the place of its Secret. What was found while reading the
+    /// Secret is not said twice.
+    pub fn findings(&self) -> Vec<Diagnostic> {
+        let mut findings = Vec::new();
+        for access in self.iter() {
+            let label = &access.label;
+            let warnings: Vec<String> = match (&access.supply, &access.config.auth) {
+                (Supply::Fixed(_), _) | (_, ClusterAuth::Unusable { .. }) => Vec::new(),
+                // Most gateways outside a pod never need that cluster.
+                (Supply::Unusable(_), ClusterAuth::InCluster) if access.config.location.is_none() => Vec::new(),
+                (Supply::Unusable(error), _) => vec![format!("the cluster `{label}` cannot be used: {error}")],
+                (Supply::Minted(minted), _) => {
+                    let say = |warning: &String| format!("the cluster `{label}`: {warning}");
+                    minted.warnings.iter().map(say).collect()
+                }
+            };
+            let place = |warning| Diagnostic::warning(access.config.location.clone(), warning);
+            findings.extend(warnings.into_iter().map(place));
+        }
+        findings
+    }
+}
+
+type Unchecked = (ClusterAccess, Key, plugin::Source);
+
+/// Runs the plugins' `check` of new configurations, on one thread.
+fn check(unchecked: Vec<Unchecked>) -> Vec<(Unchecked, Result<Vec<String>, MintError>)> {
+    if unchecked.is_empty() {
+        return Vec::new();
+    }
+    let sources = unchecked
+        .iter()
+        .map(|(_, _, source)| source.clone())
+        .collect::<Vec<_>>();
+    let checking = plugin::in_own_thread(|| async move {
+        let mut verdicts = Vec::with_capacity(sources.len());
+        for source in sources {
+            verdicts.push(source.check().await);
+        }
+        verdicts
+    });
+    let failed = |error: &std::io::Error| {
+        let message = format!("the configuration could not be checked: {error}");
+        Err(MintError::new(Class::Permanent, "host.check", &message))
+    };
+    match checking {
+        Ok(verdicts) => unchecked.into_iter().zip(verdicts).collect(),
+        Err(error) => unchecked.into_iter().map(|one| (one, failed(&error))).collect(),
+    }
+}
+
+impl ClusterAccess {
+    /// With connections, and no credential yet.
+    fn new(
+        cluster: &Cluster,
+        config: &Arc<ClusterConfig>,
+        label: Arc<str>,
+        before: Option<&Self>,
+        makers: Makers<'_>,
+    ) -> Self {
+        let (server, tls) = endpoint(cluster, config, makers.ambient);
+        let connection = connection_key(&server, &tls, &config.auth);
+        let kept = before.filter(|before| before.connection == connection);
+        let (backend, supply) = match kept.and_then(|kept| kept.backend.clone()) {
+            Some(backend) => (Some(backend), None),
+            None => match ClusterBackend::build(&server, &tls) {
+                Ok(backend) => (Some(Arc::new(backend)), None),
+                Err(error) => (None, Some(unusable("config.cluster", &chain(&error)))),
+            },
+        };
+        let plain = unusable("config.cluster", "no credential is sent to a server without https");
+        let readable = backend.as_ref().is_some_and(|backend| backend.is_plain_text());
+        let shows = !matches!(config.auth, ClusterAuth::Anonymous | ClusterAuth::Unusable { .. });
+        let supply = supply.or((readable && shows).then_some(plain));
+        Self {
+            cluster: Arc::new(cluster.clone()),
+            config: Arc::clone(config),
+            label,
+            provider: Arc::from(config.auth.as_str()),
+            backend: backend.filter(|_| supply.is_none()),
+            supply: supply.unwrap_or_else(|| unusable("host.unfinished", "not loaded yet")),
+            connection,
+        }
+    }
+
+    /// With the credential that was found, unless the connection is unusable.
+    fn with(mut self, supply: Supply) -> Self {
+        let Some(backend) = &self.backend else { return self };
+        self.supply = supply;
+        if let Supply::Fixed(lease) = &self.supply
+            && let Err(error) = backend.for_credential(lease)
+        {
+            self.supply = unusable("config.cluster", &chain(&error));
+        }
+        self
+    }
+
+    /// The supply, if it is of the same inputs and counted under the same name.
+    fn kept(&self, key: Key, label: &Arc<str>) -> Option<Supply> {
+        match &self.supply {
+            Supply::Minted(minted) if minted.slot.key() == key && self.label == *label => {
+                Some(Supply::Minted(minted.clone()))
+            }
+            Supply::Minted(_) | Supply::Fixed(_) | Supply::Unusable(_) => None,
+        }
+    }
+
+    /// Name, server, project.
+    pub fn cluster(&self) -> &Arc<Cluster> {
+        &self.cluster
+    }
+
+    /// Its name in metrics: the cluster's name, or the server where the name is
+    /// empty or of several clusters.
+    pub fn label(&self) -> &Arc<str> {
+        &self.label
+    }
+
+    /// What makes its credential: `name@sha256:digest` of a plugin, or the way
+    /// of its Secret, such as `bearer`.
+    pub fn provider(&self) -> &Arc<str> {
+        &self.provider
+    }
+
+    /// Where its credential comes from.
+    pub fn supply(&self) -> &Supply {
+        &self.supply
+    }
+
+    /// How its credential is doing; none where it is not minted.
+    pub fn health(&self) -> Option<Health> {
+        match &self.supply {
+            Supply::Minted(minted) => Some(minted.slot.health()),
+            Supply::Fixed(_) | Supply::Unusable(_) => None,
+        }
+    }
+
+    /// A credential that may be used now, waiting at most [`LONGEST_WAIT`].
+    ///
+    /// # Errors
+    /// [`Error`]; the request goes no further.
+    ///
+    /// Cancel safe: a mint goes on.
+    pub async fn lease(&self) -> Result<Lease, Error> {
+        match &self.supply {
+            Supply::Fixed(lease) => Ok(lease.clone()),
+            Supply::Minted(minted) => Ok(minted.slot.get(deadline()).await?),
+            Supply::Unusable(error) => Err(Error::Unusable(error.clone())),
+        }
+    }
+
+    /// What to try once more with after a 401; none if that makes no sense.
+    /// Waits at most [`LONGEST_WAIT`] for a mint.
+    pub async fn refused(&self, generation: u64) -> Option<Lease> {
+        match &self.supply {
+            Supply::Minted(minted) => minted.slot.refused(generation, deadline()).await.ok().flatten(),
+            Supply::Fixed(_) | Supply::Unusable(_) => None,
+        }
+    }
+
+    /// The same when the request cannot be sent again: the next one finds
+    /// another credential. Waits for nothing.
+    pub async fn note_refused(&self, generation: u64) {
+        if let Supply::Minted(minted) = &self.supply {
+            // What a later request gets is that request's to hear of.
+            drop(minted.slot.refused(generation, Instant::now()).await);
+        }
+    }
+
+    /// Its connections; there are none where it cannot be used.
+    pub fn backend(&self) -> Option<&Arc<ClusterBackend>> {
+        self.backend.as_ref()
+    }
+}
+
+fn deadline() -> Instant {
+    let now = Instant::now();
+    now.checked_add(LONGEST_WAIT).unwrap_or(now)
+}
+
+/// The control plane's own cluster is reached as pods reach it.
+fn endpoint(cluster: &Cluster, config: &ClusterConfig, ambient: &crate::config::Ambient) -> (String, ClusterTls) {
+    match (&config.auth, &ambient.kubernetes) {
+        (ClusterAuth::InCluster, Some(api)) => {
+            let ca_pem = std::fs::read_to_string(&api.ca_file).ok();
+            let tls = ClusterTls {
+                // A file that cannot be read is no reason to believe others.
+                ca_pem: Some(ca_pem.unwrap_or_default()),
+                ..ClusterTls::default()
+            };
+            (api.server.clone(), tls)
+        }
+        (_, _) => (cluster.server.clone(), config.tls.clone()),
+    }
+}
+
+/// What decides whether connections can be kept.
+fn connection_key(server: &str, tls: &ClusterTls, auth: &ClusterAuth) -> Key {
+    let ClusterTls {
+        verification,
+        server_name,
+        ca_pem,
+    } = tls;
+    let certificate = match auth {
+        ClusterAuth::ClientCertificate { chain_pem, key_pem } => Some((chain_pem, key_pem)),
+        ClusterAuth::Anonymous
+        | ClusterAuth::InCluster
+        | ClusterAuth::Bearer(_)
+        | ClusterAuth::Basic { .. }
+        | ClusterAuth::Provider { .. }
+        | ClusterAuth::Unusable { .. } => None,
+    };
+    let key = certificate.map(|(_, key)| secrecy::ExposeSecret::expose_secret(key).as_bytes());
+    let secrets: Vec<_> = key
+        .map(|bytes| SecretVersion::Bytes { name: "key", bytes })
+        .into_iter()
+        .collect();
+    Key::of(&Parts {
+        abi: "connection",
+        plugin: auth.as_str(),
+        config: &serde_json::json!({
+            "verified": *verification == Verification::On,
+            "serverName": server_name,
+            "ca": ca_pem,
+            "chain": certificate.map(|(chain, _)| chain),
+        }),
+        secrets: &secrets,
+        tenancy: Tenancy::Cluster(server),
+        policy: "",
+    })
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,42 @@
+//! The pod's own ServiceAccount token, for the control plane's own cluster.
+//!
+//! In: the file the kubelet keeps fresh. Out: what it holds now. Never: a token
+//! kept longer than a few minutes, as the file changes under us.
+
+use std::path::PathBuf;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use secrecy::SecretString;
+
+use super::{Class, Credential, Mint, MintError, MintRequest, Token};
+
+/// Reads the mounted token.
+#[derive(Debug)]
+pub(super) struct PodToken {
+    pub(super) file: PathBuf,
+}
+
+impl Mint for PodToken {
+    fn mint(&self, _: MintRequest) -> BoxFuture<'static, Result<Credential, MintError>> {
+        let file = self.file.clone();
+        async move {
+            let text = tokio::fs::read_to_string(&file).await.map_err(|error| {
+                let message = format!("`{}` cannot be read: {}", file.display(), error.kind());
+                MintError::new(Class::Retryable, "ambient.unavailable", &message)
+            })?;
+            let token = Token::parse(text.trim().to_owned()).map_err(|error| {
+                let message = format!("`{}` holds no token: {error}", file.display());
+                MintError::new(Class::Permanent, "ambient.token", &message)
+            })?;
+            // Its end is not looked at: the kubelet renews the file at four
+            // fifths of its life, and one without a known end serves 5 minutes.
+            Ok(Credential::of_token(token))
+        }
+        .boxed()
+    }
+
+    fn revoke(&self, _: SecretString) -> BoxFuture<'static, Result<(), MintError>> {
+        async { Ok(()) }.boxed()
+    }
+}

@@ -1,0 +1,270 @@
+//! Where one cluster's credential comes from, decided when the cluster is loaded.
+//!
+//! In: a cluster's settings, the loaded plugins, the cache. Out: a [`Supply`].
+//! Never: a plugin asked for a credential while loading; a value of the Secret
+//! in a finding.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::cache::key::{Key, Parts, SecretVersion, Tenancy};
+use super::cache::{Cache, Lease, Slot};
+use super::pod::PodToken;
+use super::{Basic, Class, ClientCertificate, Credential, Mint, MintError, MintRequest, Token};
+use crate::config::Ambient;
+use crate::metrics::Metrics;
+use crate::plugin::{self, ClusterName, Material};
+use crate::state::{Cluster, ClusterAuth, ClusterConfig};
+
+/// Version of the interface between host and credential providers, in keys.
+const ABI: &str = "tollgate:plugin@0.1.0";
+
+/// The plugin behind `webAPIProviderConfig`, whose configuration are templates.
+const WEB_API: &str = "webapi";
+
+/// Where the credential of a cluster comes from.
+#[derive(Clone, Debug)]
+pub enum Supply {
+    /// Its Secret: the same for every request.
+    Fixed(Lease),
+    /// A provider, by way of the cache.
+    Minted(Minted),
+    /// Nowhere, and why.
+    Unusable(MintError),
+}
+
+/// A cluster whose credential is minted.
+#[derive(Clone, Debug)]
+pub struct Minted {
+    /// Its place in the cache.
+    pub slot: Arc<Slot>,
+    /// The plugin's way to it; none for the pod's own token.
+    pub source: Option<plugin::Source>,
+    /// What the plugin's `check` wants the operator to know.
+    pub warnings: Vec<String>,
+}
+
+/// What supplies are made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Makers<'a> {
+    /// The one cache of the process.
+    pub cache: &'a Cache,
+    /// Loaded plugins.
+    pub plugins: &'a plugin::Set,
+    /// The pod's own identities.
+    pub ambient: &'a Ambient,
+    /// Counts mints.
+    pub metrics: &'a Arc<Metrics>,
+}
+
+/// A supply, or one whose configuration the plugin has yet to check.
+pub(super) enum Draft {
+    Done(Supply),
+    Check { key: Key, source: plugin::Source },
+}
+
+impl Makers<'_> {
+    /// What a cluster's settings come to.
+    pub(super) fn draft(&self, cluster: &Cluster, config: &ClusterConfig, label: &Arc<str>) -> Draft {
+        match &config.auth {
+            ClusterAuth::Anonymous => Draft::Done(fixed(nothing())),
+            ClusterAuth::InCluster => Draft::Done(self.pod(cluster, label)),
+            ClusterAuth::Bearer(token) => Draft::Done(bearer(token)),
+            ClusterAuth::Basic { username, password } => Draft::Done(fixed(Credential {
+                basic: Some(Basic {
+                    username: username.expose_secret().to_owned(),
+                    password: password.clone(),
+                }),
+                ..nothing()
+            })),
+            ClusterAuth::ClientCertificate { chain_pem, key_pem } => Draft::Done(fixed(Credential {
+                certificate: Some(ClientCertificate {
+                    chain_pem: chain_pem.clone(),
+                    key_pem: key_pem.clone(),
+                }),
+                ..nothing()
+            })),
+            ClusterAuth::Provider {
+                name,
+                config: settings,
+                public,
+            } => self.provider(cluster, (name, settings, public), config),
+            ClusterAuth::Unusable { reason } => Draft::Done(unusable("config.cluster", reason)),
+        }
+    }
+
+    /// The slot of a checked source.
+    pub(super) fn minted(&self, key: Key, source: plugin::Source, warnings: Vec<String>, label: &Arc<str>) -> Supply {
+        let mint = self.measured(Arc::new(source.clone()), label);
+        Supply::Minted(Minted {
+            slot: self.cache.slot(key, mint),
+            source: Some(source),
+            warnings,
+        })
+    }
+
+    fn pod(&self, cluster: &Cluster, label: &Arc<str>) -> Supply {
+        let Some(api) = &self.ambient.kubernetes else {
+            let reason = "the gateway runs in no pod, so the control plane's own cluster needs a cluster Secret";
+            return unusable("ambient.unavailable", reason);
+        };
+        let key = Key::of(&Parts {
+            abi: "pod",
+            plugin: "in-cluster",
+            config: &json!({ "file": api.token_file.display().to_string() }),
+            secrets: &[],
+            tenancy: Tenancy::Cluster(&cluster.server),
+            policy: "",
+        });
+        let mint = PodToken {
+            file: api.token_file.clone(),
+        };
+        Supply::Minted(Minted {
+            slot: self.cache.slot(key, self.measured(Arc::new(mint), label)),
+            source: None,
+            warnings: Vec::new(),
+        })
+    }
+
+    fn provider(
+        &self,
+        cluster: &Cluster,
+        (name, settings, public): (&str, &Value, &BTreeSet<String>),
+        config: &ClusterConfig,
+    ) -> Draft {
+        let Some(provider) = self.plugins.provider(name) else {
+            let reason = format!("no credential provider `{name}` is loaded");
+            return Draft::Done(unusable("config.provider", &reason));
+        };
+        let public = if name == WEB_API {
+            // What the templates look at, or put where a secret cannot be.
+            plugin::webapi_public_values(settings)
+        } else {
+            public.clone()
+        };
+        let secrets: Vec<_> = config.values.iter().map(version).collect();
+        let key = Key::of(&Parts {
+            abi: ABI,
+            plugin: &provider.manifest().sha256,
+            config: &json!({ "config": settings, "public": public }),
+            secrets: &secrets,
+            tenancy: Tenancy::Cluster(&cluster.server),
+            policy: provider.grant_digest(),
+        });
+        let named = ClusterName {
+            name: cluster.name.clone(),
+            server: cluster.server.clone(),
+        };
+        let material = Material {
+            values: config.values.clone(),
+            public,
+        };
+        Draft::Check {
+            key,
+            source: provider.source(named, settings, material),
+        }
+    }
+
+    fn measured(&self, mint: Arc<dyn Mint>, label: &Arc<str>) -> Arc<dyn Mint> {
+        Arc::new(Measured {
+            mint,
+            label: Arc::clone(label),
+            metrics: Arc::clone(self.metrics),
+        })
+    }
+}
+
+/// By its bytes: a `resourceVersion` in a file stays when a person edits the
+/// value beside it, and changes when Kubernetes edits a label.
+fn version<'a>((name, value): (&'a String, &'a SecretString)) -> SecretVersion<'a> {
+    SecretVersion::Bytes {
+        name,
+        bytes: value.expose_secret().as_bytes(),
+    }
+}
+
+fn nothing() -> Credential {
+    Credential {
+        token: None,
+        certificate: None,
+        headers: Vec::new(),
+        basic: None,
+        expires_at: None,
+        cacheable: true,
+        revocation: None,
+        warnings: Vec::new(),
+    }
+}
+
+fn fixed(credential: Credential) -> Supply {
+    Supply::Fixed(Lease {
+        credential: Arc::new(credential),
+        generation: 1,
+    })
+}
+
+fn bearer(token: &SecretString) -> Supply {
+    match Token::parse(token.expose_secret().to_owned()) {
+        Ok(token) => fixed(Credential::of_token(token)),
+        Err(error) => unusable("config.cluster", &error.to_string()),
+    }
+}
+
+/// A supply that gives nothing.
+pub(super) fn unusable(code: &str, reason: &str) -> Supply {
+    Supply::Unusable(MintError::new(Class::Config, code, reason))
+}
+
+/// A mint that is counted and timed, also when it is cut off.
+struct Measured {
+    mint: Arc<dyn Mint>,
+    label: Arc<str>,
+    metrics: Arc<Metrics>,
+}
+
+/// Counts a mint when it is dropped.
+struct Count {
+    label: Arc<str>,
+    metrics: Arc<Metrics>,
+    started: Instant,
+    result: &'static str,
+}
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        let seconds = self.started.elapsed().as_secs_f64();
+        self.metrics.minted(&self.label, self.result, seconds);
+    }
+}
+
+impl Mint for Measured {
+    fn mint(&self, request: MintRequest) -> BoxFuture<'static, Result<Credential, MintError>> {
+        let minting = self.mint.mint(request);
+        let (label, metrics) = (Arc::clone(&self.label), Arc::clone(&self.metrics));
+        async move {
+            let mut count = Count {
+                label,
+                metrics,
+                started: Instant::now(),
+                result: "cut-off",
+            };
+            let minted = minting.await;
+            count.result = match &minted {
+                Ok(_) => "ok",
+                Err(error) => error.class.as_str(),
+            };
+            minted
+        }
+        .boxed()
+    }
+
+    fn revoke(&self, revocation: SecretString) -> BoxFuture<'static, Result<(), MintError>> {
+        self.mint.revoke(revocation)
+    }
+}

@@ -1,0 +1,116 @@
+//! The connections to one cluster.
+//!
+//! In: a cluster's server and TLS settings, the credential of a request. Out: a
+//! [`Backend`]. Never: a connection opened with one certificate used with
+//! another credential.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use url::Url;
+
+use super::backend::{Backend, BuildError, target, unused_tls};
+use super::tls;
+use crate::credential::ClientCertificate;
+use crate::credential::cache::Lease;
+use crate::front::extensions::config::{ConnectionSpec, TimeoutSpec};
+use crate::headers::{RequestHeader, Upstream};
+use crate::state::ClusterTls;
+
+/// Longest wait for a connection to a cluster, which may be far away.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+
+/// A cluster's API server. Requests with a token share connections; a client
+/// certificate has connections of its own, and idle ones close when another
+/// certificate follows. Requests under way on them end there.
+pub struct ClusterBackend {
+    server: Url,
+    tls: ClusterTls,
+    plain: Arc<Backend>,
+    certified: ArcSwapOption<Certified>,
+}
+
+/// Connections of one client certificate.
+struct Certified {
+    generation: u64,
+    backend: Arc<Backend>,
+}
+
+impl fmt::Debug for ClusterBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterBackend")
+            .field("server", &self.server.as_str())
+            .finish_non_exhaustive()
+    }
+}
+
+impl ClusterBackend {
+    /// Checks the settings and makes an empty pool. Connects nowhere.
+    ///
+    /// # Errors
+    /// [`BuildError`], for the first thing found.
+    pub fn build(server: &str, tls: &ClusterTls) -> Result<Self, BuildError> {
+        let server = Url::parse(server).map_err(|_| BuildError::Host)?;
+        Ok(Self {
+            plain: Arc::new(connect(&server, tls, None)?),
+            server,
+            tls: tls.clone(),
+            certified: ArcSwapOption::const_empty(),
+        })
+    }
+
+    /// Whether what is sent can be read on the way.
+    pub fn is_plain_text(&self) -> bool {
+        self.server.scheme() != "https"
+    }
+
+    /// The connections for a credential.
+    ///
+    /// # Errors
+    /// [`BuildError::Tls`]: its certificate cannot be used.
+    pub fn for_credential(&self, lease: &Lease) -> Result<Arc<Backend>, BuildError> {
+        let Some(certificate) = &lease.credential.certificate else {
+            return Ok(Arc::clone(&self.plain));
+        };
+        let present = self.certified.load();
+        if let Some(present) = present.as_ref().filter(|it| it.generation == lease.generation) {
+            return Ok(Arc::clone(&present.backend));
+        }
+        let backend = Arc::new(connect(&self.server, &self.tls, Some(certificate))?);
+        // A request that still has the certificate before keeps to itself.
+        if present.as_ref().is_none_or(|it| it.generation < lease.generation) {
+            self.certified.store(Some(Arc::new(Certified {
+                generation: lease.generation,
+                backend: Arc::clone(&backend),
+            })));
+        }
+        Ok(backend)
+    }
+}
+
+fn connect(
+    server: &Url,
+    settings: &ClusterTls,
+    certificate: Option<&ClientCertificate>,
+) -> Result<Backend, BuildError> {
+    let target = target(server)?;
+    crate::route::check_path(server.path()).map_err(BuildError::Path)?;
+    let config = if server.scheme() == "https" {
+        tls::cluster_config(settings, certificate)?
+    } else {
+        unused_tls()
+    };
+    let name = tls::server_name(settings.server_name.as_deref())?;
+    let upstream = Upstream::new(target, server.path().to_owned(), Vec::new(), RequestHeader::Absent)
+        .map_err(|_| BuildError::Host)?;
+    // No bound on silence: a watch may have nothing to say for long. A server
+    // that is gone shows by TCP's own probes.
+    let connection = ConnectionSpec {
+        connect_timeout: CONNECT_WITHIN,
+        ..ConnectionSpec::default()
+    };
+    let bounds = (TimeoutSpec::default(), &connection);
+    Ok(Backend::assemble(upstream, bounds, (config, name)))
+}

@@ -1,0 +1,16 @@
+// Makes a component: node build.js PROGRAM WIT OUTPUT WORLD
+//
+// Without WASI: a provider needs neither files nor streams, and gets time and
+// randomness from the gateway.
+
+import { writeFile } from 'node:fs/promises';
+import { componentize } from '@bytecodealliance/componentize-js';
+
+const [sourcePath, witPath, output, worldName] = process.argv.slice(2);
+const { component } = await componentize({
+  sourcePath,
+  witPath,
+  worldName,
+  disableFeatures: ['stdio', 'random', 'clocks', 'http', 'fetch-event'],
+});
+await writeFile(output, component);

@@ -1,0 +1,75 @@
+//! Clusters by way of the gateway: who gets in, with which credential, and what
+//! the API server sees.
+
+mod api;
+mod commands;
+mod forward;
+mod handout;
+mod minted;
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use crate::support::token;
+use crate::support::world::{CONTROL_PLANE, SESSION_KEY, Setup, World, map, object};
+use api::Api;
+
+/// alice may do everything, carol may look, bob may nothing.
+const POLICY: &str = "p, alice, clusters, get, *, allow\np, alice, clusters, update, *, allow\n\
+                      p, alice, credentials, get, *, allow\np, carol, clusters, get, *, allow\n";
+
+/// A cluster Secret.
+fn cluster(name: &str, server: &str, config: &Value, values: &[(&str, &str)]) -> Value {
+    let mut data: BTreeMap<String, String> = map(values);
+    data.extend(map(&[
+        ("name", name),
+        ("server", server),
+        ("config", &config.to_string()),
+    ]));
+    let labels = json!({"labels": {"argocd.argoproj.io/secret-type": "cluster"}});
+    let secret = format!("cluster-{}", name.to_lowercase());
+    let body = json!({"metadata": labels, "stringData": data});
+    object("v1", "Secret", &secret, CONTROL_PLANE, body)
+}
+
+/// `config` of a cluster with this token.
+fn bearer(api: &Api, token: &str) -> Value {
+    json!({"bearerToken": token, "tlsClientConfig": {"caData": STANDARD.encode(&api.ca_pem)}})
+}
+
+/// A gateway with these clusters and the front open.
+fn setup(objects: Vec<Value>) -> Setup {
+    Setup {
+        argocd_cm: map(&[
+            ("accounts.alice", "login"),
+            ("accounts.bob", "login"),
+            ("accounts.carol", "login"),
+        ]),
+        rbac_cm: map(&[("policy.csv", POLICY)]),
+        objects,
+        settings: json!({"clusters": {"forward": true}}),
+        ..Setup::default()
+    }
+}
+
+/// A request as `user` to any path.
+fn ask(world: &World, method: reqwest::Method, user: &str, path: &str) -> reqwest::RequestBuilder {
+    reqwest::Client::new()
+        .request(method, format!("http://{}{path}", world.address()))
+        .bearer_auth(token::session(SESSION_KEY, user))
+}
+
+fn get(world: &World, user: &str, path: &str) -> reqwest::RequestBuilder {
+    ask(world, reqwest::Method::GET, user, path)
+}
+
+/// Status, `reason` and `code` of a refusal.
+async fn refusal(answer: reqwest::Response) -> (u16, String, String) {
+    let status = answer.status().as_u16();
+    let body: Value = answer.json().await.unwrap();
+    let text = |key: &str| body[key].as_str().unwrap_or_default().to_owned();
+    (status, text("reason"), text("code"))
+}

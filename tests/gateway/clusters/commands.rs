@@ -1,0 +1,136 @@
+//! `tollgate credential …` against a running gateway, and by its settings alone.
+
+use std::process::Output;
+
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use super::minted::{ROBOT, cluster_of, issuer, world};
+use crate::support::token;
+use crate::support::world::{SESSION_KEY, World};
+
+/// Runs the built command line in an environment of its own.
+async fn tollgate(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .args(arguments)
+        .env_clear()
+        .envs(environment.iter().copied())
+        .output()
+        .await
+        .unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// The one line of standard error.
+fn line(output: &Output) -> String {
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(output.stdout.is_empty());
+    assert_eq!(output.status.code(), Some(1));
+    text.trim().to_owned()
+}
+
+fn server(world: &World) -> String {
+    format!("http://{}", world.address())
+}
+
+#[tokio::test]
+async fn a_running_gateway_is_asked() {
+    let (issuer, api) = (issuer().await, cluster_of(|_| true).await);
+    let (setup, _folder) = world(&issuer, &api);
+    let world = setup.start().await;
+    let server = server(&world);
+    let [alice, carol] = ["alice", "carol"].map(|user| token::session(SESSION_KEY, user));
+    let environment = [("TOLLGATE_AUTH_TOKEN", &*alice), ("TOLLGATE_SERVER", &*server)];
+    let got = tollgate(&["credential", "get", "prod"], &environment).await;
+    assert_eq!(out(&got), "minted-1\n", "{got:?}");
+    let got = tollgate(&["credential", "get", "prod", "-o", "yaml"], &environment).await;
+    assert!(out(&got).contains("token: minted-1"), "{got:?}");
+    for version in ["v1", "v1beta1"] {
+        let api_version = format!("client.authentication.k8s.io/{version}");
+        let info =
+            json!({"kind": "ExecCredential", "apiVersion": api_version, "spec": {"interactive": false}}).to_string();
+        let mut environment = environment.to_vec();
+        environment.push(("KUBERNETES_EXEC_INFO", &info));
+        let got = tollgate(&["credential", "exec", "prod"], &environment).await;
+        assert!(got.status.success() && got.stderr.is_empty(), "{got:?}");
+        let body: Value = serde_json::from_str(&out(&got)).unwrap();
+        assert_eq!(body["apiVersion"], api_version.as_str());
+        assert_eq!(body["status"]["token"], "minted-1");
+    }
+    // The twins: who may not, nobody, and a gateway that is not there.
+    let refused = tollgate(&["credential", "exec", "prod", "--auth-token", &carol], &environment).await;
+    assert!(
+        line(&refused).starts_with("tollgate: permission_denied: "),
+        "{refused:?}"
+    );
+    let refused = tollgate(&["credential", "exec", "prod", "--server", &server], &[]).await;
+    assert!(line(&refused).contains("TOLLGATE_AUTH_TOKEN"), "{refused:?}");
+    let refused = tollgate(&["credential", "exec", "none"], &environment).await;
+    assert!(
+        line(&refused).starts_with("tollgate: cluster_not_found: "),
+        "{refused:?}"
+    );
+    let refused = tollgate(
+        &["credential", "exec", "prod", "--server", "http://gateway.example"],
+        &environment,
+    )
+    .await;
+    assert!(line(&refused).starts_with("tollgate: gateway.url: "), "{refused:?}");
+    assert_eq!(issuer.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn settings_alone_are_enough() {
+    let (issuer, api) = (issuer().await, cluster_of(|_| true).await);
+    let (setup, _folder) = world(&issuer, &api);
+    let world = setup.start().await;
+    let settings = world.path("tollgate.yaml");
+    let settings = settings.to_str().unwrap();
+    let got = tollgate(&["credential", "exec", "prod", "--config", settings], &[]).await;
+    let body: Value = serde_json::from_str(&out(&got)).unwrap_or_else(|_| panic!("{got:?}"));
+    assert_eq!(body["status"]["token"], "minted-1");
+    assert!(body["status"]["expirationTimestamp"].is_string());
+    let refused = tollgate(&["credential", "exec", "none", "--config", settings], &[]).await;
+    assert!(
+        line(&refused).starts_with("tollgate: cluster_not_found: "),
+        "{refused:?}"
+    );
+    let refused = tollgate(&["credential", "get", "in-cluster", "--config", settings], &[]).await;
+    assert!(
+        line(&refused).starts_with("tollgate: ambient.unavailable: "),
+        "{refused:?}"
+    );
+    let told = tollgate(
+        &["credential", "explain", "prod", "--config", settings, "-o", "json"],
+        &[],
+    )
+    .await;
+    assert!(told.status.success(), "{told:?}");
+    let body: Value = serde_json::from_str(&out(&told)).unwrap();
+    assert_eq!((&body["result"], &body["kind"]), (&json!("ok"), &json!("token")));
+    let request = &body["requests"][0];
+    assert_eq!(
+        (&request["method"], &request["path"], &request["status"]),
+        (&json!("POST"), &json!("/token"), &json!(200))
+    );
+    assert_eq!(body["key"].as_str().unwrap().len(), 8);
+    assert!(body["usedUntil"].as_str() < body["expiresAt"].as_str());
+    let table = tollgate(&["credential", "explain", "prod", "--config", settings], &[]).await;
+    let table = out(&table);
+    for part in ["METHOD", "/token", "200", "result    ok (token)", "used till"] {
+        assert!(table.contains(part), "{table}");
+    }
+    for text in [&table, &out(&told)] {
+        assert!(!text.contains("minted") && !text.contains(ROBOT), "{text}");
+    }
+    let told = tollgate(&["credential", "explain", "in-cluster", "--config", settings], &[]).await;
+    assert_eq!(told.status.code(), Some(1));
+    assert!(
+        out(&told).contains("result    config ambient.unavailable: "),
+        "{told:?}"
+    );
+}

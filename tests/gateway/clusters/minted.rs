@@ -1,0 +1,278 @@
+//! Requests to clusters whose credential a plugin mints.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::api::{Answer, Api, Seen};
+use super::{ask, cluster, get, refusal, setup};
+use crate::support::world::{Setup, World};
+use crate::wire::put;
+
+/// The robot's token, which only the identity provider may see.
+pub(super) const ROBOT: &str = "r0bot-t0ken";
+
+/// An identity provider that counts what it gives.
+pub(super) async fn issuer() -> Api {
+    let made = AtomicUsize::new(0);
+    Api::start(move |seen| {
+        assert_eq!(seen.value("authorization"), Some(&*format!("Bearer {ROBOT}")));
+        let nth = made.fetch_add(1, Ordering::SeqCst) + 1;
+        let body = json!({"token": format!("minted-{nth}"), "expires_in": 3600});
+        (200, vec![("content-type", "application/json".into())], body.to_string())
+    })
+    .await
+}
+
+/// An API server that knows the tokens a test says.
+pub(super) async fn cluster_of(known: impl Fn(&str) -> bool + Send + Sync + 'static) -> Api {
+    Api::start(move |seen| {
+        let token = seen
+            .value("authorization")
+            .and_then(|value| value.strip_prefix("Bearer "));
+        if token.is_some_and(&known) {
+            (200, Vec::new(), "welcome".into())
+        } else {
+            (401, vec![("www-authenticate", "Bearer".into())], "who?".into())
+        }
+    })
+    .await
+}
+
+/// A cluster `prod` that is entered by the plugin `webapi`.
+pub(super) fn object(issuer: &Api, api: &Api, robot: &str) -> Value {
+    let config = json!({
+        "webAPIProviderConfig": {
+            "method": "POST", "url": format!("{}/token", issuer.url()), "tokenPath": "$.token",
+            "headers": {"Authorization": "Bearer {{.robot}}"},
+            "expiry": {"path": "$.expires_in", "format": "seconds"},
+        },
+        "tlsClientConfig": {"caData": STANDARD.encode(&api.ca_pem)},
+    });
+    cluster("prod", &api.url(), &config, &[("robot", robot)])
+}
+
+/// A gateway of that cluster; the folder keeps the issuer's authority.
+pub(super) fn world(issuer: &Api, api: &Api) -> (Setup, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let ca = folder.path().join("ca.pem");
+    std::fs::write(&ca, &issuer.ca_pem).unwrap();
+    let mut setup = setup(vec![object(issuer, api, ROBOT)]);
+    setup.plugins = vec!["webapi"];
+    let host = json!({"host": "127.0.0.1", "port": issuer.address.port(), "loopback": true, "ca": ca});
+    setup.settings["plugins"] = json!({"grants": {"webapi": {"imports": ["clock"], "hosts": [host]}}});
+    (setup, folder)
+}
+
+async fn enter(world: &World) -> reqwest::Response {
+    get(world, "carol", "/clusters/prod/k8s/api").send().await.unwrap()
+}
+
+#[tokio::test]
+async fn one_mint_serves_many_and_no_token_is_written_down() {
+    let (issuer, api) = (issuer().await, cluster_of(|token| token == "minted-1").await);
+    let (setup, _folder) = world(&issuer, &api);
+    let world = setup.start().await;
+    let first = enter(&world).await;
+    assert_eq!(first.status(), 200, "{}", first.text().await.unwrap());
+    let record = world.decision(&first).await;
+    assert!(
+        record["credential"]["provider"]
+            .as_str()
+            .unwrap()
+            .starts_with("webapi@sha256:")
+    );
+    assert_eq!(record["credential"]["generation"], 1);
+    for _ in 0..20 {
+        assert_eq!(enter(&world).await.status(), 200);
+    }
+    assert_eq!(issuer.seen().len(), 1);
+    let metrics = world.admin("/metrics").await;
+    assert!(
+        metrics.contains("tollgate_credential_mints_total{cluster=\"prod\",result=\"ok\"} 1"),
+        "{metrics}"
+    );
+    assert!(metrics.contains("tollgate_credential_mint_seconds_count{cluster=\"prod\"} 1"));
+    assert!(metrics.contains("tollgate_credential_cache_entries{kind=\"live\"} 1"));
+    let left = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("tollgate_credential_expiry_seconds{cluster=\"prod\"} "));
+    let left: f64 = left.unwrap().parse().unwrap();
+    assert!((3500.0..=3600.0).contains(&left), "{left}");
+    let shown = world.admin("/credentials").await;
+    assert!(shown.contains("\"standing\":\"usable\""), "{shown}");
+    let mut written =
+        metrics + &shown + &world.admin("/decisions?most=1000").await + &world.admin("/configuration").await;
+    let file = world.path("decisions.jsonl");
+    written += &std::fs::read_to_string(file).unwrap();
+    for secret in ["minted-1", ROBOT] {
+        assert!(!written.contains(secret));
+    }
+}
+
+#[tokio::test]
+async fn a_refused_credential_is_replaced_and_the_request_sent_once_more() {
+    let (issuer, api) = (issuer().await, cluster_of(|token| token == "minted-2").await);
+    let (setup, _folder) = world(&issuer, &api);
+    let world = setup.start().await;
+    let content = "x".repeat(10_000);
+    let answer = ask(&world, Method::POST, "alice", "/clusters/prod/k8s/api")
+        .body(content.clone())
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(answer.status(), 200);
+    let record = world.decision(&answer).await;
+    assert_eq!(record["credential"]["generation"], 2);
+    assert_eq!(record["credential"]["replayed"], true);
+    let seen = api.seen();
+    let tokens: Vec<_> = seen
+        .iter()
+        .map(|seen| seen.value("authorization").unwrap().to_owned())
+        .collect();
+    assert_eq!(tokens, ["Bearer minted-1", "Bearer minted-2"]);
+    assert!(
+        seen.iter()
+            .all(|seen| seen.body == content.as_bytes() && seen.method == "POST")
+    );
+    // And without content, with what there is now.
+    assert_eq!(enter(&world).await.status(), 200);
+    assert_eq!(issuer.seen().len(), 2);
+}
+
+#[tokio::test]
+async fn long_content_is_sent_once_and_the_next_request_finds_another_credential() {
+    let (issuer, api) = (issuer().await, cluster_of(|token| token == "minted-2").await);
+    let (setup, _folder) = world(&issuer, &api);
+    let world = setup.start().await;
+    let long = "x".repeat(64 * 1024 + 1);
+    let answer = ask(&world, Method::POST, "alice", "/clusters/prod/k8s/api")
+        .body(long)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(answer.status(), 401);
+    assert!(!answer.headers().contains_key("www-authenticate"));
+    assert_eq!(api.seen().len(), 1);
+    assert_eq!(enter(&world).await.status(), 200);
+    assert_eq!(issuer.seen().len(), 2);
+}
+
+#[tokio::test]
+async fn a_storm_of_401_forces_one_mint() {
+    let (issuer, api) = (issuer().await, cluster_of(|_| false).await);
+    let (setup, _folder) = world(&issuer, &api);
+    let world = Arc::new(setup.start().await);
+    let mut asking = tokio::task::JoinSet::new();
+    for _ in 0..40 {
+        let world = Arc::clone(&world);
+        asking.spawn(async move { enter(&world).await.status().as_u16() });
+    }
+    let answers = asking.join_all().await;
+    assert!(answers.iter().all(|status| *status == 401), "{answers:?}");
+    assert_eq!(enter(&world).await.status(), 401);
+    // The first mint, and one that the refusals forced.
+    assert_eq!(issuer.seen().len(), 2);
+}
+
+#[tokio::test]
+async fn a_403_of_the_cluster_is_its_last_word() {
+    let issuer = issuer().await;
+    let api = Api::start(|_| (403, Vec::new(), "forbidden".into())).await;
+    let (setup, _folder) = world(&issuer, &api);
+    let world = setup.start().await;
+    for _ in 0..3 {
+        assert_eq!(enter(&world).await.status(), 403);
+    }
+    assert_eq!((issuer.seen().len(), api.seen().len()), (1, 3));
+}
+
+#[tokio::test]
+async fn a_provider_that_fails_is_told_by_its_class() {
+    let api = cluster_of(|_| true).await;
+    let say = |status: u16, body: &str| -> Answer { (status, vec![("retry-after", "7".into())], body.to_owned()) };
+    for (answer, status, class) in [
+        (say(503, "{}"), 503, "retryable"),
+        (say(401, r#"{"error":"invalid_client"}"#), 502, "denied"),
+        (say(200, r#"{"other":1}"#), 502, "permanent"),
+    ] {
+        let kept = answer.clone();
+        let issuer = Api::start(move |_: &Seen| kept.clone()).await;
+        let (setup, _folder) = world(&issuer, &api);
+        let world = setup.start().await;
+        let refused = enter(&world).await;
+        let wait = refused
+            .headers()
+            .get("retry-after")
+            .map(|wait| wait.to_str().unwrap().to_owned());
+        let record = world.decision(&refused).await;
+        let (seen, reason, code) = refusal(refused).await;
+        assert_eq!((seen, &*reason), (status, "credential_unavailable"), "{class} {code}");
+        assert!(!code.is_empty());
+        assert_eq!(wait.is_some(), status == 503, "{class}");
+        assert_eq!(record["credential"]["failure"], format!("{class} {code}"));
+        let metrics = world.admin("/metrics").await;
+        let line = format!("tollgate_credential_mints_total{{cluster=\"prod\",result=\"{class}\"}} 1");
+        assert!(metrics.contains(&line), "{metrics}");
+        assert!(metrics.contains(&format!(
+            "tollgate_credential_last_error{{cluster=\"prod\",class=\"{class}\"}}"
+        )));
+        // Nobody asks again at once.
+        assert_eq!(enter(&world).await.status(), status);
+        assert_eq!(issuer.seen().len(), 1);
+        let refused = get(&world, "bob", "/clusters/prod/k8s/api").send().await.unwrap();
+        assert_eq!(refusal(refused).await, (403, "permission_denied".into(), String::new()));
+    }
+    assert!(api.seen().is_empty());
+}
+
+#[tokio::test]
+async fn a_reload_keeps_the_credential_of_what_did_not_change() {
+    let (issuer, api) = (issuer().await, cluster_of(|_| true).await);
+    let (setup, _folder) = world(&issuer, &api);
+    let world = setup.start().await;
+    assert_eq!(enter(&world).await.status(), 200);
+    let open = api.open();
+    // Another object changes, and this one's label.
+    let mut same = object(&issuer, &api, ROBOT);
+    same["metadata"]["labels"]["team"] = "shop".into();
+    same["metadata"]["resourceVersion"] = "2".into();
+    put(&world, "state/003.yaml", same.to_string());
+    world.until("a second snapshot", || generation(&world, 2)).await;
+    assert_eq!(enter(&world).await.status(), 200);
+    assert_eq!(
+        (issuer.seen().len(), api.open()),
+        (1, open),
+        "same credential, same connection"
+    );
+    // A new secret value is a new credential.
+    let broken = object(&issuer, &api, "another");
+    put(&world, "state/003.yaml", broken.to_string());
+    world.until("a third snapshot", || generation(&world, 3)).await;
+    let refused = enter(&world).await;
+    assert_ne!(refused.status(), 200, "the issuer refuses the other robot");
+}
+
+async fn generation(world: &World, wanted: u64) -> bool {
+    let page: Value = serde_json::from_str(&world.admin("/configuration").await).unwrap();
+    page["generation"].as_u64().unwrap() >= wanted
+}
+
+#[test]
+fn probe() {
+    for path in ["$.token", "$['token']", "$"] {
+        eprintln!(
+            "{path} {:?} {:?}",
+            jsonpath_rust::parser::parse_json_path(path).is_ok(),
+            tollgate::json_path::SingularPath::parse(path)
+        );
+    }
+    eprintln!(
+        "{:?}",
+        regex::Regex::new(r"\A\$(?:[ ]*(?:\.[A-Za-z_&&\S]+))*\z").is_ok()
+    );
+}
