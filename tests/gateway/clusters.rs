@@ -7,6 +7,7 @@ mod forward;
 mod handout;
 mod minted;
 mod promises;
+mod traces;
 
 use std::collections::BTreeMap;
 
