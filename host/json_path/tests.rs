@@ -248,3 +248,24 @@ fn a_selected_value_can_be_cut_out() {
     *path.select_mut(&mut document).unwrap() = json!("");
     assert_eq!(document, json!({ "a": [{ "t": "" }] }));
 }
+
+#[test]
+fn nested_texts_are_refused_in_no_time() {
+    let started = tokio::time::Instant::now();
+    for text in [
+        format!("$[?{}", "(".repeat(1000)),
+        format!("$[?{}@{}]", "(".repeat(400), ")".repeat(400)),
+        format!("$[?{}@{}]", "!(".repeat(300), ")".repeat(300)),
+        format!("${}", "[?@".repeat(300)),
+        format!("${}{}", "[?@".repeat(250), "]".repeat(250)),
+        format!("$[?{}", "length(".repeat(140)),
+        format!("$[?{}@{} == 1]", "length(".repeat(100), ")".repeat(100)),
+    ] {
+        assert!(SingularPath::parse(&text).is_err(), "{text}");
+    }
+    assert!(
+        started.elapsed() < std::time::Duration::from_secs(5),
+        "{:?}",
+        started.elapsed()
+    );
+}

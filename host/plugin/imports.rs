@@ -115,6 +115,9 @@ impl Log {
 impl log::Host for State {
     fn write(&mut self, level: log::Level, message: String) -> wasmtime::Result<()> {
         self.host_call()?;
+        if self.log_bytes_left == 0 {
+            return Ok(());
+        }
         let line = match self.provider_if_any() {
             Some(call) => call.redactor.line(&message, self.log_bytes_left),
             None => one_line(&message, self.log_bytes_left),

@@ -269,8 +269,14 @@ fn terms(manifest: &Manifest, grant: &config::Grant) -> (Granted, Budget, Vec<Di
         World::HeaderFilter => Budget::default(),
         World::CredentialProvider => Budget::of_provider(),
     };
+    let time = grant.time.unwrap_or(standard.time);
     let budget = Budget {
-        time: grant.time.unwrap_or(standard.time),
+        time,
+        // A filter waits for nobody: its time is its own code's.
+        processor: match manifest.world {
+            World::HeaderFilter => time,
+            World::CredentialProvider => standard.processor,
+        },
         memory_bytes: grant
             .memory_bytes
             .unwrap_or(standard.memory_bytes)

@@ -293,9 +293,12 @@ impl Source {
         let budget = self.budget(Duration::from_secs(5));
         let transcript = Transcript::default();
         let mut call = self.call(Phase::Revoke, &transcript);
-        let bytes = Zeroizing::new(revocation.expose_secret().as_bytes().to_vec());
-        let kept = secret::Secret::new(bytes, call.terms.everywhere()).and_then(|secret| call.keep(secret));
-        let handle = kept.map_err(|_| MintError::new(Class::Permanent, "plugin.revocation", "too large"))?;
+        let unusable = |why: &str| MintError::new(Class::Permanent, "plugin.revocation", why);
+        let (reach, value) = revocation.expose_secret().split_once('\n').unwrap_or_default();
+        let reach = reach::Reach::of_line(reach).ok_or_else(|| unusable("not what a mint of this gateway kept"))?;
+        let bytes = Zeroizing::new(value.as_bytes().to_vec());
+        let kept = secret::Secret::new(bytes, reach).and_then(|secret| call.keep(secret));
+        let handle = kept.map_err(|_| unusable("too large"))?;
         let called: Called<()> = self
             .run(budget, call, async |guest, store| {
                 let handle = Resource::new_own(handle.rep());

@@ -18,6 +18,7 @@ use serde::Serialize;
 mod case;
 mod compare;
 mod judge;
+mod jwt;
 mod labels;
 mod pod;
 mod wire;

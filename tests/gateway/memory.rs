@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::process::Stdio;
+use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -19,13 +20,15 @@ const LARGE: usize = 100 << 20;
 const GROWTH_KIB: u64 = 32 << 10;
 
 /// `tollgate serve` over a world's files.
-struct Process {
+pub(super) struct Process {
     child: Child,
-    address: SocketAddr,
+    pub(super) address: SocketAddr,
+    /// What it logged so far.
+    log: Arc<Mutex<String>>,
 }
 
 impl Process {
-    async fn start(world: &World) -> Self {
+    pub(super) async fn start(world: &World) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
             .args(["serve", "--config"])
             .arg(world.path("tollgate.yaml"))
@@ -43,8 +46,24 @@ impl Process {
             }
         };
         // Whoever does not read the log would hold the gateway up in the end.
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Self { child, address }
+        let log = Arc::new(Mutex::new(String::new()));
+        let kept = Arc::clone(&log);
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                let mut log = kept.lock().unwrap();
+                log.push_str(&line);
+                log.push('\n');
+            }
+        });
+        Self { child, address, log }
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id().unwrap()
+    }
+
+    pub(super) fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
     }
 
     /// Most memory it ever had in RAM, in KiB. Source: proc(5), `VmHWM`.

@@ -9,6 +9,7 @@
     reason = "helpers of tests fail like tests"
 )]
 
+mod hostile;
 mod languages;
 #[expect(dead_code, reason = "the case tables use the rest")]
 mod world;

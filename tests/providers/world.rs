@@ -58,6 +58,8 @@ pub(crate) enum Reply {
     Untrusted,
     /// The connection ends within the answer.
     Cut,
+    /// A connection, and nothing more.
+    Silent,
 }
 
 impl Reply {
@@ -77,6 +79,8 @@ pub(crate) struct Script {
     /// Given when `replies` is empty.
     pub(crate) forever: Option<Reply>,
     pub(crate) seen: Vec<Seen>,
+    /// Addresses somebody connected to, whatever came of it.
+    pub(crate) connected: Vec<IpAddr>,
     /// Addresses of every name; [`PUBLIC`] when absent.
     pub(crate) addresses: Option<Vec<IpAddr>>,
 }
@@ -130,7 +134,8 @@ impl Network for Endpoint {
         Box::pin(async move { Ok(addresses.into_iter().map(|ip| SocketAddr::new(ip, port)).collect()) })
     }
 
-    fn connect(&self, _: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
+    fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
+        self.script.lock().unwrap().connected.push(address.ip());
         Box::pin(async move {
             let address = match self.next() {
                 Some(Reply::Timeout) => {
@@ -188,10 +193,11 @@ async fn answer(request: Request<Incoming>, script: Arc<Mutex<Script>>) -> io::R
         headers: head.headers,
         body,
     };
-    let mut script = script.lock().unwrap();
-    script.seen.push(seen);
-    let reply = script.replies.pop_front().or_else(|| script.forever.clone());
-    drop(script);
+    let reply = {
+        let mut script = script.lock().unwrap();
+        script.seen.push(seen);
+        script.replies.pop_front().or_else(|| script.forever.clone())
+    };
     match reply {
         Some(Reply::Answer { status, headers, body }) => {
             let mut answer = Response::builder().status(status);
@@ -200,6 +206,7 @@ async fn answer(request: Request<Incoming>, script: Arc<Mutex<Script>>) -> io::R
             }
             answer.body(Full::new(Bytes::from(body))).map_err(io::Error::other)
         }
+        Some(Reply::Silent) => std::future::pending().await,
         Some(Reply::Cut) | Some(Reply::Timeout) | Some(Reply::Untrusted) | None => {
             Err(io::Error::other("nothing more to say"))
         }

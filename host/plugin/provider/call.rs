@@ -22,8 +22,11 @@ use super::terms::Terms;
 use crate::plugin::bindings::provider::tollgate::plugin::secrets::{Part, SecretError};
 use crate::plugin::egress::{Rules, Sender};
 
-/// Secrets of one call.
+/// Secrets of one call, also of those that were dropped: they are looked for in
+/// every answer until the call ends.
 const SECRETS_MOST: usize = 256;
+/// Bytes of them all.
+const SECRETS_MOST_BYTES: usize = 1 << 20;
 /// Requests of one call.
 pub(crate) const REQUESTS_MOST: u32 = 8;
 
@@ -118,12 +121,12 @@ pub struct Exchange {
 pub(crate) type Written = (Zeroizing<Vec<u8>>, Option<Reach>);
 
 /// What the host refused in a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Nothing.
     Nothing,
-    /// A request, by manifest, grant or address.
-    Refused,
+    /// A request, by manifest, grant or address: a code, `: ` and a sentence.
+    Refused(String),
     /// More requests than a call may send.
     OverBudget,
 }
@@ -143,6 +146,8 @@ pub(crate) struct Call {
     /// Whether bodies reach the guest as they came.
     pub(crate) reveals: bool,
     table: ResourceTable,
+    secrets_left: usize,
+    secret_bytes_left: usize,
 }
 
 impl fmt::Debug for Call {
@@ -182,6 +187,8 @@ impl Call {
             requests_left: REQUESTS_MOST,
             reveals: false,
             table,
+            secrets_left: SECRETS_MOST,
+            secret_bytes_left: SECRETS_MOST_BYTES,
         }
     }
 
@@ -192,6 +199,14 @@ impl Call {
 
     /// A handle of `secret`.
     pub(crate) fn keep(&mut self, secret: Secret) -> Result<Resource<Secret>, SecretError> {
+        let left = (
+            self.secrets_left.checked_sub(1),
+            self.secret_bytes_left.checked_sub(secret.bytes().len()),
+        );
+        let (Some(secrets), Some(bytes)) = left else {
+            return Err(SecretError::TooLarge);
+        };
+        (self.secrets_left, self.secret_bytes_left) = (secrets, bytes);
         self.redactor.add(secret.shared());
         self.table.push(secret).map_err(|_| SecretError::TooLarge)
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 use jiff::Timestamp;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use wasmtime::component::Resource;
 use zeroize::Zeroize as _;
 
@@ -22,6 +22,13 @@ use crate::plugin::bindings::provider::tollgate::plugin::provider_types as wit;
 
 /// Warnings of one mint that are kept.
 const WARNINGS_MOST: usize = 8;
+/// Fields of one credential, and bytes of all their values.
+const FIELDS_MOST: usize = 16;
+const FIELDS_MOST_BYTES: usize = 32 << 10;
+/// Bytes of a certificate and its issuers.
+const CHAIN_MOST_BYTES: usize = 64 << 10;
+/// What a guest may call otherwise.
+const OVER_BUDGET: &str = "more requests than a call may send";
 
 impl Call {
     /// The credential a guest made, held against the rules.
@@ -40,25 +47,20 @@ impl Call {
         let certificate = certificate
             .map(|exports::ClientCertificate { chain_pem, key_pem }| {
                 let key_pem = self.for_cluster(&key_pem, "the key of the certificate")?;
+                if chain_pem.len() > CHAIN_MOST_BYTES {
+                    let observed = chain_pem.len();
+                    return Err(lie(&format!(
+                        "a certificate of `{observed}` bytes; at most `{CHAIN_MOST_BYTES}` are allowed"
+                    )));
+                }
                 Ok::<_, MintError>(ClientCertificate { chain_pem, key_pem })
             })
             .transpose()?;
         if token.is_none() && certificate.is_none() {
             return Err(lie("neither a token nor a certificate"));
         }
-        let mut fields = Vec::with_capacity(headers.len());
-        for (name, value) in headers {
-            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| lie("a name no header field can have"))?;
-            if is_host_owned(&name) || !self.terms.may_carry(&name) {
-                return Err(lie(&format!(
-                    "the field `{name}`, which is not among its `outputHeaders`"
-                )));
-            }
-            fields.push((name, self.for_cluster(&value, "the value of a field")?));
-        }
-        let revocation = revocation
-            .map(|handle| self.taken(&handle).and_then(|secret| text(&secret)))
-            .transpose()?;
+        let fields = self.fields_for_cluster(headers)?;
+        let revocation = revocation.map(|handle| self.revocation(handle)).transpose()?;
         let told = expires_at.and_then(timestamp);
         Ok(Credential {
             token,
@@ -74,6 +76,55 @@ impl Call {
             revocation,
             warnings: self.warnings(&warnings),
         })
+    }
+
+    /// What the cluster gets beside the token.
+    fn fields_for_cluster(
+        &mut self,
+        headers: Vec<(String, Resource<Secret>)>,
+    ) -> Result<Vec<(HeaderName, SecretString)>, MintError> {
+        let observed = headers.len();
+        if observed > FIELDS_MOST {
+            return Err(lie(&format!(
+                "`{observed}` fields; at most `{FIELDS_MOST}` are allowed"
+            )));
+        }
+        let mut bytes: usize = 0;
+        let mut fields = Vec::with_capacity(observed);
+        for (name, value) in headers {
+            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| lie("a name no header field can have"))?;
+            if is_host_owned(&name) || !self.terms.may_carry(&name) {
+                return Err(lie(&format!(
+                    "the field `{name}`, which is not among its `outputHeaders`"
+                )));
+            }
+            let value = self.for_cluster(&value, "the value of a field")?;
+            let text = value.expose_secret();
+            bytes = bytes.saturating_add(text.len());
+            if bytes > FIELDS_MOST_BYTES {
+                return Err(lie(&format!(
+                    "fields of `{bytes}` bytes; at most `{FIELDS_MOST_BYTES}` are allowed"
+                )));
+            }
+            if text.bytes().any(|byte| byte.is_ascii_control()) {
+                return Err(lie(&format!("a control character in the field `{name}`")));
+            }
+            fields.push((name, value));
+        }
+        Ok(fields)
+    }
+
+    /// What revokes, with where it may go: `revoke` is another call, and must
+    /// not send it further than this one could.
+    fn revocation(&mut self, handle: Resource<Secret>) -> Result<SecretString, MintError> {
+        let secret = self.taken(&handle)?;
+        let value = secret.text().map_err(|_| lie("a secret that is not text"))?;
+        let reach = secret.reach().to_line();
+        let mut kept = String::with_capacity(reach.len() + 1 + value.len());
+        kept.push_str(&reach);
+        kept.push('\n');
+        kept.push_str(value);
+        Ok(SecretString::from(kept))
     }
 
     /// Warnings of a guest, fit to be shown.
@@ -104,16 +155,24 @@ impl Call {
         } else {
             "plugin.code".to_owned()
         };
-        let class = match self.verdict {
-            Verdict::Nothing => class,
-            Verdict::Refused => Class::Config,
-            Verdict::OverBudget => Class::Permanent,
+        let message = self.redactor.line(&message, MESSAGE_BYTES);
+        let wait = retry_after_ms.map(|wait| Duration::from_millis(wait.into()).min(LONGEST_RETRY_AFTER));
+        let (error, wait) = match &self.verdict {
+            Verdict::Nothing => (MintError::new(class, &code, &message), wait),
+            Verdict::Refused(reason) => {
+                let (code, reason) = reason.split_once(": ").unwrap_or(("egress.denied", reason));
+                (MintError::new(Class::Config, code, &beside(reason, &message)), None)
+            }
+            Verdict::OverBudget => {
+                let text = beside(OVER_BUDGET, &message);
+                (MintError::new(Class::Permanent, "plugin.budget", &text), None)
+            }
         };
         MintError {
             http_status: http_status.filter(|status| (100..=599).contains(status)),
-            retry_after: retry_after_ms.map(|wait| Duration::from_millis(wait.into()).min(LONGEST_RETRY_AFTER)),
+            retry_after: wait,
             correlation: correlation.map(|text| self.redactor.line(&text, 128)),
-            ..MintError::new(class, &code, &self.redactor.line(&message, MESSAGE_BYTES))
+            ..error
         }
     }
 
@@ -146,6 +205,15 @@ impl Call {
     fn taken(&mut self, handle: &Resource<Secret>) -> Result<Secret, MintError> {
         self.take(Resource::new_own(handle.rep()))
             .map_err(|_| lie("a handle that is no secret"))
+    }
+}
+
+/// What the host knows, and the guest's words where they say something else.
+fn beside(reason: &str, message: &str) -> String {
+    if message.is_empty() || message.contains(reason) || reason.contains(message) {
+        reason.to_owned()
+    } else {
+        format!("{reason}; the plugin says: {message}")
     }
 }
 

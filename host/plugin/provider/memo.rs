@@ -4,11 +4,14 @@
 //! another cluster, configuration or secret; anything on disk.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use wasmtime::component::Resource;
 
-use super::call::{Freshness, Phase};
+use super::ambient::milliseconds;
+use super::call::{Freshness, Phase, WallClock};
 use super::secret::Secret;
 use crate::plugin::bindings::provider::tollgate::plugin::memo as wit;
 use crate::plugin::budget::State;
@@ -19,6 +22,10 @@ const ENTRIES_MOST: usize = 8;
 const FIELDS_MOST: usize = 16;
 /// Bytes of a name or text.
 const TEXT_MOST_BYTES: usize = 4 << 10;
+/// Bytes of an entry: a gateway has hundreds of clusters.
+const ENTRY_MOST_BYTES: usize = 128 << 10;
+/// How often entries that ended are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// One entry.
 struct Entry {
@@ -32,7 +39,11 @@ struct Entry {
 /// What a cluster's provider remembers. Dropped with the cluster's
 /// configuration, and the secrets with it.
 #[derive(Default)]
-pub(crate) struct Memo(Mutex<Vec<Entry>>);
+pub(crate) struct Memo {
+    entries: Mutex<Vec<Entry>>,
+    /// Whether somebody waits for the entries to end.
+    swept: AtomicBool,
+}
 
 impl fmt::Debug for Memo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -43,12 +54,41 @@ impl fmt::Debug for Memo {
 impl Memo {
     fn entries(&self) -> std::sync::MutexGuard<'_, Vec<Entry>> {
         // Entries are put in whole, so a panic elsewhere leaves nothing half done.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets everything.
     pub(crate) fn clear(&self) {
         self.entries().clear();
+    }
+
+    /// Drops what has ended by `now`. Gives whether anything is left.
+    fn sweep(&self, now: u64) -> bool {
+        let mut entries = self.entries();
+        entries.retain(|entry| entry.expires_at > now);
+        !entries.is_empty()
+    }
+
+    /// Sees to it that entries go when they end, also when nobody asks for them
+    /// any more. At most one task, until there is nothing to wait for.
+    fn watch(memo: &Arc<Self>, clock: Arc<dyn WallClock>) {
+        if memo.swept.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let memo = Arc::downgrade(memo);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(SWEEP_EVERY).await;
+                let Some(memo) = memo.upgrade() else { return };
+                if !memo.sweep(milliseconds(clock.now()).unwrap_or_default()) {
+                    memo.swept.store(false, Ordering::Release);
+                    // What came meanwhile found somebody waiting.
+                    if memo.entries().is_empty() || memo.swept.swap(true, Ordering::AcqRel) {
+                        return;
+                    }
+                }
+            }
+        });
     }
 }
 
@@ -100,8 +140,16 @@ impl wit::Host for State {
         if !small || fields.len() > FIELDS_MOST || secrets.len() > FIELDS_MOST || call.phase == Phase::Check {
             return Err(wasmtime::Error::msg("an entry that cannot be kept"));
         }
+        let texts: usize = fields.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let bytes = secrets
+            .iter()
+            .fold(texts, |sum, (name, secret)| sum + name.len() + secret.bytes().len());
+        if bytes > ENTRY_MOST_BYTES {
+            return Err(wasmtime::Error::msg("an entry that cannot be kept"));
+        }
+        let now = call.now_ms();
         let mut entries = call.memo.entries();
-        entries.retain(|entry| entry.key != key);
+        entries.retain(|entry| entry.key != key && entry.expires_at > now);
         if entries.len() >= ENTRIES_MOST {
             entries.remove(0);
         }
@@ -111,6 +159,8 @@ impl wit::Host for State {
             values: secrets,
             expires_at,
         });
+        drop(entries);
+        Memo::watch(&call.memo, call.outside.clock.clone());
         Ok(())
     }
 

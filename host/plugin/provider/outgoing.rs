@@ -63,10 +63,13 @@ type Written<T> = wasmtime::Result<Result<T, wit::EgressError>>;
 impl Call {
     /// Remembers that the host refused, so that no guest can call it passing.
     fn refused(&mut self, error: wit::EgressError) -> wit::EgressError {
-        match &error {
-            wit::EgressError::Denied(_) => self.verdict = Verdict::Refused,
-            wit::EgressError::Budget => self.verdict = Verdict::OverBudget,
-            _ => {}
+        // The first one: what follows may be made up to hide it.
+        if self.verdict == Verdict::Nothing {
+            match &error {
+                wit::EgressError::Denied(reason) => self.verdict = Verdict::Refused(reason.clone()),
+                wit::EgressError::Budget => self.verdict = Verdict::OverBudget,
+                _ => {}
+            }
         }
         error
     }

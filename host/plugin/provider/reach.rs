@@ -42,15 +42,48 @@ impl HostTemplate {
     /// The host for `config`; nothing when a member is missing or what comes out
     /// is no host.
     pub(crate) fn expand(&self, config: &Value) -> Option<HostPattern> {
-        HostPattern::parse(&joined(&self.0, config)?)
+        HostPattern::parse(&self.filled_in(config)?)
     }
 
     /// The same as an operator writes it in a grant: `*`, or a host with a port
     /// other than 443.
     pub(crate) fn written(&self, config: &Value) -> Option<String> {
-        let text = joined(&self.0, config)?;
+        let text = self.filled_in(config)?;
         HostPattern::parse(&text)?;
-        Some(authority(&text).to_owned())
+        Some(text)
+    }
+
+    fn filled_in(&self, config: &Value) -> Option<String> {
+        let mut text = String::new();
+        for piece in &self.0 {
+            match piece {
+                Piece::Text(plain) => text.push_str(plain),
+                Piece::Field(path) => text.push_str(self.filled(member(config, path)?)?),
+            }
+        }
+        // SECURITY: a wildcard is the manifest's to write. And a URL is read as
+        // one where it is the whole of a member, else `{region}.example.com`
+        // would become whatever host `region` begins with.
+        match (self.whole(), text.strip_prefix("https://")) {
+            (true, Some(url)) => Some(url.split(['/', '?', '#']).next()?.to_owned()),
+            (_, _) => Some(text),
+        }
+    }
+
+    /// Whether a member is all there is.
+    fn whole(&self) -> bool {
+        let mut pieces = self
+            .0
+            .iter()
+            .filter(|piece| !matches!(piece, Piece::Text(text) if text.is_empty()));
+        matches!((pieces.next(), pieces.next()), (Some(Piece::Field(_)), None))
+    }
+
+    /// A member's text, when it may stand in this template.
+    fn filled<'a>(&self, text: &'a str) -> Option<&'a str> {
+        let label = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+        let good = !text.contains('*') && (self.whole() || text.bytes().all(label));
+        good.then_some(text)
     }
 }
 
@@ -100,12 +133,6 @@ fn write(pieces: &[Piece], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     })
 }
 
-/// A host and its port, also of a URL.
-fn authority(text: &str) -> &str {
-    let text = text.strip_prefix("https://").unwrap_or(text);
-    text.split(['/', '?', '#']).next().unwrap_or(text)
-}
-
 fn pieces(text: &str) -> Result<Vec<Piece>, &'static str> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -143,11 +170,7 @@ impl HostPattern {
         if text == "*" {
             return Some(Self::Any);
         }
-        match text.starts_with("https://") {
-            // The same reading as that of requests: authority up to the path.
-            true => Pattern::parse(authority(text)).ok().map(Self::These),
-            false => Pattern::parse(text).ok().map(Self::These),
-        }
+        Pattern::parse(text).ok().map(Self::These)
     }
 
     /// Whether `host` at `port` is meant.
@@ -202,6 +225,30 @@ impl Reach {
             .all(|list| list.iter().any(|pattern| pattern.matches(host, port)))
     }
 
+    /// One line that [`Self::of_line`] reads: `+` or `-` for the cluster, then
+    /// the lists.
+    pub(crate) fn to_line(&self) -> String {
+        let pattern = |pattern: &HostPattern| match pattern {
+            HostPattern::Any => "*".to_owned(),
+            HostPattern::These(pattern) => pattern.to_string(),
+        };
+        let list = |list: &Arc<[HostPattern]>| list.iter().map(pattern).collect::<Vec<_>>().join(" ");
+        let lists: Vec<String> = self.lists.iter().map(list).collect();
+        format!("{}{}", if self.cluster { '+' } else { '-' }, lists.join("|"))
+    }
+
+    /// What [`Self::to_line`] wrote; nothing for any other text.
+    pub(crate) fn of_line(line: &str) -> Option<Self> {
+        let (cluster, lists) = match line.strip_prefix('+') {
+            Some(lists) => (true, lists),
+            None => (false, line.strip_prefix('-')?),
+        };
+        let list =
+            |list: &str| -> Option<Arc<[HostPattern]>> { list.split_whitespace().map(HostPattern::parse).collect() };
+        let lists = lists.split('|').map(list).collect::<Option<Vec<_>>>()?;
+        Some(Self { lists, cluster })
+    }
+
     /// Whether they may become part of the credential.
     pub(crate) fn cluster(&self) -> bool {
         self.cluster
@@ -221,7 +268,11 @@ mod tests {
 
     #[test]
     fn hosts_are_what_manifest_and_configuration_say() {
-        let config = json!({"region": "us-west-2", "endpoint": "https://IDP.example.com:8443/token", "evil": "a.b/c"});
+        let config = json!({
+            "region": "us-west-2", "endpoint": "https://IDP.example.com:8443/token", "evil": "a.b/c",
+            "url": "https://evil.example/", "user": "https://a@evil.example/", "star": "*", "stars": "*.example.com",
+            "port": "evil.example:443", "back": "https://evil.example\\.x",
+        });
         for (template, host, port, expected) in [
             ("auth.example.com", "auth.example.com", 443, true),
             ("auth.example.com", "auth.example.com", 8443, false),
@@ -236,6 +287,17 @@ mod tests {
             ("{missing}", "idp.example.com", 443, false),
             ("x.{evil}.example.com", "x.a.b", 443, false),
             ("*", "anything.example.com", 1, true),
+            // What a configuration must not turn a template into.
+            ("{url}.cloud.example", "evil.example", 443, false),
+            ("{url}", "evil.example", 443, true),
+            ("x{url}", "evil.example", 443, false),
+            ("{user}", "evil.example", 443, false),
+            ("{back}", "evil.example", 443, false),
+            ("{star}", "evil.example", 443, false),
+            ("{star}.example.com", "a.example.com", 443, false),
+            ("{stars}", "a.example.com", 443, false),
+            ("{port}", "evil.example", 443, true),
+            ("{port}.cloud.example", "evil.example", 443, false),
         ] {
             assert_eq!(
                 reaches(template, &config, host, port),
@@ -261,5 +323,24 @@ mod tests {
         assert!(!joined.host(&host("b.example"), 443) && both.host(&host("b.example"), 443));
         assert!(!joined.cluster());
         assert!(!Reach::nowhere().host(&host("a.example"), 443));
+    }
+
+    #[test]
+    fn a_reach_is_the_same_after_it_was_written_down() {
+        let list = |texts: &[&str]| -> Arc<[HostPattern]> {
+            texts.iter().map(|text| HostPattern::parse(text).unwrap()).collect()
+        };
+        let narrow = Reach::new(list(&["a.example", "*.b.example:8443", "[2001:db8::1]:444"]), true);
+        for reach in [
+            narrow.clone(),
+            narrow.and(&Reach::new(list(&["*"]), false)),
+            Reach::nowhere(),
+        ] {
+            let again = Reach::of_line(&reach.to_line()).unwrap();
+            assert_eq!((again.lists, again.cluster), (reach.lists, reach.cluster));
+        }
+        assert!(
+            Reach::of_line("a.example").is_none() && Reach::of_line("+a b/c").is_none() && Reach::of_line("").is_none()
+        );
     }
 }

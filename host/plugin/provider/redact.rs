@@ -3,8 +3,12 @@
 //! In: texts and bodies, the secrets of a call. Out: the same without them. Never:
 //! a promise that a guest cannot find another way to write one.
 
+use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
+use base64::Engine as _;
+use base64::engine::GeneralPurpose;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use memchr::memmem;
 use regex::Regex;
 use zeroize::{Zeroize as _, Zeroizing};
@@ -60,48 +64,117 @@ impl Redactor {
     }
 
     /// Replaces every known secret within `bytes`, however it is encoded.
+    ///
+    /// All are looked for in the same bytes before any is cut: a secret that is
+    /// part of another one must not hide the rest of it.
     pub(crate) fn cut(&self, bytes: &mut Vec<u8>, mark: &[u8]) {
-        for secret in &self.known {
-            for encoding in [
-                Encoding::Raw,
-                Encoding::Form,
-                Encoding::Percent,
-                Encoding::Json,
-                Encoding::Base64,
-                Encoding::Base64urlNopad,
-            ] {
-                let mut written = Zeroizing::new(Vec::new());
-                if encode(secret, encoding, &mut written).is_err() {
-                    continue;
-                }
-                let wanted = match encoding {
-                    Encoding::Json => written.get(1..written.len().saturating_sub(1)).unwrap_or_default(),
-                    _ => &written,
-                };
-                replace(bytes, wanted, mark);
+        let mut found: Vec<Range<usize>> = Vec::new();
+        // No form has fewer bytes than the secret.
+        for secret in self.known.iter().filter(|secret| secret.len() <= bytes.len()) {
+            for form in forms(secret) {
+                let places = memmem::find_iter(bytes, form.as_slice());
+                found.extend(places.map(|at| at..at + form.len()));
             }
         }
+        if found.is_empty() {
+            return;
+        }
+        found.sort_unstable_by_key(|range| range.start);
+        let mut cleaned = Vec::with_capacity(bytes.len());
+        let mut from = 0;
+        for range in found {
+            if range.start >= from {
+                cleaned.extend_from_slice(bytes.get(from..range.start).unwrap_or_default());
+                cleaned.extend_from_slice(mark);
+            }
+            from = from.max(range.end);
+        }
+        cleaned.extend_from_slice(bytes.get(from..).unwrap_or_default());
+        bytes.zeroize();
+        *bytes = cleaned;
     }
 }
 
-fn replace(bytes: &mut Vec<u8>, wanted: &[u8], mark: &[u8]) {
-    if wanted.len() < SHORTEST {
-        return;
+/// What a secret looks like in what others write: none twice, none too short.
+fn forms(secret: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
+    let mut forms: Vec<Zeroizing<Vec<u8>>> = Vec::new();
+    let mut add = |form: Zeroizing<Vec<u8>>| {
+        if form.len() >= SHORTEST && !forms.contains(&form) {
+            forms.push(form);
+        }
+    };
+    for encoding in [
+        Encoding::Raw,
+        Encoding::Form,
+        Encoding::Percent,
+        Encoding::Json,
+        Encoding::Base64urlNopad,
+    ] {
+        let mut written = Zeroizing::new(Vec::with_capacity(secret.len().saturating_mul(6).saturating_add(2)));
+        if encode(secret, encoding, &mut written).is_err() {
+            continue;
+        }
+        match encoding {
+            Encoding::Form | Encoding::Percent => {
+                add(lower_escapes(&written));
+                add(written);
+            }
+            Encoding::Json => {
+                let inner = written.get(1..written.len().saturating_sub(1)).unwrap_or_default();
+                add(Zeroizing::new(inner.to_vec()));
+                // As Go's and PHP's encoders write it.
+                add(escaped(inner, |byte| {
+                    matches!(byte, b'<' | b'>' | b'&').then(|| format!("\\u{byte:04x}"))
+                }));
+                add(escaped(inner, |byte| (byte == b'/').then(|| "\\/".to_owned())));
+            }
+            _ => add(written),
+        }
     }
-    let found: Vec<usize> = memmem::find_iter(bytes, wanted).collect();
-    if found.is_empty() {
-        return;
+    add(Zeroizing::new(STANDARD_NO_PAD.encode(secret).into_bytes()));
+    for shift in 0..3 {
+        add(core_of(secret, shift, &STANDARD_NO_PAD));
+        add(core_of(secret, shift, &URL_SAFE_NO_PAD));
     }
-    let mut cleaned = Vec::with_capacity(bytes.len());
-    let mut from = 0;
-    for at in found {
-        cleaned.extend_from_slice(bytes.get(from..at).unwrap_or_default());
-        cleaned.extend_from_slice(mark);
-        from = at + wanted.len();
+    forms
+}
+
+/// The same with `%2f` in place of `%2F`.
+fn lower_escapes(written: &[u8]) -> Zeroizing<Vec<u8>> {
+    let mut lower = Zeroizing::new(written.to_vec());
+    let mut left = 0;
+    for byte in lower.iter_mut() {
+        if left > 0 {
+            byte.make_ascii_lowercase();
+            left -= 1;
+        } else if *byte == b'%' {
+            left = 2;
+        }
     }
-    cleaned.extend_from_slice(bytes.get(from..).unwrap_or_default());
-    bytes.zeroize();
-    *bytes = cleaned;
+    lower
+}
+
+/// The same with some bytes written otherwise.
+fn escaped(text: &[u8], escape: impl Fn(u8) -> Option<String>) -> Zeroizing<Vec<u8>> {
+    let mut out = Zeroizing::new(Vec::with_capacity(text.len().saturating_mul(6)));
+    for byte in text {
+        match escape(*byte) {
+            Some(written) => out.extend_from_slice(written.as_bytes()),
+            None => out.push(*byte),
+        }
+    }
+    out
+}
+
+/// The letters of base64 that are the same whatever stands before and behind,
+/// when `shift` bytes stand before (modulo 3): so `user:secret` is found too.
+fn core_of(secret: &[u8], shift: usize, engine: &GeneralPurpose) -> Zeroizing<Vec<u8>> {
+    let mut padded = Zeroizing::new(vec![0; shift]);
+    padded.reserve_exact(secret.len());
+    padded.extend_from_slice(secret);
+    let text = Zeroizing::new(engine.encode(&*padded));
+    let (from, to) = ((shift * 8).div_ceil(6), padded.len() * 8 / 6);
+    Zeroizing::new(text.as_bytes().get(from..to).unwrap_or_default().to_vec())
 }
 
 #[cfg(test)]
@@ -132,6 +205,35 @@ mod tests {
             assert_eq!(line, "x [redacted] y", "{written}");
         }
         assert_eq!(redactor.line("nothing here", 200), "nothing here");
+    }
+
+    #[test]
+    fn a_secret_within_another_hides_nothing_of_it() {
+        let redactor = redactor(&["abcdef", "abcdefghij", "hijklmnop"]);
+        assert_eq!(redactor.line("x abcdefghij y", 200), "x [redacted] y");
+        assert_eq!(redactor.line("x abcdefghijklmnop y", 200), "x [redacted] y");
+        assert_eq!(redactor.line("abcdefabcdef ghij", 200), "[redacted][redacted] ghij");
+    }
+
+    #[test]
+    fn secrets_go_where_others_wrote_them() {
+        let redactor = redactor(&["s3cr/t&pass<word>"]);
+        for written in [
+            "s3cr%2ft%26pass%3cword%3e",
+            "s3cr/t\\u0026pass\\u003cword\\u003e",
+            "s3cr\\/t&pass<word>",
+        ] {
+            assert_eq!(redactor.line(written, 200), "[redacted]", "{written}");
+        }
+        // `user:` and `me:` before it, `\n` behind.
+        for prefix in ["user:", "me:", "x:", ""] {
+            let text = STANDARD_NO_PAD.encode(format!("{prefix}s3cr/t&pass<word>\n"));
+            let line = redactor.line(&text, 200);
+            assert!(
+                line.contains(MARK) && line.len() <= prefix.len() * 2 + MARK.len() + 4,
+                "{prefix}: {line}"
+            );
+        }
     }
 
     #[test]

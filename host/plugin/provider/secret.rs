@@ -17,12 +17,23 @@ use crate::plugin::bindings::provider::tollgate::plugin::secrets::{Encoding, Jwt
 /// Bytes of one secret.
 pub(crate) const SECRET_MOST_BYTES: usize = 64 << 10;
 
+/// Whether a guest put the bytes together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Making {
+    /// They came to the host as they are.
+    Given,
+    /// A guest's words stand around them. Nothing is read out of these: who may
+    /// write half of a document learns the other half from what can be read.
+    Composed,
+}
+
 /// A secret of one call. Clones share the bytes.
 #[derive(Clone)]
 #[expect(unreachable_pub, reason = "the generated bindings name it")]
 pub struct Secret {
     bytes: Arc<Zeroizing<Vec<u8>>>,
     reach: Reach,
+    making: Making,
 }
 
 impl fmt::Debug for Secret {
@@ -40,7 +51,30 @@ impl Secret {
         Ok(Self {
             bytes: Arc::new(bytes),
             reach,
+            making: Making::Given,
         })
+    }
+
+    /// The same, put together by a guest.
+    pub(crate) fn composed(bytes: Zeroizing<Vec<u8>>, reach: Reach) -> Result<Self, SecretError> {
+        let made = Self::new(bytes, reach)?;
+        Ok(Self {
+            making: Making::Composed,
+            ..made
+        })
+    }
+
+    /// A part of this one, which goes where this one may go.
+    pub(crate) fn part(&self, bytes: Zeroizing<Vec<u8>>) -> Result<Self, SecretError> {
+        let part = Self::new(bytes, self.reach.clone())?;
+        Ok(Self {
+            making: self.making,
+            ..part
+        })
+    }
+
+    pub(crate) fn making(&self) -> Making {
+        self.making
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -68,7 +102,15 @@ impl Secret {
     /// Without white space at both ends, as Go's `strings.TrimSpace` sees it.
     pub(crate) fn trim(&self) -> Result<Self, SecretError> {
         let text = self.text()?.trim();
-        Self::new(Zeroizing::new(text.as_bytes().to_vec()), self.reach.clone())
+        self.part(Zeroizing::new(text.as_bytes().to_vec()))
+    }
+
+    /// The same for a guest, which learns nothing of what it wrote itself.
+    pub(crate) fn told_times(&self) -> Option<JwtTimes> {
+        match self.making {
+            Making::Given => self.jwt_times(),
+            Making::Composed => None,
+        }
     }
 
     /// Claims `iat` and `exp`; nobody checked the signature.

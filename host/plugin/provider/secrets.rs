@@ -7,7 +7,7 @@ use wasmtime::component::Resource;
 use zeroize::Zeroizing;
 
 use super::call::Phase;
-use super::secret::{Secret, encode};
+use super::secret::{Making, Secret, encode};
 use crate::json_path::SingularPath;
 use crate::plugin::bindings::provider::tollgate::plugin::secrets::{Encoding, JwtTimes, Part, SecretError};
 use crate::plugin::bindings::provider::tollgate::plugin::{json_path, provider_types, reveal, secrets};
@@ -25,7 +25,7 @@ impl secrets::HostSecret for State {
     }
 
     fn jwt_times(&mut self, own: Handle) -> wasmtime::Result<Option<JwtTimes>> {
-        Ok(self.provider_call()?.secret(&own)?.jwt_times())
+        Ok(self.provider_call()?.secret(&own)?.told_times())
     }
 
     fn drop(&mut self, own: Handle) -> wasmtime::Result<()> {
@@ -63,11 +63,8 @@ impl secrets::Host for State {
     fn json_field(&mut self, source: Handle, path: String) -> wasmtime::Result<Result<Handle, SecretError>> {
         let call = self.provider_call()?;
         let secret = call.secret(&source)?;
-        let field = field(secret, &path).map(|text| Zeroizing::new(text.as_bytes().to_vec()));
-        let reach = secret.reach().clone();
-        Ok(field
-            .and_then(|bytes| Secret::new(bytes, reach))
-            .and_then(|secret| call.keep(secret)))
+        let field = field(secret, &path).and_then(|text| secret.part(Zeroizing::new(text.as_bytes().to_vec())));
+        Ok(field.and_then(|field| call.keep(field)))
     }
 
     fn public_field(&mut self, source: Handle, path: String) -> wasmtime::Result<Result<String, SecretError>> {
@@ -93,6 +90,12 @@ impl secrets::Host for State {
 
     fn compose(&mut self, parts: Vec<Part>, encoding: Encoding) -> wasmtime::Result<Result<Handle, SecretError>> {
         let call = self.provider_call()?;
+        if let ([Part::Secret(only)], Encoding::Raw) = (parts.as_slice(), encoding)
+            && matches!(only.encoding, Encoding::Raw)
+        {
+            let copy = call.secret(&only.value)?.clone();
+            return Ok(call.keep(copy));
+        }
         let (joined, reach) = match call.write(&parts)? {
             Ok(written) => written,
             Err(error) => return Ok(Err(error)),
@@ -102,7 +105,7 @@ impl secrets::Host for State {
             return Ok(Err(error));
         }
         let reach = reach.unwrap_or_else(|| call.terms.everywhere());
-        Ok(Secret::new(bytes, reach).and_then(|secret| call.keep(secret)))
+        Ok(Secret::composed(bytes, reach).and_then(|secret| call.keep(secret)))
     }
 
     fn trim(&mut self, source: Handle) -> wasmtime::Result<Result<Handle, SecretError>> {
@@ -120,6 +123,9 @@ impl secrets::Host for State {
 
 /// A string within a secret that is a JSON document.
 fn field(secret: &Secret, path: &str) -> Result<Zeroizing<String>, SecretError> {
+    if secret.making() == Making::Composed {
+        return Err(SecretError::BadFormat);
+    }
     let path = SingularPath::parse(path).map_err(|_| SecretError::BadFormat)?;
     let document: serde_json::Value = serde_json::from_slice(secret.bytes()).map_err(|_| SecretError::BadFormat)?;
     let text = path.select(&document).ok_or(SecretError::NotFound)?;

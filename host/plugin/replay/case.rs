@@ -11,9 +11,14 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::jwt::ExpectedJwt;
 use super::{Error, LONG, SHORT};
 use crate::credential::Reason;
 use crate::plugin::provider::{ClusterName, Material};
+
+mod answer;
+
+pub(super) use answer::{Answer, Fail};
 
 /// One case of a transcript. Its `Debug` shows no secret.
 pub struct Case {
@@ -80,40 +85,11 @@ pub(super) struct ExpectedRequest {
     pub(super) json: Option<Value>,
     #[serde(default, alias = "body")]
     pub(super) body_exact: Option<String>,
-}
-
-/// What a request is answered.
-#[derive(Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Answer {
+    /// The form's field of that name is such a JWT.
     #[serde(default)]
-    pub(super) status: Option<u16>,
+    pub(super) client_assertion: Option<ExpectedJwt>,
     #[serde(default)]
-    pub(super) headers: BTreeMap<String, String>,
-    #[serde(default)]
-    pub(super) json: Option<Value>,
-    #[serde(default)]
-    pub(super) body: Option<String>,
-    #[serde(default)]
-    pub(super) fail: Option<Fail>,
-    #[serde(default)]
-    transport_error: Option<String>,
-}
-
-/// How a request is left without an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Fail {
-    /// The name leads nowhere.
-    Dns,
-    /// Nobody accepts the connection.
-    Connect,
-    /// A certificate nobody vouches for.
-    Tls,
-    /// No answer in time.
-    Timeout,
-    /// The connection ends within the answer.
-    Truncated,
+    pub(super) assertion: Option<ExpectedJwt>,
 }
 
 /// What should come of it.
@@ -177,7 +153,7 @@ fn said<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Valu
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawCase {
-    /// Its name, which is read before the rest.
+    /// Read before the rest, so that every mistake has a name.
     #[serde(default, rename = "id")]
     _id: Option<String>,
     now: String,
@@ -377,42 +353,4 @@ fn plan(
         }
     }
     Ok(steps)
-}
-
-impl Answer {
-    /// Holds it against itself, and translates the words of the tables.
-    fn settle(&mut self) -> Result<(), String> {
-        if let Some(text) = self.transport_error.take() {
-            self.fail = Some(transport(&text)?);
-        }
-        let says = self.status.is_some() || self.json.is_some() || self.body.is_some();
-        match (self.fail.is_some(), says) {
-            (true, true) => return Err("an answer with `fail` has no `status` and no content".to_owned()),
-            (false, false) => return Err("an answer has a `status` or a `fail`".to_owned()),
-            (true, false) | (false, true) => {}
-        }
-        if self.json.is_some() && self.body.is_some() {
-            return Err("an answer has `json` or `body`, not both".to_owned());
-        }
-        Ok(())
-    }
-}
-
-fn transport(text: &str) -> Result<Fail, String> {
-    let has = |words: &[&str]| words.iter().any(|word| text.to_ascii_lowercase().contains(word));
-    if has(&["tls", "certificate"]) {
-        Ok(Fail::Tls)
-    } else if has(&["dns"]) {
-        Ok(Fail::Dns)
-    } else if has(&["truncated", "incomplete", "terminated"]) {
-        Ok(Fail::Truncated)
-    } else if has(&["refused", "connection-timeout", "reset"]) {
-        Ok(Fail::Connect)
-    } else if has(&["timeout"]) {
-        Ok(Fail::Timeout)
-    } else {
-        Err(format!(
-            "`{text}` is no known `transport_error`; `fail` has `dns`, `connect`, `tls`, `timeout`, `truncated`"
-        ))
-    }
 }

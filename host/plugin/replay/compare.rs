@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::case::{Case, ExpectedRequest, Step};
@@ -26,6 +27,7 @@ pub(super) fn requests(case: &Case, attempts: &[Attempt], labels: &Labels) -> Ve
             (Some(Some(expected)), Some(attempt)) => {
                 let mut differences = Differences {
                     labels,
+                    now: case.now,
                     found: Vec::new(),
                 };
                 differences.request(expected, attempt);
@@ -58,6 +60,7 @@ fn described(attempt: &Attempt, labels: &Labels) -> String {
 /// Differences of one request.
 struct Differences<'a> {
     labels: &'a Labels,
+    now: Timestamp,
     found: Vec<String>,
 }
 
@@ -123,9 +126,21 @@ impl Differences<'_> {
                 Err(error) => self.found.push(format!("the body is not JSON: {error}")),
             }
         }
+        let observed: Vec<(String, String)> = url::form_urlencoded::parse(&seen.body).into_owned().collect();
         if let Some(form) = &expected.form {
-            let observed: Vec<(String, String)> = url::form_urlencoded::parse(&seen.body).into_owned().collect();
             self.form(form, &observed);
+        }
+        for (name, wanted) in [
+            ("client_assertion", &expected.client_assertion),
+            ("assertion", &expected.assertion),
+        ] {
+            let Some(wanted) = wanted else { continue };
+            let sent = observed.iter().find(|(key, _)| key == name);
+            let differences = wanted.differences(sent.map_or("", |(_, value)| value), self.now);
+            let differences = differences
+                .iter()
+                .map(|text| format!("`{name}`: {}", self.labels.show(text)));
+            self.found.extend(differences);
         }
     }
 

@@ -64,7 +64,7 @@ impl Labels {
     /// The strings of `node` whose path is wanted.
     fn leaves(&mut self, node: &Value, path: &str, wanted: &dyn Fn(&str) -> bool) {
         match node {
-            Value::String(text) if wanted(path) && (text.len() >= ANSWER_BYTES || path.starts_with("ambient")) => {
+            Value::String(text) if wanted(path) && (text.len() >= ANSWER_BYTES || is_secretive(path)) => {
                 self.add(text, format!("<{path}>"));
             }
             Value::Array(items) => {
@@ -112,6 +112,13 @@ impl Labels {
         let known = self.known.iter().find(|(known, _)| known.as_str() == token);
         known.map_or_else(|| format!("<{} bytes>", token.len()), |(_, label)| label.clone())
     }
+}
+
+/// Whether what stands at `path` is called a secret, however short it is.
+fn is_secretive(path: &str) -> bool {
+    const WORDS: [&str; 4] = ["token", "secret", "password", "key"];
+    let name = path.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
+    !name.ends_with("_type") && WORDS.iter().any(|word| name.contains(word))
 }
 
 /// Replaces `value` where no letter or digit stands beside it.

@@ -176,6 +176,52 @@ fn differences_name_what_differs_and_no_secret() {
 }
 
 #[test]
+fn claims_of_an_assertion_are_held_against_the_case() {
+    use base64::Engine as _;
+
+    let part = |value: serde_json::Value| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(value.to_string());
+    // 2026-01-02T03:04:05Z and a minute.
+    let claims = json!({"iss": "c", "jti": "unique", "exp": 1_767_323_105});
+    let jwt = format!("{}.{}.c2ln", part(json!({"alg": "RS256"})), part(claims));
+    let sent = attempt("https://a.example/t", &format!("grant_type=x&client_assertion={jwt}"));
+    let expect = |more: &str| format!("client_assertion: {{header: {{alg: RS256}}, {more}}}");
+    for (expected, differing) in [
+        ("claims: {iss: c, jti: '<any, unique>', exp: 1767323105}", ""),
+        ("claims: {iss: c, jti: '<any>', exp: 0}, max_lifetime_s: 60", ""),
+        (
+            "claims: {iss: c, jti: '<any>', exp: 0}, max_lifetime_s: 59",
+            "claim `exp`",
+        ),
+        (
+            "claims: {iss: d, jti: '<any>', exp: 1767323105}",
+            "claim `iss`: expected `\"d\"`, observed `\"c\"`",
+        ),
+        ("claims: {iss: c, exp: 1767323105}", "claim `jti` was not expected"),
+        (
+            "claims: {iss: c, jti: '<any>', exp: 1767323105, aud: x}",
+            "observed `nothing`",
+        ),
+        (
+            "claims: {iss: c, jti: '<any>', exp: 1767323105}, sample: x",
+            "than `sample`",
+        ),
+    ] {
+        let observed = differences(&expect(expected), std::slice::from_ref(&sent));
+        assert_eq!(
+            observed.len(),
+            usize::from(!differing.is_empty()),
+            "{expected}: {observed:?}"
+        );
+        assert!(
+            observed.iter().all(|text| text.contains(differing)),
+            "{expected}: {observed:?}"
+        );
+    }
+    let none = differences("assertion: {header: {}, claims: {}}", &[sent]);
+    assert_eq!(none, ["request 1: `assertion`: no JWT"]);
+}
+
+#[test]
 fn a_request_more_or_less_is_a_difference() {
     assert_eq!(
         differences("headers: {}", &[]),

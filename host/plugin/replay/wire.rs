@@ -17,7 +17,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -77,8 +77,8 @@ impl Wire {
     pub(super) fn new() -> Result<Self, rcgen::Error> {
         Ok(Self {
             script: Arc::default(),
-            believed: Arc::new(Authority::new()?),
-            stranger: Arc::new(Authority::new()?),
+            believed: Arc::new(Authority::new("Tollgate replay")?),
+            stranger: Arc::new(Authority::new("A stranger")?),
         })
     }
 
@@ -263,9 +263,10 @@ impl std::fmt::Debug for Authority {
 }
 
 impl Authority {
-    fn new() -> Result<Self, rcgen::Error> {
+    fn new(name: &str) -> Result<Self, rcgen::Error> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(Vec::new())?;
+        params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let pem = params.self_signed(&key)?.pem();
         Ok(Self {

@@ -2,7 +2,7 @@
 //! identity provider.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -62,14 +62,27 @@ impl Api {
         Self::with_clients(None, answer).await
     }
 
+    /// One at another address of loopback.
+    pub(super) async fn at(address: IpAddr, answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> Self {
+        Self::serve(address, None, answer).await
+    }
+
     /// One that demands a client certificate of `clients`.
     pub(super) async fn with_clients(
         clients: Option<&Authority>,
         answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static,
     ) -> Self {
+        Self::serve(IpAddr::V4(Ipv4Addr::LOCALHOST), clients, answer).await
+    }
+
+    async fn serve(
+        address: IpAddr,
+        clients: Option<&Authority>,
+        answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static,
+    ) -> Self {
         let authority = Authority::new();
-        let acceptor = TlsAcceptor::from(Arc::new(server(&authority, clients)));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(server(&authority, address, clients)));
+        let listener = TcpListener::bind((address, 0)).await.unwrap();
         let api = Self {
             address: listener.local_addr().unwrap(),
             ca_pem: authority.pem.clone(),
@@ -135,8 +148,8 @@ impl Api {
     }
 }
 
-fn server(authority: &Authority, clients: Option<&Authority>) -> ServerConfig {
-    let (certificate, key) = authority.sign("127.0.0.1");
+fn server(authority: &Authority, address: IpAddr, clients: Option<&Authority>) -> ServerConfig {
+    let (certificate, key) = authority.sign(&address.to_string());
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
