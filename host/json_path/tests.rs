@@ -263,5 +263,9 @@ fn nested_texts_are_refused_in_no_time() {
     ] {
         assert!(SingularPath::parse(&text).is_err(), "{text}");
     }
-    assert!(started.elapsed() < std::time::Duration::from_secs(5), "{:?}", started.elapsed());
+    assert!(
+        started.elapsed() < std::time::Duration::from_secs(5),
+        "{:?}",
+        started.elapsed()
+    );
 }

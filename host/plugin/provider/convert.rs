@@ -49,7 +49,9 @@ impl Call {
                 let key_pem = self.for_cluster(&key_pem, "the key of the certificate")?;
                 if chain_pem.len() > CHAIN_MOST_BYTES {
                     let observed = chain_pem.len();
-                    return Err(lie(&format!("a certificate of `{observed}` bytes; at most `{CHAIN_MOST_BYTES}` are allowed")));
+                    return Err(lie(&format!(
+                        "a certificate of `{observed}` bytes; at most `{CHAIN_MOST_BYTES}` are allowed"
+                    )));
                 }
                 Ok::<_, MintError>(ClientCertificate { chain_pem, key_pem })
             })
@@ -58,7 +60,7 @@ impl Call {
             return Err(lie("neither a token nor a certificate"));
         }
         let fields = self.fields_for_cluster(headers)?;
-        let revocation = revocation.map(|handle| self.revocation(handle)).transpose()?;
+        let revocation = revocation.map(|handle| self.revocation(&handle)).transpose()?;
         let told = expires_at.and_then(timestamp);
         Ok(Credential {
             token,
@@ -83,20 +85,26 @@ impl Call {
     ) -> Result<Vec<(HeaderName, SecretString)>, MintError> {
         let observed = headers.len();
         if observed > FIELDS_MOST {
-            return Err(lie(&format!("`{observed}` fields; at most `{FIELDS_MOST}` are allowed")));
+            return Err(lie(&format!(
+                "`{observed}` fields; at most `{FIELDS_MOST}` are allowed"
+            )));
         }
         let mut bytes: usize = 0;
         let mut fields = Vec::with_capacity(observed);
         for (name, value) in headers {
             let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| lie("a name no header field can have"))?;
             if is_host_owned(&name) || !self.terms.may_carry(&name) {
-                return Err(lie(&format!("the field `{name}`, which is not among its `outputHeaders`")));
+                return Err(lie(&format!(
+                    "the field `{name}`, which is not among its `outputHeaders`"
+                )));
             }
             let value = self.for_cluster(&value, "the value of a field")?;
             let text = value.expose_secret();
             bytes = bytes.saturating_add(text.len());
             if bytes > FIELDS_MOST_BYTES {
-                return Err(lie(&format!("fields of `{bytes}` bytes; at most `{FIELDS_MOST_BYTES}` are allowed")));
+                return Err(lie(&format!(
+                    "fields of `{bytes}` bytes; at most `{FIELDS_MOST_BYTES}` are allowed"
+                )));
             }
             if text.bytes().any(|byte| byte.is_ascii_control()) {
                 return Err(lie(&format!("a control character in the field `{name}`")));
@@ -108,8 +116,8 @@ impl Call {
 
     /// What revokes, with where it may go: `revoke` is another call, and must
     /// not send it further than this one could.
-    fn revocation(&mut self, handle: Resource<Secret>) -> Result<SecretString, MintError> {
-        let secret = self.taken(&handle)?;
+    fn revocation(&mut self, handle: &Resource<Secret>) -> Result<SecretString, MintError> {
+        let secret = self.taken(handle)?;
         let value = secret.text().map_err(|_| lie("a secret that is not text"))?;
         let reach = secret.reach().to_line();
         let mut kept = String::with_capacity(reach.len() + 1 + value.len());
@@ -142,7 +150,11 @@ impl Call {
         } = info;
         let word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
         let good = !code.is_empty() && code.len() <= LONGEST_CODE && code.bytes().all(word);
-        let code = if good { self.redactor.line(&code, LONGEST_CODE) } else { "plugin.code".to_owned() };
+        let code = if good {
+            self.redactor.line(&code, LONGEST_CODE)
+        } else {
+            "plugin.code".to_owned()
+        };
         let message = self.redactor.line(&message, MESSAGE_BYTES);
         let wait = retry_after_ms.map(|wait| Duration::from_millis(wait.into()).min(LONGEST_RETRY_AFTER));
         let (error, wait) = match &self.verdict {

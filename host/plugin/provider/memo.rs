@@ -141,7 +141,9 @@ impl wit::Host for State {
             return Err(wasmtime::Error::msg("an entry that cannot be kept"));
         }
         let texts: usize = fields.iter().map(|(name, value)| name.len() + value.len()).sum();
-        let bytes = secrets.iter().fold(texts, |sum, (name, secret)| sum + name.len() + secret.bytes().len());
+        let bytes = secrets
+            .iter()
+            .fold(texts, |sum, (name, secret)| sum + name.len() + secret.bytes().len());
         if bytes > ENTRY_MOST_BYTES {
             return Err(wasmtime::Error::msg("an entry that cannot be kept"));
         }

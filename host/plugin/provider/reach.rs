@@ -59,7 +59,10 @@ impl HostTemplate {
 
     /// Whether a member is all there is.
     fn whole(&self) -> bool {
-        let mut pieces = self.0.iter().filter(|piece| !matches!(piece, Piece::Text(text) if text.is_empty()));
+        let mut pieces = self
+            .0
+            .iter()
+            .filter(|piece| !matches!(piece, Piece::Text(text) if text.is_empty()));
         matches!((pieces.next(), pieces.next()), (Some(Piece::Field(_)), None))
     }
 
@@ -203,7 +206,8 @@ impl Reach {
             Some(lists) => (true, lists),
             None => (false, line.strip_prefix('-')?),
         };
-        let list = |list: &str| -> Option<Arc<[HostPattern]>> { list.split_whitespace().map(HostPattern::parse).collect() };
+        let list =
+            |list: &str| -> Option<Arc<[HostPattern]>> { list.split_whitespace().map(HostPattern::parse).collect() };
         let lists = lists.split('|').map(list).collect::<Option<Vec<_>>>()?;
         Some(Self { lists, cluster })
     }
@@ -290,10 +294,16 @@ mod tests {
             texts.iter().map(|text| HostPattern::parse(text).unwrap()).collect()
         };
         let narrow = Reach::new(list(&["a.example", "*.b.example:8443", "[2001:db8::1]:444"]), true);
-        for reach in [narrow.clone(), narrow.and(&Reach::new(list(&["*"]), false)), Reach::nowhere()] {
+        for reach in [
+            narrow.clone(),
+            narrow.and(&Reach::new(list(&["*"]), false)),
+            Reach::nowhere(),
+        ] {
             let again = Reach::of_line(&reach.to_line()).unwrap();
             assert_eq!((again.lists, again.cluster), (reach.lists, reach.cluster));
         }
-        assert!(Reach::of_line("a.example").is_none() && Reach::of_line("+a b/c").is_none() && Reach::of_line("").is_none());
+        assert!(
+            Reach::of_line("a.example").is_none() && Reach::of_line("+a b/c").is_none() && Reach::of_line("").is_none()
+        );
     }
 }

@@ -103,7 +103,13 @@ fn forms(secret: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
             forms.push(form);
         }
     };
-    for encoding in [Encoding::Raw, Encoding::Form, Encoding::Percent, Encoding::Json, Encoding::Base64urlNopad] {
+    for encoding in [
+        Encoding::Raw,
+        Encoding::Form,
+        Encoding::Percent,
+        Encoding::Json,
+        Encoding::Base64urlNopad,
+    ] {
         let mut written = Zeroizing::new(Vec::with_capacity(secret.len().saturating_mul(6).saturating_add(2)));
         if encode(secret, encoding, &mut written).is_err() {
             continue;
@@ -117,7 +123,9 @@ fn forms(secret: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
                 let inner = written.get(1..written.len().saturating_sub(1)).unwrap_or_default();
                 add(Zeroizing::new(inner.to_vec()));
                 // As Go's and PHP's encoders write it.
-                add(escaped(inner, |byte| matches!(byte, b'<' | b'>' | b'&').then(|| format!("\\u{byte:04x}"))));
+                add(escaped(inner, |byte| {
+                    matches!(byte, b'<' | b'>' | b'&').then(|| format!("\\u{byte:04x}"))
+                }));
                 add(escaped(inner, |byte| (byte == b'/').then(|| "\\/".to_owned())));
             }
             _ => add(written),
@@ -221,7 +229,10 @@ mod tests {
         for prefix in ["user:", "me:", "x:", ""] {
             let text = STANDARD_NO_PAD.encode(format!("{prefix}s3cr/t&pass<word>\n"));
             let line = redactor.line(&text, 200);
-            assert!(line.contains(MARK) && line.len() <= prefix.len() * 2 + MARK.len() + 4, "{prefix}: {line}");
+            assert!(
+                line.contains(MARK) && line.len() <= prefix.len() * 2 + MARK.len() + 4,
+                "{prefix}: {line}"
+            );
         }
     }
 

@@ -28,19 +28,43 @@ async fn a_credential_is_what_the_manifest_allows() {
     let lie = |config: Value, reason| case(config, Permanent, "plugin.lie", reason);
     let field = |name: &str, value: &str| json!({"attack": "field", "text": "t", "name": name, "place": value});
     let mut cases = vec![
-        lie(json!({"attack": "nothing", "text": "t"}), "neither a token nor a certificate"),
+        lie(
+            json!({"attack": "nothing", "text": "t"}),
+            "neither a token nor a certificate",
+        ),
         lie(json!({"attack": "bytes"}), "not text"),
         lie(field("x y", "v"), "no header field can have"),
         lie(field("x-other", "v"), "not among its `outputHeaders`"),
-        lie(field("x-proxy-token", "a\r\nimpersonate-user: root"), "a control character in the field `x-proxy-token`"),
-        lie(json!({"attack": "fields", "text": "t", "number": 17}), "`17` fields; at most `16`"),
-        lie(json!({"attack": "chain", "text": "t", "number": (64 << 10) + 1}), "a certificate of `65537` bytes"),
+        lie(
+            field("x-proxy-token", "a\r\nimpersonate-user: root"),
+            "a control character in the field `x-proxy-token`",
+        ),
+        lie(
+            json!({"attack": "fields", "text": "t", "number": 17}),
+            "`17` fields; at most `16`",
+        ),
+        lie(
+            json!({"attack": "chain", "text": "t", "number": (64 << 10) + 1}),
+            "a certificate of `65537` bytes",
+        ),
     ];
-    for name in ["authorization", "impersonate-user", "host", "connection", "transfer-encoding", "cookie"] {
+    for name in [
+        "authorization",
+        "impersonate-user",
+        "host",
+        "connection",
+        "transfer-encoding",
+        "cookie",
+    ] {
         cases.push(lie(field(name, "v"), "not among its `outputHeaders`"));
     }
     for token in ["", "a b", "a\r\nb", "é"] {
-        cases.push(case(json!({"attack": "wrap", "text": token}), Permanent, "token.bytes", "token"));
+        cases.push(case(
+            json!({"attack": "wrap", "text": token}),
+            Permanent,
+            "token.bytes",
+            "token",
+        ));
     }
     check(&stage, cases).await;
     for config in [
@@ -48,7 +72,7 @@ async fn a_credential_is_what_the_manifest_allows() {
         json!({"attack": "fields", "text": "t", "number": 16}),
         json!({"attack": "chain", "text": "t", "number": 64 << 10}),
     ] {
-        let outcome = stage.mint(&config, always(json!({}))).await;
+        let outcome = stage.mint(&config, always(&json!({}))).await;
         assert!(outcome.minted.is_ok(), "{config}: {:?}", outcome.minted);
     }
 }
@@ -63,14 +87,21 @@ async fn ends_and_warnings_are_bounded() {
         (u64::MAX, None),
     ] {
         let config = json!({"attack": "expiry", "text": "t", "number": milliseconds});
-        let outcome = stage.mint(&config, always(json!({}))).await;
+        let outcome = stage.mint(&config, always(&json!({}))).await;
         let observed = outcome.minted.unwrap().expires_at.map(|end| end.to_string());
         assert_eq!(observed.as_deref(), end, "{milliseconds}");
     }
-    let outcome = stage.mint(&json!({"attack": "warnings", "text": "t"}), always(json!({}))).await;
+    let outcome = stage
+        .mint(&json!({"attack": "warnings", "text": "t"}), always(&json!({})))
+        .await;
     let warnings = outcome.minted.unwrap().warnings;
     assert_eq!(warnings.len(), 8);
-    assert!(warnings.iter().all(|text| text.len() <= 512 && !text.contains(char::is_control)), "{warnings:?}");
+    assert!(
+        warnings
+            .iter()
+            .all(|text| text.len() <= 512 && !text.contains(char::is_control)),
+        "{warnings:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -80,21 +111,38 @@ async fn what_the_host_refused_is_told_as_that() {
     check(
         &stage,
         vec![
-            case(lie("https://evil.example/", 0), Config, "egress.host", "the plugin says: nothing happened"),
-            case(lie("https://issuer.example/", 1), Permanent, "plugin.budget", "the plugin says: nothing happened").seen(8),
+            case(
+                lie("https://evil.example/", 0),
+                Config,
+                "egress.host",
+                "the plugin says: nothing happened",
+            ),
+            case(
+                lie("https://issuer.example/", 1),
+                Permanent,
+                "plugin.budget",
+                "the plugin says: nothing happened",
+            )
+            .seen(8),
             // The first refusal counts, also when others follow.
             case(lie("http://issuer.example/", 1), Config, "egress.scheme", "`https://`").seen(7),
-            case(lie("https://issuer.example/", 0), Retryable, "all.is.well", "nothing happened").seen(1),
+            case(
+                lie("https://issuer.example/", 0),
+                Retryable,
+                "all.is.well",
+                "nothing happened",
+            )
+            .seen(1),
         ],
     )
     .await;
-    let outcome = stage.mint(&lie("https://evil.example/", 0), always(json!({}))).await;
+    let outcome = stage.mint(&lie("https://evil.example/", 0), always(&json!({}))).await;
     assert_eq!(outcome.minted.unwrap_err().retry_after, None, "nothing to wait for");
-    let outcome = stage.mint(&lie("https://issuer.example/", 0), always(json!({}))).await;
+    let outcome = stage.mint(&lie("https://issuer.example/", 0), always(&json!({}))).await;
     assert_eq!(outcome.minted.unwrap_err().retry_after, Some(Duration::from_secs(1)));
     // Who was refused once may still do what it is for.
     let config = json!({"attack": "class", "url": "https://evil.example/"});
-    let outcome = stage.mint(&config, always(json!({"access_token": "t"}))).await;
+    let outcome = stage.mint(&config, always(&json!({"access_token": "t"}))).await;
     assert!(outcome.minted.is_ok(), "{:?}", outcome.minted);
 }
 
@@ -105,13 +153,22 @@ async fn errors_are_words_within_bounds() {
         "attack": "error", "name": "bad code!\r\n", "place": format!("id\r\n\u{1b}[31m{}", "x".repeat(1000)),
         "text": format!("line\r\nforged: line\u{7} {}", "y".repeat(100_000)),
     });
-    let outcome = stage.mint(&config, always(json!({}))).await;
+    let outcome = stage.mint(&config, always(&json!({}))).await;
     let error = outcome.minted.unwrap_err();
     assert_eq!((error.class, error.code.as_str()), (Retryable, "plugin.code"));
-    assert!(error.message.len() <= 512 && !error.message.contains(char::is_control), "{error}");
+    assert!(
+        error.message.len() <= 512 && !error.message.contains(char::is_control),
+        "{error}"
+    );
     let correlation = error.correlation.unwrap();
-    assert!(correlation.len() <= 128 && !correlation.contains(char::is_control), "{correlation}");
-    assert_eq!((error.http_status, error.retry_after), (None, Some(Duration::from_secs(600))));
+    assert!(
+        correlation.len() <= 128 && !correlation.contains(char::is_control),
+        "{correlation}"
+    );
+    assert_eq!(
+        (error.http_status, error.retry_after),
+        (None, Some(Duration::from_secs(600)))
+    );
     // A key signs what it is told to: said in the papers, and why plugins are
     // granted by name and digest.
     check(&stage, vec![observed(json!({"attack": "sign"}), "256 bytes")]).await;

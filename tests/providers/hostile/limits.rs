@@ -8,9 +8,7 @@ use super::{Stage, case, check, observed};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_uses_up_its_own_budget_only() {
     let stage = Stage::new().await;
-    let attack = |name: &str, number: u64, place: &str| {
-        json!({"attack": format!("exhaust-{name}"), "number": number, "place": place})
-    };
+    let attack = |name: &str, number: u64, place: &str| json!({"attack": format!("exhaust-{name}"), "number": number, "place": place});
     let budget = |name: &str, number: u64, reason| case(attack(name, number, ""), Permanent, "plugin.budget", reason);
     let trap = |name: &str, number: u64| case(attack(name, number, ""), Permanent, "plugin.trap", "failed");
     check(
@@ -33,17 +31,42 @@ async fn a_call_uses_up_its_own_budget_only() {
             observed(attack("composed", 16, ""), "16 composed"),
             observed(attack("composed", 16, "logged"), "16 composed"),
             observed(attack("log", 1, ""), "done"),
-            case(attack("wrap", (64 << 10) + 1, ""), Config, "secret.too-large", "too large"),
+            case(
+                attack("wrap", (64 << 10) + 1, ""),
+                Config,
+                "secret.too-large",
+                "too large",
+            ),
             observed(attack("wrap", 64 << 10, ""), "done"),
-            case(attack("body", (64 << 10) + 1, ""), Config, "secret.too-large", "too large"),
+            case(
+                attack("body", (64 << 10) + 1, ""),
+                Config,
+                "secret.too-large",
+                "too large",
+            ),
             observed(attack("body", 64 << 10, ""), "done").seen(1),
             case(attack("url", 9000, ""), Config, "egress.malformed", "over 8192 bytes"),
             observed(attack("url", 8000, ""), "done").seen(1),
-            case(attack("query", 20_000, ""), Config, "egress.invalid-request", "up to 16384 bytes"),
+            case(
+                attack("query", 20_000, ""),
+                Config,
+                "egress.invalid-request",
+                "up to 16384 bytes",
+            ),
             observed(attack("query", 16_000, ""), "done").seen(1),
-            case(attack("header", 50_000, ""), Config, "egress.invalid-request", "49152 are allowed"),
+            case(
+                attack("header", 50_000, ""),
+                Config,
+                "egress.invalid-request",
+                "49152 are allowed",
+            ),
             observed(attack("header", 48_000, ""), "done").seen(1),
-            case(attack("headers", 65, ""), Config, "egress.invalid-request", "64 of 49152 are allowed"),
+            case(
+                attack("headers", 65, ""),
+                Config,
+                "egress.invalid-request",
+                "64 of 49152 are allowed",
+            ),
             observed(attack("headers", 64, ""), "done").seen(1),
             observed(attack("path", 0, ""), "true"),
             observed(attack("paths", 0, ""), "done"),
@@ -71,7 +94,11 @@ async fn an_attack_takes_nothing_from_the_mint_beside_it() {
     stage.still_mints().await;
     for looping in loops {
         let error = looping.await.unwrap().unwrap_err();
-        assert_eq!((error.class, error.code.as_str()), (Permanent, "plugin.budget"), "{error}");
+        assert_eq!(
+            (error.class, error.code.as_str()),
+            (Permanent, "plugin.budget"),
+            "{error}"
+        );
     }
     stage.still_mints().await;
 }

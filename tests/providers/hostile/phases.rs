@@ -16,7 +16,7 @@ async fn a_check_sends_nothing_and_sees_no_secret() {
         ("memo", Permanent, "plugin.trap", "failed"),
         ("loop", Permanent, "plugin.budget", "took longer than"),
     ] {
-        stage.world.endpoint.play(always(json!({})));
+        stage.world.endpoint.play(always(&json!({})));
         let error = stage.source("c", &json!({"check": attack})).check().await.unwrap_err();
         assert_eq!((error.class, error.code.as_str()), (class, code), "{error}");
         assert!(error.message.contains(reason), "{error}");
@@ -25,25 +25,38 @@ async fn a_check_sends_nothing_and_sees_no_secret() {
     let warnings = stage.source("c", &json!({"check": "secret"})).check().await.unwrap();
     assert!(warnings[0].contains("not-granted"), "{warnings:?}");
     let warnings = stage.source("c", &json!({"check": "warnings"})).check().await.unwrap();
-    assert!(warnings.len() == 8 && warnings.iter().all(|text| text.len() <= 512), "{warnings:?}");
-    assert_eq!(stage.source("c", &json!({})).check().await.unwrap(), Vec::<String>::new());
+    assert!(
+        warnings.len() == 8 && warnings.iter().all(|text| text.len() <= 512),
+        "{warnings:?}"
+    );
+    assert_eq!(
+        stage.source("c", &json!({})).check().await.unwrap(),
+        Vec::<String>::new()
+    );
     stage.still_mints().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_revokes_goes_no_further_than_it_could_before() {
     let stage = Stage::new().await;
-    let config = |url: &str| {
-        json!({"attack": "reach-cluster", "name": "bound", "text": "revocation", "revoke": "launder", "url": url})
-    };
-    let minted = stage.mint(&config(""), always(json!({}))).await.minted.unwrap();
+    let config = |url: &str| json!({"attack": "reach-cluster", "name": "bound", "text": "revocation", "revoke": "launder", "url": url});
+    let minted = stage.mint(&config(""), always(&json!({}))).await.minted.unwrap();
     let revocation = minted.revocation.unwrap();
     for (url, code, reason, seen) in [
-        ("https://other.example/", "egress.secret-host", "a secret may not be sent to `other.example`", 0),
+        (
+            "https://other.example/",
+            "egress.secret-host",
+            "a secret may not be sent to `other.example`",
+            0,
+        ),
         ("https://issuer.example/", "hostile.observed", "sent, 200", 1),
     ] {
-        stage.world.endpoint.play(always(json!({})));
-        let error = stage.source("c", &config(url)).revoke(revocation.clone()).await.unwrap_err();
+        stage.world.endpoint.play(always(&json!({})));
+        let error = stage
+            .source("c", &config(url))
+            .revoke(revocation.clone())
+            .await
+            .unwrap_err();
         assert_eq!(error.code, code, "{error}");
         assert!(error.message.contains(reason), "{error}");
         let sent = stage.world.endpoint.seen();
@@ -51,9 +64,13 @@ async fn what_revokes_goes_no_further_than_it_could_before() {
         assert!(sent.iter().all(|seen| seen.headers["x-stolen"] == BOUND));
     }
     let requests = stage.source("c", &json!({"revoke": "requests"}));
-    stage.world.endpoint.play(always(json!({})));
+    stage.world.endpoint.play(always(&json!({})));
     let error = requests.revoke(revocation).await.unwrap_err();
-    assert_eq!((error.class, error.code.as_str()), (Permanent, "plugin.budget"), "{error}");
+    assert_eq!(
+        (error.class, error.code.as_str()),
+        (Permanent, "plugin.budget"),
+        "{error}"
+    );
     assert_eq!(stage.world.endpoint.seen().len(), 8);
     for other in ["", "no reach", "?a.example\nvalue"] {
         let error = requests.revoke(SecretString::from(other)).await.unwrap_err();
@@ -65,17 +82,24 @@ async fn what_revokes_goes_no_further_than_it_could_before() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_remembered_is_for_one_cluster_and_configuration() {
     let stage = Stage::new().await;
-    let (store, load) = (json!({"attack": "reach-memo-store", "name": "bound"}), json!({"attack": "reach-memo-load"}));
+    let (store, load) = (
+        json!({"attack": "reach-memo-store", "name": "bound"}),
+        json!({"attack": "reach-memo-load"}),
+    );
     let both = json!({"attack": "reach-memo-unauthorized", "name": "bound"});
     let source = stage.source("a", &both);
     let told = async |source: &tollgate::plugin::Source, reason| {
-        let outcome = stage.mint_for(source, reason, always(json!({}))).await;
+        let outcome = stage.mint_for(source, reason, always(&json!({}))).await;
         outcome.message().to_owned()
     };
     assert!(told(&source, Reason::Initial).await.ends_with("Initial: false"));
     assert!(told(&source, Reason::Refresh).await.ends_with("Refresh: true"));
     // A 401 forgets what it came of; what that mint stores is there afterwards.
-    assert!(told(&source, Reason::Unauthorized).await.ends_with("Unauthorized: false"));
+    assert!(
+        told(&source, Reason::Unauthorized)
+            .await
+            .ends_with("Unauthorized: false")
+    );
     assert!(told(&source, Reason::Initial).await.ends_with("Initial: true"));
     // Not after its end.
     stage.world.clock.set("2026-01-02T05:04:05Z".parse().unwrap());
@@ -99,7 +123,12 @@ async fn the_pods_identity_is_had_for_granted_audiences_only() {
             observed(ask("sts.amazonaws.com"), "NotGranted"),
             observed(ask(""), "NotGranted"),
             observed(ask("issuer"), "a token"),
-            case(json!({"attack": "reach-secret", "name": "no-such-value"}), Config, "secret.not-granted", "not granted"),
+            case(
+                json!({"attack": "reach-secret", "name": "no-such-value"}),
+                Config,
+                "secret.not-granted",
+                "not granted",
+            ),
         ],
     )
     .await;

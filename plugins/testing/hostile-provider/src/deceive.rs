@@ -12,10 +12,15 @@ pub(super) fn attack(config: &Config) -> Result<Credential, Error> {
         // Its own bytes: allowed, for it could mint them elsewhere.
         "wrap" => Ok(bearer(own()?, Expiry::unknown())),
         "bytes" => Ok(bearer(secrets::wrap(&[0xff, 0xfe])?, Expiry::unknown())),
-        "nothing" => Ok(Credential { token: None, ..bearer(own()?, Expiry::unknown()) }),
+        "nothing" => Ok(Credential {
+            token: None,
+            ..bearer(own()?, Expiry::unknown())
+        }),
         "field" => {
             let mut credential = bearer(own()?, Expiry::unknown());
-            credential.headers.push((config.name.clone(), secrets::wrap(config.place.as_bytes())?));
+            credential
+                .headers
+                .push((config.name.clone(), secrets::wrap(config.place.as_bytes())?));
             Ok(credential)
         }
         "fields" => {
@@ -28,7 +33,10 @@ pub(super) fn attack(config: &Config) -> Result<Credential, Error> {
         "chain" => {
             let mut credential = bearer(own()?, Expiry::unknown());
             let chain_pem = "x".repeat(usize::try_from(config.number).unwrap_or(0));
-            credential.certificate = Some(tollgate_provider::ClientCertificate { chain_pem, key_pem: own()? });
+            credential.certificate = Some(tollgate_provider::ClientCertificate {
+                chain_pem,
+                key_pem: own()?,
+            });
             Ok(credential)
         }
         "expiry" => {
@@ -62,7 +70,9 @@ pub(super) fn attack(config: &Config) -> Result<Credential, Error> {
 }
 
 pub(super) fn warnings() -> Vec<String> {
-    (0..100).map(|index| format!("{index}\r\n\u{1b}[31m{}", "w".repeat(10_000))).collect()
+    (0..100)
+        .map(|index| format!("{index}\r\n\u{1b}[31m{}", "w".repeat(10_000)))
+        .collect()
 }
 
 /// Any message, with a key that goes nowhere: allowed, and said in the papers.
@@ -114,7 +124,10 @@ fn invalid() -> String {
 /// The most a guest can say of a secret.
 fn log_secret() -> Result<Credential, Error> {
     let secret = required("bound")?;
-    log::write(log::Level::Warn, &format!("{secret:?}\r\nforged: a line of another plugin"));
+    log::write(
+        log::Level::Warn,
+        &format!("{secret:?}\r\nforged: a line of another plugin"),
+    );
     Err(observed(format!("{secret:?}")))
 }
 

@@ -21,7 +21,11 @@ pub(super) fn attack(config: &Config) -> Result<Credential, Error> {
         "exhaust-requests" => return requests().map(|count| Err(observed(format!("{count} requests"))))?,
         "exhaust-body" => drop(post().body_text(big(config.number)).send()?),
         "exhaust-url" => drop(Request::get(&format!("https://issuer.example/{}", big(config.number))).send()?),
-        "exhaust-query" => drop(Request::get("https://issuer.example/").query("q", big(config.number)).send()?),
+        "exhaust-query" => drop(
+            Request::get("https://issuer.example/")
+                .query("q", big(config.number))
+                .send()?,
+        ),
         "exhaust-header" => drop(post().header("x-long", big(config.number)).send()?),
         "exhaust-headers" => {
             let request = (0..config.number).fold(post(), |request, index| request.header(&format!("x-{index}"), "v"));
@@ -48,13 +52,18 @@ pub(super) fn attack(config: &Config) -> Result<Credential, Error> {
         "exhaust-path" => return Err(observed(format!("{:?}", json_path::check(&"(".repeat(500)).is_err()))),
         "exhaust-paths" => {
             // Parsers that go back and forth take a life for each of these.
-            for text in [format!("$[?{}", "(".repeat(1000)), format!("$[?{}@{}]", "!(".repeat(300), ")".repeat(300))] {
+            for text in [
+                format!("$[?{}", "(".repeat(1000)),
+                format!("$[?{}@{}]", "!(".repeat(300), ")".repeat(300)),
+            ] {
                 let _ = black_box(json_path::check(&text));
             }
         }
         "exhaust-depth" => {
             let deep = format!("{}{}", "[".repeat(500_000), "]".repeat(500_000));
-            return Err(observed(json_path::select(deep.as_bytes(), "$").err().unwrap_or_default()));
+            return Err(observed(
+                json_path::select(deep.as_bytes(), "$").err().unwrap_or_default(),
+            ));
         }
         _ => {}
     }
@@ -97,8 +106,14 @@ fn composed(config: &Config) -> Result<Credential, Error> {
     let secret = required("bound")?;
     let filler = "x".repeat(60_000);
     for count in 0..config.number {
-        let raw = Part::Secret(SecretRef { value: &secret, encoding: Encoding::Raw });
-        let made = compose(&[Part::Text(count.to_string()), raw, Part::Text(filler.clone())], Encoding::Raw);
+        let raw = Part::Secret(SecretRef {
+            value: &secret,
+            encoding: Encoding::Raw,
+        });
+        let made = compose(
+            &[Part::Text(count.to_string()), raw, Part::Text(filler.clone())],
+            Encoding::Raw,
+        );
         if let Err(error) = made {
             return Err(observed(format!("{count} composed, then {}", error.message)));
         }
@@ -112,7 +127,9 @@ fn composed(config: &Config) -> Result<Credential, Error> {
 fn memo_of(config: &Config) {
     for index in 0..config.number {
         let entry = memo::Entry {
-            fields: (0..config.number).map(|field| (field.to_string(), "x".repeat(4000))).collect(),
+            fields: (0..config.number)
+                .map(|field| (field.to_string(), "x".repeat(4000)))
+                .collect(),
             values: Vec::new(),
             expires_at: u64::MAX,
         };

@@ -52,7 +52,14 @@ impl Provider for Hostile {
             "warnings" => Ok(deceive::warnings()),
             "secret" => Ok(vec![format!("{:?}", secrets::get("bound").map(drop))]),
             "memo" => {
-                memo::store("k", memo::Entry { fields: Vec::new(), values: Vec::new(), expires_at: u64::MAX });
+                memo::store(
+                    "k",
+                    memo::Entry {
+                        fields: Vec::new(),
+                        values: Vec::new(),
+                        expires_at: u64::MAX,
+                    },
+                );
                 Ok(Vec::new())
             }
             "loop" => exhaust::spin(),

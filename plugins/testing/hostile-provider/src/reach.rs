@@ -24,7 +24,10 @@ pub(super) fn attack(config: &Config, input: &MintInput) -> Result<Credential, E
             Err(error) => format!("{error:?}"),
         })),
         "reach-memo-store" => remember(config),
-        "reach-memo-load" => Err(observed(format!("{} entry", if memo::load("k").is_some() { "an" } else { "no" }))),
+        "reach-memo-load" => Err(observed(format!(
+            "{} entry",
+            if memo::load("k").is_some() { "an" } else { "no" }
+        ))),
         "reach-memo-unauthorized" => {
             let found = memo::load("k").is_some();
             remember(config).map_err(|_| observed(format!("{:?}: {found}", input.reason)))
@@ -45,7 +48,12 @@ fn host(config: &Config) -> Result<Credential, Error> {
 /// The secret, as it is or changed, as the configuration says.
 fn changed(config: &Config) -> Result<Secret, Error> {
     let secret = required(&config.name)?;
-    let raw = |value| Part::Secret(SecretRef { value, encoding: Encoding::Raw });
+    let raw = |value| {
+        Part::Secret(SecretRef {
+            value,
+            encoding: Encoding::Raw,
+        })
+    };
     match config.place.as_str() {
         "composed" => compose(&[Part::Text("x=".into()), raw(&secret)], Encoding::Raw),
         "base64" => compose(&[raw(&secret)], Encoding::Base64),
@@ -64,7 +72,14 @@ fn changed(config: &Config) -> Result<Secret, Error> {
         }
         "encoded" => {
             let document = compose(
-                &[Part::Text("{\"a\":".into()), Part::Secret(SecretRef { value: &secret, encoding: Encoding::Json }), Part::Text("}".into())],
+                &[
+                    Part::Text("{\"a\":".into()),
+                    Part::Secret(SecretRef {
+                        value: &secret,
+                        encoding: Encoding::Json,
+                    }),
+                    Part::Text("}".into()),
+                ],
                 Encoding::Raw,
             )?;
             Ok(secrets::json_field(&document, "$.a")?)
@@ -109,11 +124,18 @@ fn url(config: &Config) -> Result<Credential, Error> {
         secrets::public(&config.name).map_err(word),
         secrets::public_field(&secret, "$.private_key").map_err(word),
         secrets::public_field(&secret, "$").map_err(word),
-        json_path::select(config.name.as_bytes(), "$").map(|found| format!("{found:?}")).map_err(|_| "not JSON".into()),
+        json_path::select(config.name.as_bytes(), "$")
+            .map(|found| format!("{found:?}"))
+            .map_err(|_| "not JSON".into()),
         Ok(format!("{secret:?}")),
         secrets::get("no-such-value").map(|_| "got".to_owned()).map_err(word),
     ];
-    let path: String = tries.iter().flatten().filter(|text| text.is_ascii()).map(|text| text.replace([' ', '{', '}'], "")).collect();
+    let path: String = tries
+        .iter()
+        .flatten()
+        .filter(|text| text.is_ascii())
+        .map(|text| text.replace([' ', '{', '}'], ""))
+        .collect();
     let sent = Request::get(&format!("https://issuer.example/{path}")).send();
     let errors: Vec<&String> = tries.iter().filter_map(|tried| tried.as_ref().err()).collect();
     Err(observed(format!("{errors:?}, sent {}", sent.is_ok())))
@@ -125,8 +147,14 @@ fn text(config: &Config) -> Result<Credential, Error> {
     let read = secrets::public_field(&secret, &config.text);
     let open = secrets::public("open");
     // A document of the guest's own in which everything would be public.
-    let raw = Part::Secret(SecretRef { value: &secret, encoding: Encoding::Json });
-    let own = compose(&[Part::Text("{\"client_email\":".into()), raw, Part::Text("}".into())], Encoding::Raw)?;
+    let raw = Part::Secret(SecretRef {
+        value: &secret,
+        encoding: Encoding::Json,
+    });
+    let own = compose(
+        &[Part::Text("{\"client_email\":".into()), raw, Part::Text("}".into())],
+        Encoding::Raw,
+    )?;
     let own = secrets::public_field(&own, "$.client_email");
     let [read, open, own] = [read, open, own].map(|tried| tried.map_err(word));
     Err(observed(format!("{read:?} {open:?} {own:?}")))
@@ -153,10 +181,18 @@ fn cluster(config: &Config) -> Result<Credential, Error> {
 /// Digits as the `exp` of a token made around them, which would be told.
 fn number(config: &Config) -> Result<Credential, Error> {
     let secret = required(&config.name)?;
-    let raw = |value| Part::Secret(SecretRef { value, encoding: Encoding::Raw });
+    let raw = |value| {
+        Part::Secret(SecretRef {
+            value,
+            encoding: Encoding::Raw,
+        })
+    };
     let payload = [Part::Text("{\"exp\":".into()), raw(&secret), Part::Text("}".into())];
     let payload = compose(&payload, Encoding::Base64urlNopad)?;
-    let token = compose(&[Part::Text("e30.".into()), raw(&payload), Part::Text(".x".into())], Encoding::Raw)?;
+    let token = compose(
+        &[Part::Text("e30.".into()), raw(&payload), Part::Text(".x".into())],
+        Encoding::Raw,
+    )?;
     let kept = copy(&token)?;
     // {"exp":5}, its own words all of it.
     let own = secrets::wrap(b"e30.eyJleHAiOjV9.x")?;
@@ -167,9 +203,17 @@ fn number(config: &Config) -> Result<Credential, Error> {
 /// Whether a secret begins with what JSON takes as an escape: a letter at a time.
 fn oracle(config: &Config) -> Result<Credential, Error> {
     let secret = required(&config.name)?;
-    let raw = |value| Part::Secret(SecretRef { value, encoding: Encoding::Raw });
+    let raw = |value| {
+        Part::Secret(SecretRef {
+            value,
+            encoding: Encoding::Raw,
+        })
+    };
     let ask = |before: &str| -> Result<String, Error> {
-        let document = compose(&[Part::Text(before.to_owned()), raw(&secret), Part::Text("\"}".into())], Encoding::Raw)?;
+        let document = compose(
+            &[Part::Text(before.to_owned()), raw(&secret), Part::Text("\"}".into())],
+            Encoding::Raw,
+        )?;
         Ok(match secrets::json_field(&document, "$.a") {
             Ok(_) => "yes".to_owned(),
             Err(error) => word(error),
@@ -181,11 +225,17 @@ fn oracle(config: &Config) -> Result<Credential, Error> {
 
 /// What the guest sees of an answer.
 fn answer(config: &Config) -> Result<Credential, Error> {
-    let answer = Request::get("https://issuer.example/").capture("$.access_token").send()?;
+    let answer = Request::get("https://issuer.example/")
+        .capture("$.access_token")
+        .send()?;
     let fields = ["content-type", "set-cookie", "x-secret", "x-request-id", "location"];
     let fields: Vec<_> = fields.iter().filter(|name| answer.header(name).is_some()).collect();
     let body = answer.text();
-    let body = if config.text == "reversed" { body.chars().rev().collect() } else { body };
+    let body = if config.text == "reversed" {
+        body.chars().rev().collect()
+    } else {
+        body
+    };
     Err(observed(format!("{} {fields:?} {body}", answer.status)))
 }
 
@@ -200,7 +250,10 @@ fn capture(config: &Config) -> Result<Credential, Error> {
         // Captured of one host, sent to another.
         Some(token) if !config.url.is_empty() => {
             let sent = Request::get(&config.url).bearer(&token).send();
-            Err(observed(sent.map_or_else(|error| error.message, |answer| format!("answered {}", answer.status))))
+            Err(observed(sent.map_or_else(
+                |error| error.message,
+                |answer| format!("answered {}", answer.status),
+            )))
         }
         Some(token) => Ok(bearer(token, Expiry::unknown())),
         None => Err(observed(format!("{} without", answer.status))),
