@@ -14,7 +14,7 @@
 use std::fmt;
 use std::sync::LazyLock;
 
-use jsonpath_rust::parser::model::{Segment, Selector};
+use jsonpath_rust::parser::model::{JpQuery, Segment, Selector};
 use jsonpath_rust::parser::parse_json_path;
 use regex::Regex;
 use serde_json::Value;
@@ -89,7 +89,8 @@ impl SingularPath {
             path: hint::shown(text),
             hint: hint::of(text),
         };
-        let query = parse_json_path(text).map_err(|_| invalid())?;
+        let query = parse_json_path(text).ok().or_else(|| parsed_elsewhere(text));
+        let query = query.ok_or_else(invalid)?;
         if query.segments.len() > MAX_SEGMENTS {
             return Err(Error::TooDeep {
                 observed: query.segments.len(),
@@ -181,6 +182,16 @@ fn position(index: i64, length: usize) -> Option<usize> {
         Ok(index) => Some(index),
         Err(_) => length.checked_sub(usize::try_from(index.unsigned_abs()).ok()?),
     }
+}
+
+/// The same on a thread of its own. The parser looks how much of the thread's
+/// stack is left and gives up when it is little; a plugin's host calls run on
+/// other stacks, where it finds none. Only what was refused comes here.
+fn parsed_elsewhere(text: &str) -> Option<JpQuery> {
+    std::thread::scope(|scope| {
+        let parse = std::thread::Builder::new().spawn_scoped(scope, || parse_json_path(text).ok());
+        parse.ok()?.join().ok()?
+    })
 }
 
 /// The grammar of singular queries as one expression.

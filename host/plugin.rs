@@ -28,6 +28,7 @@ mod load;
 mod manifest;
 mod plan;
 pub(crate) mod provider;
+pub mod replay;
 mod sandbox;
 mod wasi;
 mod yaml;
@@ -39,7 +40,7 @@ pub use engine::Allocation;
 pub use error::{CallError, Error, Lie, TrapCause};
 pub use filter::{HeaderFilter, RequestContext};
 pub use imports::Import;
-pub use inspect::{Inspection, ManifestSummary, inspect};
+pub use inspect::{Inspection, ManifestSummary, ProviderSummary, ReachSummary, inspect};
 pub use manifest::{ContextPart, Direction, Manifest, World};
 pub use plan::HeaderPlan;
 pub use provider::{
@@ -111,6 +112,15 @@ impl Runtime {
     /// Blocks: it compiles, and runs each new guest's `plan`. In async code,
     /// call it on a blocking thread.
     pub fn load(&self, previous: Option<&Set>) -> (Set, Vec<Diagnostic>) {
+        self.load_some(None, previous)
+    }
+
+    /// As [`Self::load`], of the plugin `name` alone.
+    pub(crate) fn load_only(&self, name: &str) -> (Set, Vec<Diagnostic>) {
+        self.load_some(Some(name), None)
+    }
+
+    fn load_some(&self, only: Option<&str>, previous: Option<&Set>) -> (Set, Vec<Diagnostic>) {
         // Another engine's guests cannot be taken over.
         let before = previous
             .filter(|set| Arc::ptr_eq(&set.host, &self.host))
@@ -121,6 +131,7 @@ impl Runtime {
             cache: self.cache.as_ref().ok(),
             config: &self.config,
             world: &self.world,
+            only,
         };
         let (entries, mut diagnostics) = match in_own_thread(|| loader.load(before.unwrap_or(&nothing))) {
             Ok(loaded) => loaded,
@@ -214,6 +225,9 @@ pub struct Listing {
     pub imports: Vec<Import>,
     /// Extensions it is applied to; empty for all.
     pub extensions: Vec<String>,
+    /// What a credential provider asks for; nothing for other plugins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<ProviderSummary>,
     /// Whether it was compiled for this load.
     pub origin: Origin,
 }
@@ -261,6 +275,10 @@ impl Set {
                 extensions: match &entry.plugin {
                     load::Plugin::Filter(filter) => filter.extensions().to_vec(),
                     load::Plugin::Provider(_) => Vec::new(),
+                },
+                provider: match manifest.world {
+                    World::CredentialProvider => Some(ProviderSummary::new(&manifest.provider)),
+                    World::HeaderFilter => None,
                 },
                 origin: entry.plugin.origin(),
             }

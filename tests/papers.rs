@@ -178,7 +178,9 @@ fn every_key_of_an_extension_is_explained() {
 #[test]
 fn example_settings_are_good() {
     for name in ["deploy/tollgate.yaml", "deploy/demo/tollgate.yaml"] {
-        let loaded = raw::parse(&read(name), name, Path::new("/etc/tollgate"));
+        // The demo fills in what it knows when it starts.
+        let text = read(name).replace("$CLUSTER_PORT", "8443");
+        let loaded = raw::parse(&text, name, Path::new("/etc/tollgate"));
         assert!(loaded.diagnostics.is_empty(), "{name}: {:?}", loaded.diagnostics);
         assert!(loaded.value.is_some());
     }

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use super::format::Format;
@@ -17,7 +17,9 @@ use crate::config;
 use crate::diagnostic::Diagnostic;
 use crate::plugin::{self, Runtime, World};
 
+mod inspect;
 mod new;
+mod replay;
 mod trial;
 
 /// `tollgate plugin`.
@@ -55,13 +57,18 @@ enum Command {
         #[arg(long, default_value = ".")]
         into: PathBuf,
     },
-    /// Send one message through a plugin.
+    /// Send one message through a header filter, or replay a transcript against a
+    /// credential provider.
+    #[command(group(ArgGroup::new("input").required(true).args(["request", "transcript"])))]
     Test {
         /// Plugin name.
         name: String,
-        /// YAML file with the message.
+        /// YAML file with the message, for a header filter.
         #[arg(long, value_name = "FILE")]
-        request: PathBuf,
+        request: Option<PathBuf>,
+        /// YAML file with requests and answers, for a credential provider.
+        #[arg(long, value_name = "FILE")]
+        transcript: Option<PathBuf>,
     },
 }
 
@@ -70,6 +77,9 @@ enum Command {
 enum NewWorld {
     /// Edits header fields.
     HeaderFilter,
+    /// Makes the credentials of clusters.
+    #[value(alias = "credential-provider")]
+    Provider,
 }
 
 /// Why a command did not do what it should.
@@ -99,6 +109,9 @@ pub enum Error {
     /// The request file of `test`.
     #[error("{0}")]
     Request(String),
+    /// A transcript that cannot be replayed.
+    #[error(transparent)]
+    Replay(#[from] plugin::replay::Error),
 }
 
 /// Runs `tollgate plugin …`. Results go to `out`, findings to `err`.
@@ -125,13 +138,18 @@ pub fn run(
     };
     match command {
         Command::List => list(&settings, output, out, err),
-        Command::Inspect { file } => inspect(&file, output, out, err),
-        Command::New {
-            world: NewWorld::HeaderFilter,
+        Command::Inspect { file } => inspect::run(&file, output, out, err),
+        Command::New { world, name, into } => new::run(world.into(), &name, &into, out),
+        Command::Test {
             name,
-            into,
-        } => new::run(&name, &into, out),
-        Command::Test { name, request } => trial::run(&settings, (&name, &request), output, (out, err)),
+            request,
+            transcript,
+        } => match (request, transcript) {
+            (Some(request), _) => trial::run(&settings, (&name, &request), output, (out, err)),
+            (None, Some(transcript)) => replay::run(&settings, (&name, &transcript), output, out),
+            // clap wants one of them.
+            (None, None) => Ok(ExitCode::FAILURE),
+        },
     }
 }
 
@@ -143,31 +161,18 @@ fn list(
 ) -> Result<ExitCode, Error> {
     let (set, diagnostics) = Runtime::new(settings)?.load(None);
     let listings: Vec<plugin::Listing> = set.list().collect();
-    let row = |listing: &plugin::Listing| {
-        let words = |words: Vec<String>| {
-            if words.is_empty() {
-                "-".to_owned()
-            } else {
-                words.join(",")
-            }
-        };
-        vec![
-            listing.name.clone(),
-            listing.version.clone(),
-            word(&listing.world),
-            words(listing.filters.iter().map(word).collect()),
-            words(listing.imports.iter().map(word).collect()),
-            if listing.extensions.is_empty() {
-                "all".to_owned()
-            } else {
-                listing.extensions.join(",")
-            },
-            listing.sha256.get(..12).unwrap_or_default().to_owned(),
-        ]
-    };
     match output {
         Format::Table => {
-            let head = ["NAME", "VERSION", "WORLD", "FILTERS", "IMPORTS", "EXTENSIONS", "SHA256"];
+            let head = [
+                "NAME",
+                "VERSION",
+                "WORLD",
+                "FILTERS",
+                "IMPORTS",
+                "EXTENSIONS",
+                "HOSTS",
+                "SHA256",
+            ];
             write!(out, "{}", table(&head, listings.iter().map(row)))?;
         }
         Format::Json | Format::Yaml => output.print(&listings, out)?,
@@ -175,60 +180,31 @@ fn list(
     findings(&diagnostics, err)
 }
 
-fn inspect(
-    file: &std::path::Path,
-    output: Format,
-    out: &mut dyn Write,
-    err: &mut dyn Write,
-) -> Result<ExitCode, Error> {
-    let inspection = plugin::inspect(file).map_err(|source| Error::File {
-        path: file.to_owned(),
-        source,
-    })?;
-    match output {
-        Format::Table => {
-            let plugin::Inspection {
-                file,
-                sha256,
-                bytes,
-                imports,
-                exports,
-                manifest,
-                diagnostics: _,
-            } = &inspection;
-            writeln!(out, "file      {file}\nsha256    {sha256}\nsize      {bytes} bytes")?;
-            writeln!(out, "imports   {}\nexports   {}", several(imports), several(exports))?;
-            if let Some(manifest) = manifest {
-                let plugin::ManifestSummary {
-                    name,
-                    version,
-                    description,
-                    world,
-                    imports,
-                    filters,
-                    ..
-                } = manifest;
-                writeln!(
-                    out,
-                    "plugin    {name} {version}: {description}\nworld     {}",
-                    word(world)
-                )?;
-                writeln!(
-                    out,
-                    "asks for  {}",
-                    several(&imports.iter().map(word).collect::<Vec<_>>())
-                )?;
-                writeln!(
-                    out,
-                    "called    {}",
-                    several(&filters.iter().map(word).collect::<Vec<_>>())
-                )?;
-                writeln!(out, "sees      {}", several(&manifest.sees()))?;
-            }
+/// A plugin in a line.
+fn row(listing: &plugin::Listing) -> Vec<String> {
+    let words = |words: Vec<String>| {
+        if words.is_empty() {
+            "-".to_owned()
+        } else {
+            words.join(",")
         }
-        Format::Json | Format::Yaml => output.print(&inspection, out)?,
-    }
-    findings(&inspection.diagnostics, err)
+    };
+    let extensions = match (listing.world, listing.extensions.as_slice()) {
+        (World::CredentialProvider, _) => "-".to_owned(),
+        (World::HeaderFilter, []) => "all".to_owned(),
+        (World::HeaderFilter, some) => some.join(","),
+    };
+    let hosts = listing.provider.as_ref().map(|provider| provider.hosts.clone());
+    vec![
+        listing.name.clone(),
+        listing.version.clone(),
+        word(&listing.world),
+        words(listing.filters.iter().map(word).collect()),
+        words(listing.imports.iter().map(word).collect()),
+        extensions,
+        words(hosts.unwrap_or_default()),
+        listing.sha256.get(..12).unwrap_or_default().to_owned(),
+    ]
 }
 
 /// Words in one line, or a dash.
@@ -282,7 +258,11 @@ fn write(path: &std::path::Path, content: &str) -> Result<(), Error> {
     fs::write(path, content).map_err(io)
 }
 
-/// Whether a world has a name clap knows; keeps both lists equal.
-const _: World = match NewWorld::HeaderFilter {
-    NewWorld::HeaderFilter => World::HeaderFilter,
-};
+impl From<NewWorld> for World {
+    fn from(world: NewWorld) -> Self {
+        match world {
+            NewWorld::HeaderFilter => Self::HeaderFilter,
+            NewWorld::Provider => Self::CredentialProvider,
+        }
+    }
+}

@@ -114,3 +114,77 @@ fn connect(
     let bounds = (TimeoutSpec::default(), &connection);
     Ok(Backend::assemble(upstream, bounds, (config, name)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rcgen::{CertificateParams, KeyPair};
+    use secrecy::SecretString;
+
+    use super::ClusterBackend;
+    use crate::credential::cache::Lease;
+    use crate::credential::{ClientCertificate, Credential, Token};
+    use crate::state::{ClusterTls, Verification};
+
+    fn lease(generation: u64, certificate: Option<ClientCertificate>) -> Lease {
+        let token = Token::parse("t0ken".to_owned()).unwrap();
+        let credential = Credential {
+            certificate,
+            ..Credential::of_token(token)
+        };
+        Lease {
+            credential: Arc::new(credential),
+            generation,
+        }
+    }
+
+    fn certificate() -> Option<ClientCertificate> {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["gateway".to_owned()]).unwrap();
+        Some(ClientCertificate {
+            chain_pem: params.self_signed(&key).unwrap().pem(),
+            key_pem: SecretString::from(key.serialize_pem()),
+        })
+    }
+
+    #[test]
+    fn connections_belong_to_one_certificate() {
+        let tls = ClusterTls {
+            verification: Verification::Off,
+            ..ClusterTls::default()
+        };
+        let cluster = ClusterBackend::build("https://k8s.example", &tls).unwrap();
+        let of = |lease: &Lease| cluster.for_credential(lease).unwrap();
+        // Tokens share connections, whichever they are.
+        assert!(Arc::ptr_eq(&of(&lease(1, None)), &of(&lease(2, None))));
+        let (first, second) = (lease(3, certificate()), lease(4, certificate()));
+        let before = of(&first);
+        assert!(Arc::ptr_eq(&before, &of(&first)));
+        assert!(!Arc::ptr_eq(&before, &of(&lease(1, None))));
+        let after = of(&second);
+        assert!(!Arc::ptr_eq(&before, &after));
+        // Nothing but this test holds the connections of the one before.
+        assert_eq!(Arc::strong_count(&before), 1);
+        // A straggler does not put its certificate back.
+        assert!(!Arc::ptr_eq(&of(&first), &after));
+        assert!(Arc::ptr_eq(&of(&second), &after));
+    }
+
+    #[test]
+    fn a_certificate_that_is_none_is_refused() {
+        let cluster = ClusterBackend::build(
+            "https://k8s.example",
+            &ClusterTls {
+                verification: Verification::Off,
+                ..ClusterTls::default()
+            },
+        );
+        let broken = ClientCertificate {
+            chain_pem: "none".to_owned(),
+            key_pem: SecretString::from("none"),
+        };
+        assert!(cluster.unwrap().for_credential(&lease(1, Some(broken))).is_err());
+        assert!(ClusterBackend::build("not a url", &ClusterTls::default()).is_err());
+    }
+}

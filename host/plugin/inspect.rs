@@ -2,6 +2,7 @@
 //!
 //! In: a component's bytes. Out: world and imports. Never: code of the guest run.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -13,6 +14,7 @@ use super::cache;
 use super::imports::Import;
 use super::load::COMPONENT_MOST_BYTES;
 use super::manifest::{self, ContextPart, Direction, Manifest, World};
+use super::provider::ProviderTerms;
 use crate::diagnostic::{Diagnostic, Location};
 
 /// A component and what its manifest says about it.
@@ -57,6 +59,107 @@ pub struct ManifestSummary {
     pub response_fields: Vec<String>,
     /// Parts of the context it sees.
     pub context: Vec<ContextPart>,
+    /// What a credential provider asks for; nothing for other plugins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<ProviderSummary>,
+}
+
+/// What a credential provider asks for, as its manifest writes it: `{name}` is
+/// a member of the cluster's configuration.
+#[derive(Clone, Debug, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProviderSummary {
+    /// Hosts it may talk to, where they are granted; `*` for every one that is.
+    pub hosts: Vec<String>,
+    /// Values of the cluster's Secret it may use.
+    pub secrets: Vec<ReachSummary>,
+    /// Audiences of the pod's own tokens.
+    pub audiences: Vec<ReachSummary>,
+    /// Where values captured from the answers of a host may go, besides into the
+    /// credential.
+    pub captures: Vec<ReachSummary>,
+    /// Strings of answers it may read.
+    pub visible: Vec<String>,
+    /// Fields of answers it may read, besides `content-type`, `date` and
+    /// `retry-after`.
+    pub response_headers: Vec<String>,
+    /// Fields a credential may carry.
+    pub output_headers: Vec<String>,
+}
+
+/// A value and where it may go.
+#[derive(Clone, Debug, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReachSummary {
+    /// Name, audience or host.
+    pub name: String,
+    /// Hosts it may be sent to.
+    pub hosts: Vec<String>,
+    /// Whether it may become part of the credential.
+    pub cluster: bool,
+    /// Whether the plugin may read it.
+    pub public: bool,
+    /// Strings within it the plugin may read.
+    pub public_fields: Vec<String>,
+}
+
+impl fmt::Display for ReachSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut to: Vec<&str> = self.hosts.iter().map(String::as_str).collect();
+        if self.cluster {
+            to.push("the cluster");
+        }
+        match to.as_slice() {
+            [] => write!(f, "{} -> nowhere", self.name)?,
+            to => write!(f, "{} -> {}", self.name, to.join(", "))?,
+        }
+        match (self.public, self.public_fields.as_slice()) {
+            (true, _) => f.write_str(" (the plugin reads it)"),
+            (false, []) => Ok(()),
+            (false, fields) => write!(f, " (the plugin reads {})", fields.join(", ")),
+        }
+    }
+}
+
+fn texts<T: ToString>(items: &[T]) -> Vec<String> {
+    items.iter().map(ToString::to_string).collect()
+}
+
+impl ProviderSummary {
+    pub(super) fn new(terms: &ProviderTerms) -> Self {
+        let all = texts(&terms.hosts);
+        let reach = |name: String, hosts: Option<Vec<String>>, cluster| ReachSummary {
+            name,
+            hosts: hosts.unwrap_or_else(|| all.clone()),
+            cluster,
+            public: false,
+            public_fields: Vec::new(),
+        };
+        let secrets = terms.secrets.iter().map(|term| ReachSummary {
+            public: term.public,
+            public_fields: texts(&term.public_fields),
+            ..reach(term.name.clone(), term.hosts.as_deref().map(texts), term.cluster)
+        });
+        let audiences = terms.audiences.iter();
+        let audiences = audiences.map(|term| {
+            reach(
+                term.audience.to_string(),
+                term.hosts.as_deref().map(texts),
+                term.cluster,
+            )
+        });
+        let captures = terms.captures.iter();
+        let captures = captures.map(|term| reach(term.host.to_string(), Some(texts(&term.hosts)), term.cluster));
+        Self {
+            secrets: secrets.collect(),
+            audiences: audiences.collect(),
+            captures: captures.collect(),
+            visible: texts(&terms.visible),
+            response_headers: texts(&terms.response_headers),
+            output_headers: texts(&terms.output_headers),
+            hosts: all,
+        }
+    }
 }
 
 impl ManifestSummary {
@@ -72,6 +175,10 @@ impl ManifestSummary {
             request_fields: names(&manifest.request_fields),
             response_fields: names(&manifest.response_fields),
             context: manifest.context.iter().copied().collect(),
+            provider: match manifest.world {
+                World::CredentialProvider => Some(ProviderSummary::new(&manifest.provider)),
+                World::HeaderFilter => None,
+            },
         }
     }
 
@@ -163,7 +270,8 @@ fn interfaces(wasm: &[u8]) -> wasmtime::Result<(Vec<String>, Vec<String>)> {
     let imports = kind
         .imports(&engine)
         .map(|(name, _)| names(name))
-        .filter(|name| !name.contains("/header-types@"));
+        // Interfaces of nothing but types ask for nothing.
+        .filter(|name| !name.contains("/header-types@") && !name.contains("/provider-types@"));
     let exports = kind.exports(&engine).map(|(name, _)| names(name));
     Ok((imports.collect(), exports.collect()))
 }

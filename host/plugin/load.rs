@@ -70,6 +70,8 @@ pub(super) struct Loader<'a> {
     pub(super) cache: Option<&'a Cache>,
     pub(super) config: &'a config::Plugins,
     pub(super) world: &'a provider::World,
+    /// The one plugin that is wanted; all when absent.
+    pub(super) only: Option<&'a str>,
 }
 
 /// What a folder holds under one name.
@@ -100,6 +102,9 @@ impl Loader<'_> {
         };
         self.unused_grants(&pairs, &mut diagnostics);
         for (name, pair) in pairs {
+            if self.only.is_some_and(|only| only != name) {
+                continue;
+            }
             if entries.len() >= PLUGINS_MOST {
                 let message = format!("there are more than `{PLUGINS_MOST}` plugins; `{name}` is left out");
                 diagnostics.push(Diagnostic::error(place(directory), message));
@@ -264,8 +269,14 @@ fn terms(manifest: &Manifest, grant: &config::Grant) -> (Granted, Budget, Vec<Di
         World::HeaderFilter => Budget::default(),
         World::CredentialProvider => Budget::of_provider(),
     };
+    let time = grant.time.unwrap_or(standard.time);
     let budget = Budget {
-        time: grant.time.unwrap_or(standard.time),
+        time,
+        // A filter waits for nobody: its time is its own code's.
+        processor: match manifest.world {
+            World::HeaderFilter => time,
+            World::CredentialProvider => standard.processor,
+        },
         memory_bytes: grant
             .memory_bytes
             .unwrap_or(standard.memory_bytes)

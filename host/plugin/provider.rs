@@ -22,7 +22,6 @@ mod convert;
 mod crypto;
 mod memo;
 mod outgoing;
-mod paths;
 mod pod;
 mod public;
 mod reach;
@@ -37,6 +36,7 @@ pub use call::{Exchange, Material, SystemClock, WallClock};
 pub use pod::PodIdentities;
 pub use public::webapi_public_values;
 pub(crate) use reach::{HostTemplate, TextTemplate};
+pub(crate) use redact::Redactor;
 pub(crate) use terms::ProviderTerms;
 pub(crate) use terms::{AudienceTerm, CaptureTerm, SecretTerm};
 

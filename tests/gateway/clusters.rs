@@ -6,6 +6,7 @@ mod commands;
 mod forward;
 mod handout;
 mod minted;
+mod promises;
 mod traces;
 
 use std::collections::BTreeMap;

@@ -9,7 +9,7 @@ use tollgate::config::Plugins;
 use crate::support::{Place, same};
 
 /// `tollgate plugin …` with the built guests.
-fn command(arguments: &[&str], settings: Plugins) -> (bool, String, String) {
+pub(crate) fn command(arguments: &[&str], settings: Plugins) -> (bool, String, String) {
     #[derive(clap::Parser)]
     struct Tollgate {
         #[command(flatten)]
@@ -118,10 +118,44 @@ fn a_new_plugin_is_written_once() {
 fn a_new_plugin_has_the_whole_contract() {
     let root = tempfile::tempdir().unwrap();
     let into = root.path().to_str().unwrap();
-    assert!(command(&["new", "header-filter", "a", "--into", into], Plugins::default()).0);
-    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("wit")).unwrap() {
-        let path = entry.unwrap().path();
-        let copy = root.path().join("a/sdk/wit").join(path.file_name().unwrap());
-        assert_eq!(fs::read(&path).unwrap(), fs::read(&copy).unwrap(), "{}", path.display());
+    for (world, name, sdk) in [
+        ("header-filter", "a", "a/sdk/wit"),
+        ("provider", "b", "b/sdk/provider/wit"),
+        ("credential-provider", "c", "c/sdk/provider/wit"),
+    ] {
+        assert!(command(&["new", world, name, "--into", into], Plugins::default()).0);
+        for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("wit")).unwrap() {
+            let path = entry.unwrap().path();
+            let copy = root.path().join(sdk).join(path.file_name().unwrap());
+            assert_eq!(fs::read(&path).unwrap(), fs::read(&copy).unwrap(), "{}", path.display());
+        }
     }
+}
+
+/// Every source of the SDK must reach a new provider.
+#[test]
+fn a_new_provider_has_the_whole_sdk() {
+    let root = tempfile::tempdir().unwrap();
+    let into = root.path().to_str().unwrap();
+    assert!(command(&["new", "provider", "a", "--into", into], Plugins::default()).0);
+    let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("plugins/sdk/provider/src");
+    let (mut folders, mut seen) = (vec![sdk.clone()], 0);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let copy = root
+                .path()
+                .join("a/sdk/provider/src")
+                .join(path.strip_prefix(&sdk).unwrap());
+            assert_eq!(fs::read(&path).unwrap(), fs::read(&copy).unwrap(), "{}", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 10, "{seen}");
+    let manifest = fs::read_to_string(root.path().join("a/manifest.yaml")).unwrap();
+    assert!(manifest.contains("name: a\n") && !manifest.contains("{{"), "{manifest}");
 }

@@ -77,7 +77,7 @@ fn what_manifest_and_component_disagree_on_is_refused() {
         ("text.yaml", "not WebAssembly"),
         ("alone.wasm", "has no manifest"),
         ("huge.wasm", "at most `67108864` are allowed"),
-        ("misconfigured.yaml", "config/fallback"),
+        ("misconfigured.yaml", "config`: `/fallback`"),
         ("folder.wasm", "not a regular file"),
     ] {
         assert!(

@@ -10,8 +10,10 @@
     reason = "helpers of tests fail like tests"
 )]
 
+mod authors;
 mod commands;
 mod files;
 mod guests;
 mod hostile;
+mod papers;
 mod support;

@@ -211,3 +211,28 @@ async fn an_answer_in_xml_is_of_no_use_but_an_error_in_xml_is_read() {
     assert_eq!((error.class, error.code.as_str()), (Class::Retryable, "aws.Throttling"));
     assert_eq!(error.correlation.as_deref(), Some("11-22"));
 }
+
+/// Two known tokens of EKS, byte for byte: of static keys, and of a session.
+#[tokio::test]
+async fn tokens_of_eks_are_the_known_ones_byte_for_byte() {
+    const OF_KEYS: &str = "k8s-aws-v1.aHR0cHM6Ly9zdHMudXMtd2VzdC0yLmFtYXpvbmF3cy5jb20vP0FjdGlvbj1HZXRDYWxsZXJJZGVudGl0eSZWZXJzaW9uPTIwMTEtMDYtMTUmWC1BbXotQWxnb3JpdGhtPUFXUzQtSE1BQy1TSEEyNTYmWC1BbXotQ3JlZGVudGlhbD1BS0lERVhBTVBMRSUyRjIwMjYwMTAyJTJGdXMtd2VzdC0yJTJGc3RzJTJGYXdzNF9yZXF1ZXN0JlgtQW16LURhdGU9MjAyNjAxMDJUMDMwNDA1WiZYLUFtei1FeHBpcmVzPTYwJlgtQW16LVNpZ25lZEhlYWRlcnM9aG9zdCUzQngtazhzLWF3cy1pZCZYLUFtei1TaWduYXR1cmU9NzZkZTllNDI3NGE3MTc5NTVlZTY3MzYzNzUzY2M2NDY4N2ZhYWUwNWM0MWUzNmE3ZWFkOTExMDMxMDJhZDk2ZQ";
+    const OF_A_SESSION: &str = "k8s-aws-v1.aHR0cHM6Ly9zdHMudXMtd2VzdC0yLmFtYXpvbmF3cy5jb20vP0FjdGlvbj1HZXRDYWxsZXJJZGVudGl0eSZWZXJzaW9uPTIwMTEtMDYtMTUmWC1BbXotQWxnb3JpdGhtPUFXUzQtSE1BQy1TSEEyNTYmWC1BbXotQ3JlZGVudGlhbD1BU0lBRVhBTVBMRSUyRjIwMjYwMTAyJTJGdXMtd2VzdC0yJTJGc3RzJTJGYXdzNF9yZXF1ZXN0JlgtQW16LURhdGU9MjAyNjAxMDJUMDMwNDA1WiZYLUFtei1FeHBpcmVzPTYwJlgtQW16LVNlY3VyaXR5LVRva2VuPXRvazMmWC1BbXotU2lnbmVkSGVhZGVycz1ob3N0JTNCeC1rOHMtYXdzLWlkJlgtQW16LVNpZ25hdHVyZT05YzkyNTI3ZWZjYjY3MTIxYmRhMGYyNjdjYTAxZjY3ODQyYTIzZGFlMzg3MmU1YmY2MGEyZWUyMjAzY2IyMDcw";
+    let stage = Stage::new().await;
+    let config = json!({"region": "us-west-2", "clusterName": "prod-eks"});
+    let keys = [
+        ("accessKeyId", "AKIDEXAMPLE"),
+        ("secretAccessKey", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"),
+    ];
+    let session = [
+        ("accessKeyId", "ASIAEXAMPLE"),
+        ("secretAccessKey", "sk3"),
+        ("sessionToken", "tok3"),
+    ];
+    for (values, known) in [(&keys[..], OF_KEYS), (&session[..], OF_A_SESSION)] {
+        let source = stage.cluster("aws-eks", &config, values);
+        let credential = mint(&source, Reason::Initial).await.unwrap();
+        assert_eq!(token(&credential), known);
+        assert_eq!(end(&credential), "2026-01-02T03:19:05Z");
+    }
+    assert!(stage.seen().is_empty(), "no request is sent");
+}

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
 use http_body_util::{BodyExt as _, Full};
@@ -382,6 +382,16 @@ impl World {
     /// The guests of `folder`, each granted `hosts` and everything else its
     /// manifest asks for. Gives what was found wrong.
     pub(crate) fn load(&self, folder: &Path, hosts: &[EntrySpec], audiences: &[String]) -> (Set, Vec<String>) {
+        self.load_into(Allocation::OnDemand, folder, (hosts, audiences))
+    }
+
+    /// The same, with instances that get their memory from `allocation`.
+    pub(crate) fn load_into(
+        &self,
+        allocation: Allocation,
+        folder: &Path,
+        (hosts, audiences): (&[EntrySpec], &[String]),
+    ) -> (Set, Vec<String>) {
         let mut grants = BTreeMap::new();
         for (name, imports) in manifests(folder) {
             let grant = config::Grant {
@@ -403,7 +413,7 @@ impl World {
             ambient: Arc::clone(&self.pod) as Arc<dyn Ambient>,
             clock: Arc::clone(&self.clock) as Arc<dyn WallClock>,
         };
-        let runtime = Runtime::with_world(&settings, Allocation::OnDemand, world).unwrap();
+        let runtime = Runtime::with_world(&settings, allocation, world).unwrap();
         let (set, findings) = runtime.load(None);
         (set, findings.iter().map(ToString::to_string).collect())
     }
@@ -428,16 +438,10 @@ fn manifests(folder: &Path) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// Compiled guests, shared by the worlds of one run.
+/// Compiled guests, shared by all worlds and runs: those of languages with a
+/// runtime take seconds to compile.
 fn cache() -> PathBuf {
-    static CACHE: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
-        use std::os::unix::fs::PermissionsExt as _;
-
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
-        folder
-    });
-    CACHE.path().to_owned()
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled-guests")
 }
 
 /// The credential providers of the repository in a folder of their own.

@@ -16,8 +16,11 @@ use sha2::{Digest as _, Sha256};
 use crate::plugins::{self, Built};
 use crate::{execute, setup};
 
-/// World of the guests: their tools import all of one, used or not.
-const WORLD: &str = "credential-provider-minimal";
+/// World of each guest, in the `world.wit` beside its program.
+const WORLD: &str = "guest";
+
+/// The component, among the files of a build.
+const COMPONENT: &str = "component.wasm";
 
 /// Components of one plugin that are kept, for changes to and fro.
 const KEPT: usize = 4;
@@ -69,8 +72,8 @@ pub fn names() -> [&'static str; 3] {
     SOURCES.map(|source| source.name)
 }
 
-/// Builds them into `target/guests`. Cold it takes half a minute and the
-/// registries of both languages; warm it copies what is kept.
+/// Builds them into `target/guests`. Cold it takes a minute and the registries of
+/// both languages; warm it copies what is kept.
 ///
 /// # Errors
 /// Node.js or Python is missing (the text says what to install), a tool cannot be
@@ -78,6 +81,10 @@ pub fn names() -> [&'static str; 3] {
 pub fn build(root: &Path) -> Result<Vec<Built>> {
     let output = root.join("target/guests");
     fs::create_dir_all(&output).with_context(|| format!("creating {}", output.display()))?;
+    // Several checkouts share the tools; one installs them, the others wait.
+    let lock = setup::cache()?.join("languages.lock");
+    let lock = fs::File::create(&lock).with_context(|| format!("creating {}", lock.display()))?;
+    lock.lock().context("waiting for another build")?;
     SOURCES
         .iter()
         .map(|source| {
@@ -95,27 +102,30 @@ pub fn build(root: &Path) -> Result<Vec<Built>> {
 impl Source {
     /// The component: the one that is kept, or a new one.
     fn component(&self, root: &Path) -> Result<Vec<u8>> {
-        let wit = contract(root)?;
-        let program = root.join(self.folder).join(self.program);
-        let mut parts = vec![format!("{:?} {WORLD}", self.tool).into_bytes(), read(&program)?];
-        for file in wit.iter().chain(&self.tool.files(root)) {
+        let folder = root.join(self.folder);
+        let sources = [folder.join(self.program), folder.join("world.wit")];
+        let contract = contract(root)?;
+        let mut parts = vec![format!("{:?}", self.tool).into_bytes()];
+        for file in sources.iter().chain(&contract).chain(&self.tool.files(root)) {
             parts.push(read(file)?);
         }
-        let folder = cache("components")?;
-        let kept = folder.join(format!("{}-{}.wasm", self.name, digest(&parts)));
+        let shelf = cache("components")?;
+        let kept = shelf.join(format!("{}-{}.wasm", self.name, digest(&parts)));
         if !kept.is_file() {
-            // The tools write where they are told, and are told a name of this process.
-            let new = kept.with_extension(format!("{}.new", std::process::id()));
-            self.tool.run(root, &program, &new)?;
-            fs::rename(&new, &kept).with_context(|| format!("writing {}", kept.display()))?;
-            forget_old(&folder, &format!("{}-", self.name))?;
+            // A folder of their own: the tools take in, and leave behind, what is beside
+            // the program. On the same file system, for the last step.
+            let desk = tempfile::tempdir_in(&shelf)?;
+            lay_out(desk.path(), &sources, &contract)?;
+            self.tool.run(root, desk.path(), self.program)?;
+            fs::rename(desk.path().join(COMPONENT), &kept).with_context(|| format!("writing {}", kept.display()))?;
+            forget_old(&shelf, &format!("{}-", self.name))?;
         }
         read(&kept)
     }
 }
 
 impl Tool {
-    /// Files that say which tool it is, and how it is called.
+    /// Files that say which tool it is, and last, if any, the script that calls it.
     fn files(self, root: &Path) -> Vec<PathBuf> {
         match self {
             Self::JavaScript => ["package.json", "package-lock.json", "build.js"]
@@ -125,42 +135,46 @@ impl Tool {
         }
     }
 
-    /// Makes a component of `program`.
-    fn run(self, root: &Path, program: &Path, component: &Path) -> Result<()> {
-        let wit = root.join("wit");
+    /// Makes a component of the program on `desk`.
+    fn run(self, root: &Path, desk: &Path, program: &str) -> Result<()> {
         let mut command = match self {
             Self::JavaScript => {
                 let mut node = Command::new("node");
-                node.arg(node_tools(root)?.join("build.js"));
-                node.args([program, &wit, component]).arg(WORLD);
+                node.arg(node_tools(root)?.join("build.js"))
+                    .args([program, "wit", COMPONENT]);
                 node
             }
             Self::Python | Self::PythonWithWasi => {
                 let mut python = Command::new(python_tools(root)?.join("bin/componentize-py"));
-                python
-                    .arg("--quiet")
-                    .arg("--wit-path")
-                    .arg(&wit)
-                    .args(["--world", WORLD, "componentize"]);
+                python.args(["--quiet", "--wit-path", "wit", "--world", WORLD, "componentize"]);
                 if matches!(self, Self::Python) {
                     python.arg("--stub-wasi");
                 }
-                let (folder, module) = (program.parent(), program.file_stem());
-                python
-                    .arg("--python-path")
-                    .arg(folder.context("a program without a folder")?);
-                // Elsewhere it would take in whatever packages are at hand.
+                // Else it takes in whatever packages are at hand.
                 python.env_remove("VIRTUAL_ENV").env_remove("PYTHONPATH");
-                python.env("PYTHONDONTWRITEBYTECODE", "1");
-                python
-                    .arg("--output")
-                    .arg(component)
-                    .arg(module.context("a program without a name")?);
+                python.args(["--python-path", ".", "--output", COMPONENT]);
+                python.arg(program.trim_end_matches(".py"));
                 python
             }
         };
-        execute(&mut command)
+        execute(command.current_dir(desk))
     }
+}
+
+/// Puts program and world on `desk`, and the contract where the world finds it.
+fn lay_out(desk: &Path, [program, world]: &[PathBuf; 2], contract: &[PathBuf]) -> Result<()> {
+    let deps = desk.join("wit/deps/plugin");
+    fs::create_dir_all(&deps).with_context(|| format!("creating {}", deps.display()))?;
+    copy(program, desk)?;
+    copy(world, &desk.join("wit"))?;
+    contract.iter().try_for_each(|file| copy(file, &deps))
+}
+
+/// Copies a file into a folder.
+fn copy(file: &Path, folder: &Path) -> Result<()> {
+    let name = file.file_name().context("a file without a name")?;
+    fs::copy(file, folder.join(name)).with_context(|| format!("copying {}", file.display()))?;
+    Ok(())
 }
 
 /// A folder with the locked packages and `build.js` in it.
@@ -169,11 +183,9 @@ fn node_tools(root: &Path) -> Result<PathBuf> {
         bail!("node is missing: install Node.js 20 or later (on Debian, as root: `apt-get install nodejs npm`)");
     }
     let files = Tool::JavaScript.files(root);
-    let folder = tools("javascript", &files)?;
-    for file in &files {
-        let name = file.file_name().context("a file without a name")?;
-        fs::copy(file, folder.join(name)).with_context(|| format!("copying {}", file.display()))?;
-    }
+    let (_script, locked) = files.split_last().context("no lock file")?;
+    let folder = tools("javascript", locked)?;
+    files.iter().try_for_each(|file| copy(file, &folder))?;
     setup::node_modules(&folder)?;
     Ok(folder)
 }

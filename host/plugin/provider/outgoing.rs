@@ -272,7 +272,7 @@ fn paths(texts: &[String]) -> Result<Vec<SingularPath>, wit::EgressError> {
         let message = format!("`{}` captures; at most `{CAPTURES_MOST}` are allowed", texts.len());
         return Err(wit::EgressError::InvalidRequest(message));
     }
-    let parsed = texts.iter().map(|text| super::paths::parse(text));
+    let parsed = texts.iter().map(|text| SingularPath::parse(text));
     parsed
         .collect::<Result<_, _>>()
         .map_err(|error| wit::EgressError::InvalidRequest(format!("a capture is no singular path: {error}")))

@@ -3,6 +3,7 @@
 //! In: the manifest's words about hosts, a cluster's configuration. Out: yes or
 //! no for a host. Never: a wider reach by putting secrets together.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -41,6 +42,18 @@ impl HostTemplate {
     /// The host for `config`; nothing when a member is missing or what comes out
     /// is no host.
     pub(crate) fn expand(&self, config: &Value) -> Option<HostPattern> {
+        HostPattern::parse(&self.filled_in(config)?)
+    }
+
+    /// The same as an operator writes it in a grant: `*`, or a host with a port
+    /// other than 443.
+    pub(crate) fn written(&self, config: &Value) -> Option<String> {
+        let text = self.filled_in(config)?;
+        HostPattern::parse(&text)?;
+        Some(text)
+    }
+
+    fn filled_in(&self, config: &Value) -> Option<String> {
         let mut text = String::new();
         for piece in &self.0 {
             match piece {
@@ -52,8 +65,8 @@ impl HostTemplate {
         // one where it is the whole of a member, else `{region}.example.com`
         // would become whatever host `region` begins with.
         match (self.whole(), text.strip_prefix("https://")) {
-            (true, Some(url)) => HostPattern::parse(url.split(['/', '?', '#']).next()?),
-            (_, _) => HostPattern::parse(&text),
+            (true, Some(url)) => Some(url.split(['/', '?', '#']).next()?.to_owned()),
+            (_, _) => Some(text),
         }
     }
 
@@ -74,6 +87,12 @@ impl HostTemplate {
     }
 }
 
+impl fmt::Display for HostTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write(&self.0, f)
+    }
+}
+
 /// A text with members of the configuration in it, such as a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TextTemplate(Vec<Piece>);
@@ -89,11 +108,29 @@ impl TextTemplate {
 
     /// The text for `config`; nothing when a member is missing.
     pub(crate) fn expand(&self, config: &Value) -> Option<String> {
-        self.0.iter().try_fold(String::new(), |text, piece| match piece {
-            Piece::Text(plain) => Some(text + plain),
-            Piece::Field(path) => Some(text + member(config, path)?),
-        })
+        joined(&self.0, config)
     }
+}
+
+impl fmt::Display for TextTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write(&self.0, f)
+    }
+}
+
+fn joined(pieces: &[Piece], config: &Value) -> Option<String> {
+    pieces.iter().try_fold(String::new(), |text, piece| match piece {
+        Piece::Text(plain) => Some(text + plain),
+        Piece::Field(path) => Some(text + member(config, path)?),
+    })
+}
+
+/// As the manifest has it.
+fn write(pieces: &[Piece], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    pieces.iter().try_for_each(|piece| match piece {
+        Piece::Text(plain) => f.write_str(plain),
+        Piece::Field(path) => write!(f, "{{{}}}", path.join(".")),
+    })
 }
 
 fn pieces(text: &str) -> Result<Vec<Piece>, &'static str> {

@@ -7,8 +7,8 @@ use wasmtime::component::Resource;
 use zeroize::Zeroizing;
 
 use super::call::Phase;
-use super::paths;
 use super::secret::{Making, Secret, encode};
+use crate::json_path::SingularPath;
 use crate::plugin::bindings::provider::tollgate::plugin::secrets::{Encoding, JwtTimes, Part, SecretError};
 use crate::plugin::bindings::provider::tollgate::plugin::{json_path, provider_types, reveal, secrets};
 use crate::plugin::budget::State;
@@ -70,7 +70,7 @@ impl secrets::Host for State {
     fn public_field(&mut self, source: Handle, path: String) -> wasmtime::Result<Result<String, SecretError>> {
         let call = self.provider_call()?;
         let secret = call.secret(&source)?;
-        let Ok(wanted) = paths::parse(&path) else {
+        let Ok(wanted) = SingularPath::parse(&path) else {
             return Ok(Err(SecretError::BadFormat));
         };
         // A document is known by its bytes: the manifest speaks of the value of
@@ -126,7 +126,7 @@ fn field(secret: &Secret, path: &str) -> Result<Zeroizing<String>, SecretError> 
     if secret.making() == Making::Composed {
         return Err(SecretError::BadFormat);
     }
-    let path = paths::parse(path).map_err(|_| SecretError::BadFormat)?;
+    let path = SingularPath::parse(path).map_err(|_| SecretError::BadFormat)?;
     let document: serde_json::Value = serde_json::from_slice(secret.bytes()).map_err(|_| SecretError::BadFormat)?;
     let text = path.select(&document).ok_or(SecretError::NotFound)?;
     let text = text.as_str().ok_or(SecretError::BadFormat)?;
@@ -142,7 +142,7 @@ impl reveal::Host for State {
 impl json_path::Host for State {
     fn check(&mut self, path: String) -> wasmtime::Result<Result<(), String>> {
         self.provider_call()?;
-        Ok(paths::parse(&path).map(drop))
+        Ok(SingularPath::parse(&path).map(drop).map_err(|error| error.to_string()))
     }
 
     fn select(&mut self, document: Vec<u8>, path: String) -> wasmtime::Result<Result<Option<String>, String>> {
@@ -153,9 +153,9 @@ impl json_path::Host for State {
                 "the document has `{observed}` bytes; at most `{DOCUMENT_MOST_BYTES}` are allowed"
             )));
         }
-        let path = match paths::parse(&path) {
+        let path = match SingularPath::parse(&path) {
             Ok(path) => path,
-            Err(error) => return Ok(Err(error)),
+            Err(error) => return Ok(Err(error.to_string())),
         };
         let document: serde_json::Value = match serde_json::from_slice(&document) {
             Ok(document) => document,

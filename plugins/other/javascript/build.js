@@ -1,4 +1,4 @@
-// Makes a component: node build.js PROGRAM WIT OUTPUT WORLD
+// Makes a component: node build.js PROGRAM WIT OUTPUT
 //
 // Without WASI: a provider needs neither files nor streams, and gets time and
 // randomness from the gateway.
@@ -6,11 +6,11 @@
 import { writeFile } from 'node:fs/promises';
 import { componentize } from '@bytecodealliance/componentize-js';
 
-const [sourcePath, witPath, output, worldName] = process.argv.slice(2);
+const [sourcePath, witPath, output] = process.argv.slice(2);
 const { component } = await componentize({
   sourcePath,
   witPath,
-  worldName,
+  worldName: 'guest',
   disableFeatures: ['stdio', 'random', 'clocks', 'http', 'fetch-event'],
 });
 await writeFile(output, component);

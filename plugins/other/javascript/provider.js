@@ -19,6 +19,8 @@ import { get } from 'tollgate:plugin/secrets@0.1.0';
 const TTL_SECONDS_WORTHWHILE = 300;
 /** The longest wait a broker can ask for. */
 const RETRY_AFTER_MOST_MS = 600_000;
+/** 9999-12-30T22:00:00Z, where the gateway's calendar ends: what is later is this. */
+const LATEST_MS = 253_402_207_200_000;
 /** Name of the secret value. */
 const KEY = 'brokerKey';
 
@@ -99,7 +101,7 @@ function expiry(said, sentAt) {
 function instant(said) {
   const date = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,3})?\d*(Z|[+-]\d\d:\d\d)$/.exec(said.trim().toUpperCase());
   const time = date ? Date.parse(`${date[1]}${date[2] ?? ''}${date[3]}`) : NaN;
-  return time >= 0 ? BigInt(time) : undefined;
+  return time >= 0 ? BigInt(Math.min(time, LATEST_MS)) : undefined;
 }
 
 /** The error of an answer without a token. */

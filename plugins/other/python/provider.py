@@ -26,8 +26,8 @@ from wit_world.imports import clock, egress, json_path, provider_types, secrets
 
 # The longest wait a broker can ask for.
 RETRY_AFTER_MOST_MS = 600_000
-# 9999-12-31T23:59:59Z: what is later is this.
-LATEST_MS = 253_402_300_799_000
+# 9999-12-30T22:00:00Z, where the gateway's calendar ends: what is later is this.
+LATEST_MS = 253_402_207_200_000
 
 CLASSES = {
     "retryable": provider_types.MintError_Retryable,

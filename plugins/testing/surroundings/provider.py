@@ -4,6 +4,8 @@ Built with WASI, which a provider should not be: this one is here to look into
 every corner of it.
 """
 
+import encodings.idna  # names cannot be looked up without, and nothing is there to import later
+import json
 import os
 import socket
 import sys
@@ -19,13 +21,12 @@ from wit_world.imports import provider_types, secrets
 class Credentials(Credentials):
     def check(self, config: str) -> List[str]:
         corners: dict[str, Callable[[], Any]] = {
-            "environment": lambda: sorted(os.environ),
-            "arguments": lambda: sys.argv[1:],
+            "environment": lambda: [sorted(os.environ), sys.argv[1:]],
             "root": lambda: os.listdir("/"),
-            "file": lambda: open("/etc/hostname").read(),
-            "output": lambda: open("/tmp/out", "w"),
+            "file": lambda: open("/etc/passwd").read(),
+            "output": lambda: open("/tmp/tollgate-surroundings", "w"),
             "name": lambda: socket.getaddrinfo("localhost", 443),
-            "socket": lambda: socket.create_connection(("127.0.0.1", 443), timeout=1),
+            "socket": lambda: socket.socket().connect(("127.0.0.1", json.loads(config)["port"])),
             "clock": lambda: [time.time(), time.monotonic()],
             "randomness": lambda: os.urandom(8).hex(),
         }

@@ -5,6 +5,7 @@ use std::process::Output;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+use super::cluster;
 use super::minted::{ROBOT, cluster_of, issuer, world};
 use crate::support::token;
 use crate::support::world::{SESSION_KEY, World};
@@ -125,7 +126,7 @@ async fn settings_alone_are_enough() {
         assert!(table.contains(part), "{table}");
     }
     for text in [&table, &out(&told)] {
-        assert!(!text.contains("minted") && !text.contains(ROBOT), "{text}");
+        assert!(!text.contains("minted-") && !text.contains(ROBOT), "{text}");
     }
     let told = tollgate(&["credential", "explain", "in-cluster", "--config", settings], &[]).await;
     assert_eq!(told.status.code(), Some(1));
@@ -133,4 +134,41 @@ async fn settings_alone_are_enough() {
         out(&told).contains("result    config ambient.unavailable: "),
         "{told:?}"
     );
+}
+
+#[tokio::test]
+async fn check_names_the_secret_a_plugin_refuses() {
+    let (issuer, api) = (issuer().await, cluster_of(|_| true).await);
+    let (mut setup, _folder) = world(&issuer, &api);
+    let config = json!({"webAPIProviderConfig": {
+        "method": "POST", "url": "https://127.0.0.1/", "tokenPath": "{.token}",
+    }});
+    setup
+        .objects
+        .push(cluster("wrong", "https://wrong.example", &config, &[]));
+    let world = setup.start().await;
+    let settings = world.path("tollgate.yaml");
+    let checked = tollgate(&["check", "-o", "json", "--config", settings.to_str().unwrap()], &[]).await;
+    assert!(
+        checked.status.success(),
+        "one cluster does not stop the others: {checked:?}"
+    );
+    let body: Value = serde_json::from_str(&out(&checked)).unwrap();
+    let found = body["diagnostics"].as_array().unwrap().iter();
+    let found: Vec<&Value> = found
+        .filter(|one| one["message"].as_str().unwrap().contains("`wrong` cannot be used"))
+        .collect();
+    let [finding] = found.as_slice() else { panic!("{body}") };
+    assert!(
+        finding["location"]["file"]
+            .as_str()
+            .unwrap()
+            .ends_with("state/004.yaml")
+    );
+    assert_eq!(
+        (&finding["location"]["line"], &finding["severity"]),
+        (&json!(1), &json!("warning"))
+    );
+    assert!(finding["message"].as_str().unwrap().contains("`$.token`"), "{finding}");
+    assert!(issuer.seen().is_empty(), "a check sends nothing");
 }

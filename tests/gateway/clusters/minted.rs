@@ -261,18 +261,3 @@ async fn generation(world: &World, wanted: u64) -> bool {
     let page: Value = serde_json::from_str(&world.admin("/configuration").await).unwrap();
     page["generation"].as_u64().unwrap() >= wanted
 }
-
-#[test]
-fn probe() {
-    for path in ["$.token", "$['token']", "$"] {
-        eprintln!(
-            "{path} {:?} {:?}",
-            jsonpath_rust::parser::parse_json_path(path).is_ok(),
-            tollgate::json_path::SingularPath::parse(path)
-        );
-    }
-    eprintln!(
-        "{:?}",
-        regex::Regex::new(r"\A\$(?:[ ]*(?:\.[A-Za-z_&&\S]+))*\z").is_ok()
-    );
-}

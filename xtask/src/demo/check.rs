@@ -179,8 +179,8 @@ async fn cluster(world: &World) -> Result<()> {
     };
     let (status, refused) = ask(&world.bob).await?;
     ensure!(
-        status == 404 && refused["reason"] == "not_found",
-        "bob learns of the cluster: {status} {refused}"
+        status == 403 && refused["reason"] == "permission_denied",
+        "bob reached the cluster: {status} {refused}"
     );
     for _ in 0..2 {
         let (status, body) = ask(&world.alice).await?;

@@ -1,0 +1,401 @@
+//! Cases of a credential provider, replayed without a network.
+//!
+//! In: a transcript: the requests a provider should send, the answers it gets,
+//! what should come of it. Out: for each case what did, and every difference.
+//! Never: a packet on a network; a secret in a report; a rule of the gateway's
+//! that a replay does without: the wire is in memory, everything above it (TLS,
+//! allow-list, addresses, reach of secrets, redaction, budgets) is the real one.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+mod case;
+mod compare;
+mod judge;
+mod jwt;
+mod labels;
+mod pod;
+mod wire;
+
+pub use case::{Case, parse};
+pub use judge::Outcome;
+
+use super::egress::{EntrySpec, Network, Sender};
+use super::imports::Import;
+use super::manifest::{self, Manifest, World as Kind};
+use super::provider::{Exchange, Provider, World, webapi_public_values};
+use super::{Allocation, Ambient, Material, Runtime, Set, WallClock};
+use crate::config;
+use crate::credential::{Credential, MintError, MintRequest};
+use crate::diagnostic::Diagnostic;
+use labels::Labels;
+use pod::{Frozen, Pod};
+use wire::{Attempt, Wire};
+
+/// Why cases cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file is not YAML.
+    #[error("{0}")]
+    Yaml(String),
+    /// What the file says makes no case.
+    #[error("case `{case}`: {reason}")]
+    Case {
+        /// Which.
+        case: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Nothing to replay.
+    #[error("there is no case: write `now`, `config`, `requests` and `expect`, or several such under `cases`")]
+    Empty,
+    /// No folder of plugins.
+    #[error("there is no plugins folder: name one with `--plugins-dir`")]
+    NoFolder,
+    /// The manifest cannot be read.
+    #[error("cannot read the manifest `{}`", path.display())]
+    Manifest {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Another kind of plugin.
+    #[error("`{0}` is no credential provider; a header filter is tested with `--request`")]
+    World(String),
+    /// The plugin does not load.
+    #[error("`{name}` is not loaded:{}", lines(findings))]
+    Load {
+        /// Its name.
+        name: String,
+        /// Why.
+        findings: Vec<Diagnostic>,
+    },
+    /// The engine or the authority does not start.
+    #[error(transparent)]
+    Engine(#[from] super::Error),
+    /// The authority of the replay cannot be made.
+    #[error("cannot make certificates for the replay")]
+    Authority(#[from] rcgen::Error),
+    /// No thread or no runtime.
+    #[error("cannot run the replay")]
+    Run(#[from] io::Error),
+}
+
+fn lines(findings: &[Diagnostic]) -> String {
+    findings.iter().map(|finding| format!("\n{finding}")).collect()
+}
+
+/// Everything that came of a transcript.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Plugin name.
+    pub plugin: String,
+    /// Its version.
+    pub version: String,
+    /// Digest of the component, lower-case hex.
+    pub sha256: String,
+    /// What the replay granted, which in a gateway the operator decides.
+    pub granted: Granted,
+    /// The cases, in the order of the file.
+    pub cases: Vec<Played>,
+}
+
+impl Report {
+    /// Whether no case has a difference.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.cases.iter().all(Played::passed)
+    }
+}
+
+/// A grant, as `plugins.grants.<name>` has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Granted {
+    /// Hosts, with a port other than 443.
+    pub hosts: BTreeSet<String>,
+    /// Host interfaces.
+    pub imports: BTreeSet<String>,
+    /// Audiences of the pod's tokens.
+    pub audiences: BTreeSet<String>,
+}
+
+/// What came of one case.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Played {
+    /// The case.
+    pub case: String,
+    /// A credential or an error.
+    pub outcome: Outcome,
+    /// Requests of `mint`, as an operator would see them.
+    pub requests: Vec<Exchange>,
+    /// What `check` and `mint` want the operator to know.
+    pub warnings: Vec<String>,
+    /// What is not as expected; empty when the case passed.
+    pub differences: Vec<String>,
+}
+
+impl Played {
+    /// Whether everything is as expected.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.differences.is_empty()
+    }
+}
+
+/// Replays `cases` against the provider `name` of the folder in `settings`. It
+/// is granted what its manifest asks for; `*` means the hosts the case expects
+/// requests to. Cases are independent: nothing is remembered between them.
+///
+/// Blocks; compiles the component once.
+///
+/// # Errors
+/// [`Error`]: nothing was replayed. A case that fails is no error.
+pub fn run(settings: &config::Plugins, name: &str, cases: &[Case]) -> Result<Report, Error> {
+    let manifest = read_manifest(settings, name)?;
+    let wire = Arc::new(Wire::new()?);
+    let mut report = Report {
+        plugin: name.to_owned(),
+        version: manifest.version.to_string(),
+        sha256: manifest.sha256.clone(),
+        granted: Granted::default(),
+        cases: Vec::with_capacity(cases.len()),
+    };
+    let mut loaded: Option<(Granted, Theater)> = None;
+    for case in cases {
+        let granted = asked_for(&manifest, case);
+        // Cases of one file mostly talk to the same hosts.
+        let theater = match loaded.take().filter(|(known, _)| *known == granted) {
+            Some((_, theater)) => theater,
+            None => Theater::load(settings, &manifest, &granted, &wire)?,
+        };
+        report.cases.push(theater.play(name, case)?);
+        report.granted.hosts.extend(granted.hosts.iter().cloned());
+        report.granted.imports.extend(granted.imports.iter().cloned());
+        report.granted.audiences.extend(granted.audiences.iter().cloned());
+        loaded = Some((granted, theater));
+    }
+    Ok(report)
+}
+
+fn read_manifest(settings: &config::Plugins, name: &str) -> Result<Manifest, Error> {
+    let folder = settings.directory.as_deref().ok_or(Error::NoFolder)?;
+    let path = folder.join(format!("{name}.yaml"));
+    let text = fs::read_to_string(&path).map_err(|source| Error::Manifest {
+        path: path.clone(),
+        source,
+    })?;
+    let read = manifest::parse(&text, &path.display().to_string(), name);
+    let manifest = read.value.ok_or_else(|| Error::Load {
+        name: name.to_owned(),
+        findings: read.diagnostics,
+    })?;
+    match manifest.world {
+        Kind::CredentialProvider => Ok(manifest),
+        Kind::HeaderFilter => Err(Error::World(name.to_owned())),
+    }
+}
+
+/// What the manifest asks for, with the configuration of `case`.
+fn asked_for(manifest: &Manifest, case: &Case) -> Granted {
+    let terms = &manifest.provider;
+    let mut hosts = BTreeSet::new();
+    for host in terms.hosts.iter().filter_map(|host| host.written(&case.config)) {
+        match host.as_str() {
+            "*" => hosts.extend(case.expected_hosts()),
+            _ => {
+                hosts.insert(host);
+            }
+        }
+    }
+    let audiences = terms.audiences.iter();
+    Granted {
+        hosts,
+        imports: manifest
+            .imports
+            .iter()
+            .copied()
+            .map(Import::name)
+            .map(str::to_owned)
+            .collect(),
+        audiences: audiences
+            .filter_map(|term| term.audience.expand(&case.config))
+            .collect(),
+    }
+}
+
+/// A provider with one grant, and the world around it.
+struct Theater {
+    set: Set,
+    wire: Arc<Wire>,
+    pod: Arc<Pod>,
+    clock: Arc<Frozen>,
+}
+
+impl Theater {
+    fn load(
+        settings: &config::Plugins,
+        manifest: &Manifest,
+        granted: &Granted,
+        wire: &Arc<Wire>,
+    ) -> Result<Self, Error> {
+        let name = &manifest.name;
+        let grant = config::Grant {
+            hosts: granted.hosts.iter().map(|host| entry(host, wire)).collect(),
+            imports: granted.imports.iter().cloned().collect(),
+            audiences: granted.audiences.iter().cloned().collect(),
+            ..settings.grants.get(name).cloned().unwrap_or_default()
+        };
+        let settings = config::Plugins {
+            directory: settings.directory.clone(),
+            cache: settings.cache.clone(),
+            grants: [(name.clone(), grant)].into(),
+            ..config::Plugins::default()
+        };
+        let (pod, clock) = (Arc::<Pod>::default(), Arc::<Frozen>::default());
+        let world = World {
+            sender: Arc::new(Sender::with_network(Arc::clone(wire) as Arc<dyn Network>)),
+            ambient: Arc::clone(&pod) as Arc<dyn Ambient>,
+            clock: Arc::clone(&clock) as Arc<dyn WallClock>,
+        };
+        let runtime = Runtime::with_world(&settings, Allocation::OnDemand, world)?;
+        let (set, findings) = runtime.load_only(name);
+        if set.provider(name).is_none() {
+            return Err(Error::Load {
+                name: name.clone(),
+                findings,
+            });
+        }
+        Ok(Self {
+            set,
+            wire: Arc::clone(wire),
+            pod,
+            clock,
+        })
+    }
+
+    /// Plays one case to its end.
+    fn play(&self, name: &str, case: &Case) -> Result<Played, Error> {
+        let provider = self.set.provider(name).ok_or_else(|| Error::World(name.to_owned()))?;
+        self.clock.set(case.now);
+        self.pod.set(case.ambient.clone(), case.now);
+        self.wire.play(case.plan.iter().map(|step| step.answer.clone()));
+        let performed = super::in_own_thread(|| perform(provider, case))?;
+        let attempts = self.wire.attempts();
+        let labels = Labels::of(case);
+        Ok(report(case, performed, &attempts, &labels))
+    }
+}
+
+/// What a case did.
+struct Performed {
+    minted: Result<Credential, MintError>,
+    exchanges: Vec<Exchange>,
+    checked: Vec<String>,
+    revoked: Option<Result<(), MintError>>,
+}
+
+/// `check`, `mint`, and `revoke` where the case wants it.
+async fn perform(provider: &Arc<Provider>, case: &Case) -> Performed {
+    let material = match provider.name() {
+        "webapi" => Material {
+            public: webapi_public_values(&case.config),
+            ..case.material.clone()
+        },
+        _ => case.material.clone(),
+    };
+    let source = provider.source(case.cluster.clone(), &case.config, material);
+    let checked = match source.check().await {
+        Ok(warnings) => warnings,
+        Err(error) => {
+            return Performed {
+                minted: Err(error),
+                exchanges: Vec::new(),
+                checked: Vec::new(),
+                revoked: None,
+            };
+        }
+    };
+    let request = MintRequest {
+        reason: case.reason,
+        previous_expiry: case.previous_expiry,
+        budget: case.budget,
+    };
+    let (minted, exchanges) = source.mint_traced(request).await;
+    let held = minted
+        .as_ref()
+        .ok()
+        .and_then(|credential| credential.revocation.as_ref());
+    let revoked = match held.filter(|_| case.revokes) {
+        Some(held) => Some(source.revoke_now(held).await),
+        None => None,
+    };
+    Performed {
+        minted,
+        exchanges,
+        checked,
+        revoked,
+    }
+}
+
+fn report(case: &Case, performed: Performed, attempts: &[Attempt], labels: &Labels) -> Played {
+    let Performed {
+        minted,
+        exchanges,
+        checked,
+        revoked,
+    } = performed;
+    let mut warnings = checked;
+    if let Ok(credential) = &minted {
+        warnings.extend(credential.warnings.iter().cloned());
+    }
+    let mut differences = compare::requests(case, attempts, labels);
+    differences.extend(judge::differences(&case.expect, &minted, &warnings, labels));
+    match (case.revokes, revoked) {
+        (true, None) => differences.push("revoke: there is no credential with something to revoke".to_owned()),
+        (true, Some(Err(error))) => differences.push(format!("revoke: {}: {error}", error.class.as_str())),
+        (true, Some(Ok(()))) | (false, _) => {}
+    }
+    Played {
+        case: case.id.clone(),
+        outcome: Outcome::of(&minted),
+        requests: exchanges,
+        warnings,
+        differences,
+    }
+}
+
+/// An entry of the grant that believes the authority of the replay only.
+fn entry(host: &str, wire: &Wire) -> EntrySpec {
+    let address = url::Url::parse(&format!("https://{host}"));
+    let address = address.ok().and_then(|url| match url.host()? {
+        url::Host::Ipv4(address) => Some(std::net::IpAddr::from(address)),
+        url::Host::Ipv6(address) => Some(std::net::IpAddr::from(address)),
+        url::Host::Domain(_) => None,
+    });
+    EntrySpec {
+        host: host.to_owned(),
+        private: address.is_some_and(|address| !address.is_loopback()),
+        loopback: address.is_some_and(|address| address.is_loopback()),
+        ca: Some(wire.authority_pem().to_owned()),
+        ..EntrySpec::default()
+    }
+}
+
+/// Time of a mint that is told to run out of it.
+const SHORT: Duration = Duration::from_secs(2);
+/// Time of any other.
+const LONG: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests;

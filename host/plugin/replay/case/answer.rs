@@ -1,0 +1,80 @@
+//! What a request of a case is answered.
+//!
+//! In: status, fields and content, or a way to fail. Out: [`Answer`]. Never: both.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// What a request is answered.
+#[derive(Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in super::super) struct Answer {
+    #[serde(default)]
+    pub(in super::super) status: Option<u16>,
+    #[serde(default)]
+    pub(in super::super) headers: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(in super::super) json: Option<Value>,
+    #[serde(default)]
+    pub(in super::super) body: Option<String>,
+    #[serde(default)]
+    pub(in super::super) fail: Option<Fail>,
+    #[serde(default)]
+    transport_error: Option<String>,
+}
+
+/// How a request is left without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(in super::super) enum Fail {
+    /// The name leads nowhere.
+    Dns,
+    /// Nobody accepts the connection.
+    Connect,
+    /// A certificate nobody vouches for.
+    Tls,
+    /// No answer in time.
+    Timeout,
+    /// The connection ends within the answer.
+    Truncated,
+}
+
+impl Answer {
+    /// Holds it against itself, and translates the words of the tables.
+    pub(super) fn settle(&mut self) -> Result<(), String> {
+        if let Some(text) = self.transport_error.take() {
+            self.fail = Some(transport(&text)?);
+        }
+        let says = self.status.is_some() || self.json.is_some() || self.body.is_some();
+        match (self.fail.is_some(), says) {
+            (true, true) => return Err("an answer with `fail` has no `status` and no content".to_owned()),
+            (false, false) => return Err("an answer has a `status` or a `fail`".to_owned()),
+            (true, false) | (false, true) => {}
+        }
+        if self.json.is_some() && self.body.is_some() {
+            return Err("an answer has `json` or `body`, not both".to_owned());
+        }
+        Ok(())
+    }
+}
+
+fn transport(text: &str) -> Result<Fail, String> {
+    let has = |words: &[&str]| words.iter().any(|word| text.to_ascii_lowercase().contains(word));
+    if has(&["tls", "certificate"]) {
+        Ok(Fail::Tls)
+    } else if has(&["dns"]) {
+        Ok(Fail::Dns)
+    } else if has(&["truncated", "incomplete", "terminated"]) {
+        Ok(Fail::Truncated)
+    } else if has(&["refused", "connection-timeout", "reset"]) {
+        Ok(Fail::Connect)
+    } else if has(&["timeout"]) {
+        Ok(Fail::Timeout)
+    } else {
+        Err(format!(
+            "`{text}` is no known `transport_error`; `fail` has `dns`, `connect`, `tls`, `timeout`, `truncated`"
+        ))
+    }
+}
