@@ -12,5 +12,4 @@
 
 mod hostile;
 mod languages;
-#[expect(dead_code, reason = "the case tables use the rest")]
 mod world;
