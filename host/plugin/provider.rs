@@ -294,8 +294,12 @@ impl Source {
         let transcript = Transcript::default();
         let mut call = self.call(Phase::Revoke, &transcript);
         let unusable = |why: &str| MintError::new(Class::Permanent, "plugin.revocation", why);
-        let (reach, value) = revocation.expose_secret().split_once('\n').unwrap_or_default();
-        let reach = reach::Reach::of_line(reach).ok_or_else(|| unusable("not what a mint of this gateway kept"))?;
+        let kept = revocation.expose_secret();
+        // What no mint kept goes nowhere.
+        let (reach, value) = kept
+            .split_once('\n')
+            .and_then(|(reach, value)| Some((reach::Reach::of_line(reach)?, value)))
+            .unwrap_or_else(|| (reach::Reach::nowhere(), kept));
         let bytes = Zeroizing::new(value.as_bytes().to_vec());
         let kept = secret::Secret::new(bytes, reach).and_then(|secret| call.keep(secret));
         let handle = kept.map_err(|_| unusable("too large"))?;
