@@ -4,12 +4,13 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::string_slice,
     reason = "helpers of tests fail like tests"
 )]
 
 mod hostile;
 mod languages;
-#[expect(dead_code, reason = "the case tables use the rest")]
 mod world;
