@@ -3,8 +3,6 @@
 //! In: the target. Out: `libwipe.a`, and the linker's orders for programs and
 //! benches. Never: for tests, which would measure nothing by it.
 
-#![expect(clippy::print_stdout, reason = "that is how build scripts talk to cargo")]
-
 fn main() {
     println!("cargo:rerun-if-changed=host/wipe.c");
     // Linkers of other systems have no `--wrap`.

@@ -129,7 +129,7 @@ impl Stage {
     /// What a decent mint gives, on the same runtime.
     async fn still_mints(&self) {
         let outcome = self
-            .mint(&json!({"attack": "good"}), always(json!({"access_token": MINTED})))
+            .mint(&json!({"attack": "good"}), always(&json!({"access_token": MINTED})))
             .await;
         let token = outcome.minted.unwrap().token.unwrap();
         assert_eq!(token.expose(), MINTED);
@@ -188,15 +188,15 @@ fn forms(value: &str) -> [String; 4] {
     [
         value.to_owned(),
         form,
-        encoded[..cut].to_owned(),
+        encoded.get(..cut).unwrap().to_owned(),
         value.chars().rev().collect(),
     ]
 }
 
 /// An endpoint that answers 200 with this, as often as it is asked.
-fn always(body: Value) -> Script {
+fn always(body: &Value) -> Script {
     Script {
-        forever: Some(Reply::json(200, &body)),
+        forever: Some(Reply::json(200, body)),
         ..Script::default()
     }
 }
@@ -260,7 +260,7 @@ impl Case {
 /// Each of them with an endpoint that always answers.
 async fn check(stage: &Stage, cases: Vec<Case>) {
     for case in cases {
-        case.check(stage, always(json!({"access_token": MINTED}))).await;
+        case.check(stage, always(&json!({"access_token": MINTED}))).await;
     }
     stage.still_mints().await;
 }

@@ -60,7 +60,7 @@ impl Call {
             return Err(lie("neither a token nor a certificate"));
         }
         let fields = self.fields_for_cluster(headers)?;
-        let revocation = revocation.map(|handle| self.revocation(handle)).transpose()?;
+        let revocation = revocation.map(|handle| self.revocation(&handle)).transpose()?;
         let told = expires_at.and_then(timestamp);
         Ok(Credential {
             token,
@@ -116,8 +116,8 @@ impl Call {
 
     /// What revokes, with where it may go: `revoke` is another call, and must
     /// not send it further than this one could.
-    fn revocation(&mut self, handle: Resource<Secret>) -> Result<SecretString, MintError> {
-        let secret = self.taken(&handle)?;
+    fn revocation(&mut self, handle: &Resource<Secret>) -> Result<SecretString, MintError> {
+        let secret = self.taken(handle)?;
         let value = secret.text().map_err(|_| lie("a secret that is not text"))?;
         let reach = secret.reach().to_line();
         let mut kept = String::with_capacity(reach.len() + 1 + value.len());

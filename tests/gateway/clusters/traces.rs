@@ -211,10 +211,10 @@ async fn a_thousand_tokens_leave_nothing_behind() {
     }
     assert!(tokens.is_empty(), "{} of {made} tokens: {tokens:#?}", tokens.len());
 
-    // Once: what each cluster's provider works with.
+    // Three times: the Secret as it was read, its cluster, its provider.
     let robots = found(&process, ROBOT, robot(0).len());
     let most = robots.values().map(Vec::len).max().unwrap_or_default();
-    assert!(robots.len() == ISSUERS && most <= 1, "{robots:#?}");
+    assert!(robots.len() == ISSUERS && most <= 3, "{robots:#?}");
 
     let mut written = process.log();
     for file in ["decisions.jsonl", "tollgate.yaml"] {

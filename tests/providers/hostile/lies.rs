@@ -72,7 +72,7 @@ async fn a_credential_is_what_the_manifest_allows() {
         json!({"attack": "fields", "text": "t", "number": 16}),
         json!({"attack": "chain", "text": "t", "number": 64 << 10}),
     ] {
-        let outcome = stage.mint(&config, always(json!({}))).await;
+        let outcome = stage.mint(&config, always(&json!({}))).await;
         assert!(outcome.minted.is_ok(), "{config}: {:?}", outcome.minted);
     }
 }
@@ -87,12 +87,12 @@ async fn ends_and_warnings_are_bounded() {
         (u64::MAX, None),
     ] {
         let config = json!({"attack": "expiry", "text": "t", "number": milliseconds});
-        let outcome = stage.mint(&config, always(json!({}))).await;
+        let outcome = stage.mint(&config, always(&json!({}))).await;
         let observed = outcome.minted.unwrap().expires_at.map(|end| end.to_string());
         assert_eq!(observed.as_deref(), end, "{milliseconds}");
     }
     let outcome = stage
-        .mint(&json!({"attack": "warnings", "text": "t"}), always(json!({})))
+        .mint(&json!({"attack": "warnings", "text": "t"}), always(&json!({})))
         .await;
     let warnings = outcome.minted.unwrap().warnings;
     assert_eq!(warnings.len(), 8);
@@ -136,13 +136,13 @@ async fn what_the_host_refused_is_told_as_that() {
         ],
     )
     .await;
-    let outcome = stage.mint(&lie("https://evil.example/", 0), always(json!({}))).await;
+    let outcome = stage.mint(&lie("https://evil.example/", 0), always(&json!({}))).await;
     assert_eq!(outcome.minted.unwrap_err().retry_after, None, "nothing to wait for");
-    let outcome = stage.mint(&lie("https://issuer.example/", 0), always(json!({}))).await;
+    let outcome = stage.mint(&lie("https://issuer.example/", 0), always(&json!({}))).await;
     assert_eq!(outcome.minted.unwrap_err().retry_after, Some(Duration::from_secs(1)));
     // Who was refused once may still do what it is for.
     let config = json!({"attack": "class", "url": "https://evil.example/"});
-    let outcome = stage.mint(&config, always(json!({"access_token": "t"}))).await;
+    let outcome = stage.mint(&config, always(&json!({"access_token": "t"}))).await;
     assert!(outcome.minted.is_ok(), "{:?}", outcome.minted);
 }
 
@@ -153,7 +153,7 @@ async fn errors_are_words_within_bounds() {
         "attack": "error", "name": "bad code!\r\n", "place": format!("id\r\n\u{1b}[31m{}", "x".repeat(1000)),
         "text": format!("line\r\nforged: line\u{7} {}", "y".repeat(100_000)),
     });
-    let outcome = stage.mint(&config, always(json!({}))).await;
+    let outcome = stage.mint(&config, always(&json!({}))).await;
     let error = outcome.minted.unwrap_err();
     assert_eq!((error.class, error.code.as_str()), (Retryable, "plugin.code"));
     assert!(

@@ -16,7 +16,7 @@ async fn a_check_sends_nothing_and_sees_no_secret() {
         ("memo", Permanent, "plugin.trap", "failed"),
         ("loop", Permanent, "plugin.budget", "took longer than"),
     ] {
-        stage.world.endpoint.play(always(json!({})));
+        stage.world.endpoint.play(always(&json!({})));
         let error = stage.source("c", &json!({"check": attack})).check().await.unwrap_err();
         assert_eq!((error.class, error.code.as_str()), (class, code), "{error}");
         assert!(error.message.contains(reason), "{error}");
@@ -40,7 +40,7 @@ async fn a_check_sends_nothing_and_sees_no_secret() {
 async fn what_revokes_goes_no_further_than_it_could_before() {
     let stage = Stage::new().await;
     let config = |url: &str| json!({"attack": "reach-cluster", "name": "bound", "text": "revocation", "revoke": "launder", "url": url});
-    let minted = stage.mint(&config(""), always(json!({}))).await.minted.unwrap();
+    let minted = stage.mint(&config(""), always(&json!({}))).await.minted.unwrap();
     let revocation = minted.revocation.unwrap();
     for (url, code, reason, seen) in [
         (
@@ -51,7 +51,7 @@ async fn what_revokes_goes_no_further_than_it_could_before() {
         ),
         ("https://issuer.example/", "hostile.observed", "sent, 200", 1),
     ] {
-        stage.world.endpoint.play(always(json!({})));
+        stage.world.endpoint.play(always(&json!({})));
         let error = stage
             .source("c", &config(url))
             .revoke(revocation.clone())
@@ -64,7 +64,7 @@ async fn what_revokes_goes_no_further_than_it_could_before() {
         assert!(sent.iter().all(|seen| seen.headers["x-stolen"] == BOUND));
     }
     let requests = stage.source("c", &json!({"revoke": "requests"}));
-    stage.world.endpoint.play(always(json!({})));
+    stage.world.endpoint.play(always(&json!({})));
     let error = requests.revoke(revocation).await.unwrap_err();
     assert_eq!(
         (error.class, error.code.as_str()),
@@ -89,7 +89,7 @@ async fn what_is_remembered_is_for_one_cluster_and_configuration() {
     let both = json!({"attack": "reach-memo-unauthorized", "name": "bound"});
     let source = stage.source("a", &both);
     let told = async |source: &tollgate::plugin::Source, reason| {
-        let outcome = stage.mint_for(source, reason, always(json!({}))).await;
+        let outcome = stage.mint_for(source, reason, always(&json!({}))).await;
         outcome.message().to_owned()
     };
     assert!(told(&source, Reason::Initial).await.ends_with("Initial: false"));

@@ -94,7 +94,7 @@ async fn a_secret_goes_to_its_own_hosts_however_it_is_dressed() {
             "attack": "reach-secret", "name": "endpoint", "url": issuer, "endpoint": endpoint,
         });
         case(config, Config, "egress.secret-host", "`issuer.example`")
-            .check(&stage, always(json!({})))
+            .check(&stage, always(&json!({})))
             .await;
     }
 }
@@ -105,7 +105,7 @@ async fn nothing_turns_a_handle_into_text() {
     let refused = r#"["not-granted", "not-granted", "not-granted", "not JSON", "not-granted"], sent true"#;
     for name in ["bound", "shared", "key"] {
         let outcome = observed(json!({"attack": "reach-url", "name": name}), refused).seen(1);
-        let outcome = outcome.check(&stage, always(json!({}))).await;
+        let outcome = outcome.check(&stage, always(&json!({}))).await;
         for value in [BOUND, SHARED, "PRIVATE"] {
             assert!(!outcome.seen[0].url.contains(value), "{}", outcome.seen[0].url);
         }
@@ -170,14 +170,14 @@ async fn only_what_is_meant_for_clusters_becomes_a_credential() {
     check(&stage, cases).await;
     for place in ["", "base64", "trimmed", "memo"] {
         for text in ["token", "certificate", "header"] {
-            let outcome = stage.mint(&publish("shared", place, text), always(json!({}))).await;
+            let outcome = stage.mint(&publish("shared", place, text), always(&json!({}))).await;
             assert!(outcome.minted.is_ok(), "{place} {text}: {:?}", outcome.minted);
         }
     }
     // Its own bytes may be a token: a plugin that lies about who it is can only
     // be kept out by not granting it.
     let outcome = stage
-        .mint(&json!({"attack": "wrap", "text": "own-token"}), always(json!({})))
+        .mint(&json!({"attack": "wrap", "text": "own-token"}), always(&json!({})))
         .await;
     assert_eq!(outcome.minted.unwrap().token.unwrap().expose(), "own-token");
 }
@@ -192,7 +192,7 @@ async fn of_an_answer_the_guest_reads_what_the_manifest_shows() {
     });
     let outcome = observed(read(""), r#""shown":"for everyone""#)
         .seen(1)
-        .check(&stage, always(body))
+        .check(&stage, always(&body))
         .await;
     assert!(outcome.message().contains(r#""expires_in":5"#), "{}", outcome.message());
     for hidden in ["refresh-0123456789", "hidden-in-a-list"] {
@@ -202,7 +202,7 @@ async fn of_an_answer_the_guest_reads_what_the_manifest_shows() {
     let named: Value = json!({"access_token": MINTED, MINTED: 1, "other-names-stay": 1});
     let outcome = observed(read(""), "other-names-stay")
         .seen(1)
-        .check(&stage, always(named))
+        .check(&stage, always(&named))
         .await;
     assert!(!outcome.message().contains(MINTED));
     let plain = answers(
@@ -283,7 +283,7 @@ async fn captures_are_few_well_formed_and_stay_with_their_host() {
     )
     .await;
     let outcome = stage
-        .mint(&capture(16, token, ""), always(json!({"access_token": MINTED})))
+        .mint(&capture(16, token, ""), always(&json!({"access_token": MINTED})))
         .await;
     assert_eq!(outcome.minted.unwrap().token.unwrap().expose(), MINTED);
 }
