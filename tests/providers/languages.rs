@@ -245,9 +245,8 @@ async fn python_asks_with_a_form_and_gives_the_session_back() {
     assert_eq!(credential.expires_at.unwrap().to_string(), "2026-01-02T04:04:05Z");
     assert_eq!((credential.cacheable, credential.warnings.len()), (true, 0));
     let revocation = credential.revocation.unwrap();
-    // With the hosts it may go to.
-    assert!(revocation.expose_secret().ends_with("\ntok.en-1"));
-    source.revoke(revocation.clone()).await.unwrap();
+    let again = SecretString::from(revocation.expose_secret().to_owned());
+    source.revoke(revocation).await.unwrap();
 
     let [asked, given] = <[Seen; 2]>::try_from(stage.seen()).unwrap();
     assert_eq!((asked.method.as_str(), asked.url.as_str()), ("POST", ENDPOINT));
@@ -267,7 +266,7 @@ async fn python_asks_with_a_form_and_gives_the_session_back() {
     );
 
     stage.replies([answer(403, &[], "")]);
-    let refused = source.revoke(revocation).await.unwrap_err();
+    let refused = source.revoke(again).await.unwrap_err();
     assert_eq!((refused.class, refused.code.as_str()), (Class::Denied, "http.403"));
 }
 

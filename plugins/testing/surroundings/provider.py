@@ -36,7 +36,7 @@ class Credentials(exports.Credentials):
         print("standard output leads nowhere")
         print("nor does standard error", file=sys.stderr)
         token = secrets.wrap(repr(sorted(os.environ)).encode())
-        return Credential(token, None, [], None, True, None, [])
+        return Credential(token, None, [], None, True, secrets.wrap(b"handle"), [])
 
     def revoke(self, config: str, revocation: secrets.Secret) -> NoReturn:
         info = provider_types.ErrorInfo("surroundings", "there is nothing to revoke", None, None, None)

@@ -4,7 +4,6 @@ use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::path::Path;
 
-use secrecy::SecretString;
 use serde_json::json;
 use tollgate::credential::{Class, Mint as _};
 
@@ -33,7 +32,7 @@ async fn nothing_is_around_a_guest() {
     assert!(!Path::new("/tmp/tollgate-surroundings").exists());
     let credential = mint(&source).await.unwrap();
     assert_eq!(credential.token.unwrap().expose(), "[]");
-    let refused = source.revoke(SecretString::from("x")).await.unwrap_err();
+    let refused = source.revoke(credential.revocation.unwrap()).await.unwrap_err();
     assert_eq!(
         (refused.class, refused.code.as_str()),
         (Class::Permanent, "surroundings")
