@@ -90,8 +90,8 @@ async fn a_lease_is_revoked() {
     stage.answers([lease(), (204, json!(null)), denied()]);
     let credential = mint(&source, Reason::Initial).await.unwrap();
     let lease = credential.revocation.unwrap();
-    assert_eq!(lease.expose_secret(), "kubernetes/creds/deployer/1");
-    source.revoke(lease).await.unwrap();
+    assert!(lease.expose_secret().ends_with("\nkubernetes/creds/deployer/1"));
+    source.revoke(lease.clone()).await.unwrap();
     let seen = stage.seen();
     assert_eq!(
         (seen[1].method.as_str(), seen[1].url.as_str()),
@@ -100,8 +100,12 @@ async fn a_lease_is_revoked() {
     assert_eq!(field(&seen[1], "x-vault-token"), Some("hvs.static"));
     assert_eq!(field(&seen[1], "x-vault-namespace"), Some("team-a"));
     assert_eq!(seen[1].body, br#"{"lease_id":"kubernetes/creds/deployer/1"}"#);
-    let error = source.revoke(SecretString::from("another lease")).await.unwrap_err();
+    let error = source.revoke(lease).await.unwrap_err();
     assert_eq!(error.class, Class::Denied);
+    // What no mint gave has no host it may go to.
+    let error = source.revoke(SecretString::from("another lease")).await.unwrap_err();
+    assert_eq!(error.class, Class::Config);
+    assert_eq!(stage.seen().len(), 3);
 }
 
 #[tokio::test]
