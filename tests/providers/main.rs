@@ -7,7 +7,6 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    clippy::string_slice,
     reason = "helpers of tests fail like tests"
 )]
 
