@@ -338,7 +338,8 @@ fn same_token(one: &Credential, other: &Credential) -> bool {
     one.token.as_ref().map(Token::expose) == other.token.as_ref().map(Token::expose)
 }
 
-fn same_certificate(one: &Credential, other: &Credential) -> bool {
+/// Whether both show the same certificate in a handshake, or none.
+pub(crate) fn same_certificate(one: &Credential, other: &Credential) -> bool {
     match (&one.certificate, &other.certificate) {
         (None, None) => true,
         (Some(one), Some(other)) => {

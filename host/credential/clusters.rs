@@ -119,7 +119,7 @@ impl Clusters {
                         provider: Arc::clone(source.provider().label()),
                         ..access
                     };
-                    match before.and_then(|before| before.kept(key, &access.label)) {
+                    match before.and_then(|before| before.kept(key, &access.label, &source)) {
                         Some(kept) => made.add(access.with(kept)),
                         None => unchecked.push((access, key, source)),
                     }
@@ -275,9 +275,14 @@ impl ClusterAccess {
     }
 
     /// The supply, if it is of the same inputs and counted under the same name.
-    fn kept(&self, key: Key, label: &Arc<str>) -> Option<Supply> {
+    /// A plugin whose files changed is another one: its manifest may say less.
+    fn kept(&self, key: Key, label: &Arc<str>, source: &plugin::Source) -> Option<Supply> {
+        let same_plugin = |minted: &super::source::Minted| {
+            let before = minted.source.as_ref();
+            before.is_some_and(|before| Arc::ptr_eq(before.provider(), source.provider()))
+        };
         match &self.supply {
-            Supply::Minted(minted) if minted.slot.key() == key && self.label == *label => {
+            Supply::Minted(minted) if minted.slot.key() == key && self.label == *label && same_plugin(minted) => {
                 Some(Supply::Minted(minted.clone()))
             }
             Supply::Minted(_) | Supply::Fixed(_) | Supply::Unusable(_) => None,

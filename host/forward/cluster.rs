@@ -13,8 +13,8 @@ use url::Url;
 
 use super::backend::{Backend, BuildError, target, unused_tls};
 use super::tls;
-use crate::credential::ClientCertificate;
 use crate::credential::cache::Lease;
+use crate::credential::{ClientCertificate, Credential, same_certificate};
 use crate::front::extensions::config::{ConnectionSpec, TimeoutSpec};
 use crate::headers::{RequestHeader, Upstream};
 use crate::state::ClusterTls;
@@ -34,7 +34,7 @@ pub struct ClusterBackend {
 
 /// Connections of one client certificate.
 struct Certified {
-    generation: u64,
+    credential: Arc<Credential>,
     backend: Arc<Backend>,
 }
 
@@ -75,17 +75,18 @@ impl ClusterBackend {
             return Ok(Arc::clone(&self.plain));
         };
         let present = self.certified.load();
-        if let Some(present) = present.as_ref().filter(|it| it.generation == lease.generation) {
+        if let Some(present) = present
+            .as_ref()
+            .filter(|it| same_certificate(&it.credential, &lease.credential))
+        {
             return Ok(Arc::clone(&present.backend));
         }
         let backend = Arc::new(connect(&self.server, &self.tls, Some(certificate))?);
-        // A request that still has the certificate before keeps to itself.
-        if present.as_ref().is_none_or(|it| it.generation < lease.generation) {
-            self.certified.store(Some(Arc::new(Certified {
-                generation: lease.generation,
-                backend: Arc::clone(&backend),
-            })));
-        }
+        // A request that still has the certificate before costs one handshake more.
+        self.certified.store(Some(Arc::new(Certified {
+            credential: Arc::clone(&lease.credential),
+            backend: Arc::clone(&backend),
+        })));
         Ok(backend)
     }
 }
@@ -166,9 +167,14 @@ mod tests {
         assert!(!Arc::ptr_eq(&before, &after));
         // Nothing but this test holds the connections of the one before.
         assert_eq!(Arc::strong_count(&before), 1);
-        // A straggler does not put its certificate back.
-        assert!(!Arc::ptr_eq(&of(&first), &after));
-        assert!(Arc::ptr_eq(&of(&second), &after));
+        // A straggler shows its own certificate, the next one its own again.
+        let straggler = of(&first);
+        assert!(!Arc::ptr_eq(&straggler, &after));
+        assert!(!Arc::ptr_eq(&of(&second), &straggler));
+        // Another slot counts from one again: what is shown decides, not the number.
+        let other = lease(4, certificate());
+        let present = of(&second);
+        assert!(!Arc::ptr_eq(&of(&other), &present));
     }
 
     #[test]

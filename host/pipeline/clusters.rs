@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, SET_COOKIE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{HeaderValue, Response, StatusCode, request};
 use tokio::time::timeout;
 
@@ -122,7 +124,10 @@ impl Gateway {
         };
         let forwarded = ready.send((cleaned, body), (lease, held), record).await;
         record.step(Step::Forward);
-        forwarded
+        forwarded.map(|mut response| {
+            contain(&mut response);
+            response
+        })
     }
 }
 
@@ -151,7 +156,9 @@ impl Ready<'_> {
         note(record, access, Some(&lease), Tries::One);
         let generation = lease.generation;
         let first = self.attempt((cleaned, body), (&lease, &held), record).await?;
-        if first.status() != StatusCode::UNAUTHORIZED {
+        // What answers behind the API server's own proxy says nothing of the
+        // gateway's credential.
+        if first.status() != StatusCode::UNAUTHORIZED || is_proxied(self.path.rest) {
             return Ok(first);
         }
         let Some((cleaned, bytes)) = again else {
@@ -184,9 +191,38 @@ impl Ready<'_> {
         outbound.end_with(self.principal.expires_at(), self.decision);
         record.step(Step::Headers);
         let sending = backend.forward(outbound, body);
+        if follows_log(self.path.rest, self.path.query) {
+            return Ok(sending.await?);
+        }
         let answered = timeout(HEAD_WITHIN, sending).await;
-        Ok(answered.unwrap_or(Err(forward::Error::Silent { waited: HEAD_WITHIN }))?)
+        Ok(answered.unwrap_or(Err(forward::Error::Total { allowed: HEAD_WITHIN }))?)
     }
+}
+
+/// Takes from an answer what would make it more than data in a browser: any pod
+/// can be behind a cluster's path, and the gateway's origin has cookies.
+fn contain(response: &mut Response<Body>) {
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return;
+    }
+    let fields = response.headers_mut();
+    fields.remove(SET_COOKIE);
+    fields.remove("service-worker-allowed");
+    fields.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
+    fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+}
+
+/// Whether a pod, service or node answers, not the API server. An encoded
+/// letter changes nothing.
+fn is_proxied(rest: &str) -> bool {
+    let decoded = percent_encoding::percent_decode_str(rest).decode_utf8_lossy();
+    decoded.split('/').any(|segment| segment == "proxy")
+}
+
+/// Whether the answer begins with the first line of a log, whenever that comes.
+fn follows_log(rest: &str, query: Option<&str>) -> bool {
+    let mut pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+    rest.ends_with("/log") && pairs.any(|(name, value)| name == "follow" && value != "false" && value != "0")
 }
 
 /// A 401 that is the cluster's word about the gateway's credential, not the
@@ -233,4 +269,37 @@ fn note(record: &mut Open, access: &ClusterAccess, lease: Option<&Lease>, tries:
             replayed: tries == Tries::Two,
         });
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{follows_log, is_proxied};
+
+    #[test]
+    fn what_answers_behind_the_api_server_is_told_by_its_path() {
+        for (rest, proxied) in [
+            ("/api/v1/namespaces/n/services/s/proxy/login", true),
+            ("/api/v1/nodes/n/%70roxy/metrics", true),
+            ("/api/v1/namespaces/n/pods/p/proxy", true),
+            ("/api/v1/namespaces/proxy-tools/pods", false),
+            ("/api/v1/namespaces", false),
+            ("", false),
+        ] {
+            assert_eq!(is_proxied(rest), proxied, "{rest}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_is_followed_may_stay_silent() {
+        let log = "/api/v1/namespaces/n/pods/p/log";
+        for (rest, query, follows) in [
+            (log, Some("follow=true&tailLines=0"), true),
+            (log, Some("container=c&follow=1"), true),
+            (log, Some("follow=false"), false),
+            (log, None, false),
+            ("/api/v1/namespaces/n/pods", Some("follow=true"), false),
+        ] {
+            assert_eq!(follows_log(rest, query), follows, "{rest} {query:?}");
+        }
+    }
 }

@@ -42,13 +42,17 @@ impl Version {
     }
 }
 
-/// When the gateway itself would stop using what it lent: never after its end.
+/// When the gateway itself would stop using what it lent: never after its end, and
+/// now for what serves one request.
 /// None where nobody knows an end.
 pub fn usable_until(access: &ClusterAccess, lease: &Lease) -> Option<Timestamp> {
+    if !lease.credential.cacheable {
+        // For one request: client-go uses it once and asks again.
+        return Some(Timestamp::now());
+    }
     let expires_at = lease.credential.expires_at;
     let health = access.health().filter(|health| health.generation == lease.generation);
     let Some(minted_at) = health.and_then(|health| health.minted_at) else {
-        // One that serves a single request is not kept: it is over at once.
         return expires_at;
     };
     let lifetime = expires_at.map_or(Lifetime::Unknown, |end| Lifetime::Known(end.duration_since(minted_at)));

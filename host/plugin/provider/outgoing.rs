@@ -20,6 +20,10 @@ use crate::plugin::bindings::provider::tollgate::plugin::secrets::{Encoding, Par
 use crate::plugin::budget::State;
 use crate::plugin::egress::{Error, Method, Request, Response, Target};
 
+/// Fields and query parameters of one request, and the bytes of their values:
+/// tested while they are written, for a handle is small and its bytes are not.
+const FIELDS_MOST: usize = 64;
+const FIELDS_MOST_BYTES: usize = 48 << 10;
 /// Paths of one request.
 const CAPTURES_MOST: usize = 16;
 /// Time a guest has left when its last request ran out of time.
@@ -90,15 +94,26 @@ impl Call {
             Ok(capture) => capture,
             Err(error) => return Ok(Err(error)),
         };
+        if wanted.headers.len() > FIELDS_MOST || wanted.query.len() > FIELDS_MOST {
+            let message = format!("more than `{FIELDS_MOST}` fields or parameters");
+            return Ok(Err(wit::EgressError::InvalidRequest(message)));
+        }
         let query = match self.query(&wanted.query, &target)? {
             Ok(query) => query,
             Err(error) => return Ok(Err(error)),
         };
         let mut headers = Vec::with_capacity(wanted.headers.len());
+        let mut bytes: usize = 0;
         for wit::Header { name, value } in &wanted.headers {
             match self.parts(value, &target)? {
-                Ok(value) => headers.push((name.clone(), value)),
+                Ok(value) => {
+                    bytes = bytes.saturating_add(value.len());
+                    headers.push((name.clone(), value));
+                }
                 Err(error) => return Ok(Err(error)),
+            }
+            if bytes > FIELDS_MOST_BYTES {
+                return Ok(Err(too_long("fields")));
             }
         }
         let body = match self.parts(&wanted.body, &target)? {
@@ -171,6 +186,9 @@ impl Call {
             pair.push(b'=');
             pair.extend_from_slice(&value);
             query.extend_from_slice(&pair);
+            if query.len() > FIELDS_MOST_BYTES {
+                return Ok(Err(too_long("parameters")));
+            }
         }
         if pairs.is_empty() {
             return Ok(Ok(None));
@@ -261,6 +279,10 @@ impl Call {
             Error::TooLarge { .. } => wit::EgressError::TooLarge,
         }
     }
+}
+
+fn too_long(what: &str) -> wit::EgressError {
+    wit::EgressError::InvalidRequest(format!("the {what} have more than `{FIELDS_MOST_BYTES}` bytes"))
 }
 
 fn denied(code: &str, message: &str) -> wit::EgressError {

@@ -261,3 +261,42 @@ async fn generation(world: &World, wanted: u64) -> bool {
     let page: Value = serde_json::from_str(&world.admin("/configuration").await).unwrap();
     page["generation"].as_u64().unwrap() >= wanted
 }
+
+#[tokio::test]
+async fn what_a_pod_answers_stays_the_pods_and_stays_data() {
+    let issuer = issuer().await;
+    let api = Api::start(|seen| {
+        let fields = vec![
+            ("www-authenticate", "Basic realm=pod".to_owned()),
+            ("set-cookie", "argocd.other=x; Path=/".to_owned()),
+            ("service-worker-allowed", "/".to_owned()),
+            ("content-security-policy", "default-src *".to_owned()),
+        ];
+        let status = if seen.target.contains("/proxy/") { 401 } else { 200 };
+        (status, fields, "<script>fetch('/api/v1/clusters')</script>".to_owned())
+    })
+    .await;
+    let (setup, _folder) = world(&issuer, &api);
+    let world = setup.start().await;
+    let pod = "/clusters/prod/k8s/api/v1/namespaces/n/pods/p/%70roxy/login";
+    for (path, status) in [
+        (pod.replace("%70", "p"), 401),
+        ("/clusters/prod/k8s/api".to_owned(), 200),
+    ] {
+        let answer = get(&world, "carol", &path).send().await.unwrap();
+        assert_eq!(answer.status(), status, "{path}");
+        let field = |name: &str| {
+            answer
+                .headers()
+                .get(name)
+                .map(|value| value.to_str().unwrap().to_owned())
+        };
+        assert_eq!(field("content-security-policy").as_deref(), Some("sandbox"));
+        assert_eq!(field("x-content-type-options").as_deref(), Some("nosniff"));
+        assert_eq!(field("set-cookie"), None);
+        assert_eq!(field("service-worker-allowed"), None);
+        assert_eq!(field("www-authenticate").as_deref(), Some("Basic realm=pod"));
+    }
+    // The pod's 401 replaced nothing, and was asked for once.
+    assert_eq!((issuer.seen().len(), api.seen().len()), (1, 2));
+}
