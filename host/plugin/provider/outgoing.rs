@@ -20,10 +20,11 @@ use crate::plugin::bindings::provider::tollgate::plugin::secrets::{Encoding, Par
 use crate::plugin::budget::State;
 use crate::plugin::egress::{Error, Method, Request, Response, Target};
 
-/// Fields and query parameters of one request, and the bytes of their values:
-/// tested while they are written, for a handle is small and its bytes are not.
-const FIELDS_MOST: usize = 64;
-const FIELDS_MOST_BYTES: usize = 48 << 10;
+/// Fields and query parameters that are written at all, and the bytes of their
+/// values: a handle is small and its bytes are not. What a request may have is
+/// less, and tested when it is whole.
+const FIELDS_MOST: usize = 256;
+const FIELDS_MOST_BYTES: usize = 256 << 10;
 /// Paths of one request.
 const CAPTURES_MOST: usize = 16;
 /// Time a guest has left when its last request ran out of time.
