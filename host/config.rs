@@ -279,3 +279,14 @@ pub enum ClaimMapping {
     /// A CEL expression over `claims`.
     Expression(String),
 }
+
+/// Whether a URL leads to this machine by its words alone: `localhost`, 127/8 or
+/// ::1. What is sent there nobody else reads.
+pub(crate) fn is_loopback(url: &url::Url) -> bool {
+    match url.host() {
+        Some(url::Host::Domain(name)) => name == "localhost",
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}

@@ -19,6 +19,8 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use zeroize::Zeroize as _;
 
+use crate::diagnostic::one_line;
+
 /// Longest token, in bytes. Go's server, and so a Kubernetes API server, takes
 /// 1 MiB of header fields by default; proxies between take far less.
 pub const LONGEST_TOKEN: usize = 64 * 1024;
@@ -101,8 +103,9 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A header value of a prefix and a secret, without a copy left behind.
-fn sensitive(prefix: &str, secret: &str) -> Option<HeaderValue> {
+/// A header value of a prefix and a secret, without a copy left behind; none
+/// where a header cannot carry it.
+pub(crate) fn sensitive(prefix: &str, secret: &str) -> Option<HeaderValue> {
     let mut text = zeroize::Zeroizing::new(Vec::with_capacity(prefix.len() + secret.len()));
     text.extend_from_slice(prefix.as_bytes());
     text.extend_from_slice(secret.as_bytes());
@@ -169,6 +172,15 @@ impl Credential {
     pub fn of_token(token: Token) -> Self {
         Self {
             token: Some(token),
+            ..Self::empty()
+        }
+    }
+
+    /// One that shows the cluster nothing.
+    #[must_use]
+    pub(crate) fn empty() -> Self {
+        Self {
+            token: None,
             certificate: None,
             headers: Vec::new(),
             basic: None,
@@ -258,26 +270,13 @@ impl MintError {
     pub fn new(class: Class, code: &str, message: &str) -> Self {
         Self {
             class,
-            code: bounded(code, LONGEST_CODE),
-            message: bounded(message, LONGEST_MESSAGE),
+            code: one_line(code, LONGEST_CODE),
+            message: one_line(message, LONGEST_MESSAGE),
             http_status: None,
             retry_after: None,
             correlation: None,
         }
     }
-}
-
-/// A text of at most `limit` bytes without control characters.
-fn bounded(text: &str, limit: usize) -> String {
-    let mut out = String::with_capacity(text.len().min(limit));
-    for character in text.chars() {
-        let character = if character.is_control() { ' ' } else { character };
-        if out.len() + character.len_utf8() > limit {
-            break;
-        }
-        out.push(character);
-    }
-    out
 }
 
 /// Why a mint runs.

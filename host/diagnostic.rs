@@ -150,3 +150,30 @@ impl<T> Loaded<T> {
         }
     }
 }
+
+/// `text` without control characters, at most `most` bytes of it.
+pub(crate) fn one_line(text: &str, most: usize) -> String {
+    let mut line = String::with_capacity(text.len().min(most));
+    for letter in text
+        .chars()
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+    {
+        if line.len() + letter.len_utf8() > most {
+            break;
+        }
+        line.push(letter);
+    }
+    line
+}
+
+/// An error with its causes: `what: why: why`.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -5,8 +5,6 @@
 //! caller may not see.
 
 use std::borrow::Cow;
-use std::error::Error as _;
-use std::fmt::Write as _;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -15,6 +13,7 @@ use uuid::Uuid;
 
 use crate::authorize::rego;
 use crate::config::Compatibility;
+use crate::diagnostic::with_causes;
 use crate::front::extensions;
 use crate::record::Outcome;
 use crate::{authenticate, authorize, credential, forward, headers, plugin, route};
@@ -92,14 +91,7 @@ pub struct Answer {
 impl Rejection {
     /// Text for operators: the whole chain of causes.
     pub fn detail(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            // Writing to a String cannot fail.
-            let _ = write!(text, ": {error}");
-            cause = error.source();
-        }
-        text
+        with_causes(self)
     }
 
     /// What the caller is told.

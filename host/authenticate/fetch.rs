@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use reqwest::{Certificate, Client};
 use serde::de::DeserializeOwned;
-use url::{Host, Url};
+use url::Url;
+
+use crate::config::is_loopback;
 
 /// Bytes of one document.
 const MAX_DOCUMENT_BYTES: usize = 512 * 1024;
@@ -84,15 +86,6 @@ pub(super) fn url(text: &str) -> Result<Url, FetchError> {
         Ok(url)
     } else {
         Err(refused())
-    }
-}
-
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
     }
 }
 

@@ -13,11 +13,11 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use secrecy::SecretString;
 use serde_json::Value;
-use zeroize::{Zeroize as _, Zeroizing};
+use zeroize::Zeroizing;
 
 use super::complain;
 use super::format::Format;
-use crate::front::clusters::exec::Version;
+use crate::front::clusters::exec::{Version, erase};
 
 mod explain;
 mod local;
@@ -227,16 +227,6 @@ fn print(text: &str, out: &mut dyn Write) -> Result<(), Failure> {
 
 fn parse(document: &str) -> Result<Value, Failure> {
     serde_json::from_str(document).map_err(|_| Failure::new("gateway.answer", "the answer is no ExecCredential"))
-}
-
-/// Overwrites every text of a document.
-fn erase(value: &mut Value) {
-    match value {
-        Value::String(text) => text.zeroize(),
-        Value::Array(items) => items.iter_mut().for_each(erase),
-        Value::Object(members) => members.values_mut().for_each(erase),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
 }
 
 /// A runtime for one command.

@@ -15,7 +15,7 @@ use super::cache::key::{Key, Parts, SecretVersion, Tenancy};
 use super::cache::{self, Lease};
 use super::source::{Draft, Makers, Supply, unusable};
 use super::{Class, MintError};
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, with_causes};
 use crate::forward::ClusterBackend;
 use crate::plugin;
 use crate::state::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Resources, Verification};
@@ -244,7 +244,7 @@ impl ClusterAccess {
             Some(backend) => (Some(backend), None),
             None => match ClusterBackend::build(&server, &tls) {
                 Ok(backend) => (Some(Arc::new(backend)), None),
-                Err(error) => (None, Some(unusable("config.cluster", &chain(&error)))),
+                Err(error) => (None, Some(unusable("config.cluster", &with_causes(&error)))),
             },
         };
         let plain = unusable("config.cluster", "no credential is sent to a server without https");
@@ -269,7 +269,7 @@ impl ClusterAccess {
         if let Supply::Fixed(lease) = &self.supply
             && let Err(error) = backend.for_credential(lease)
         {
-            self.supply = unusable("config.cluster", &chain(&error));
+            self.supply = unusable("config.cluster", &with_causes(&error));
         }
         self
     }
@@ -412,16 +412,4 @@ fn connection_key(server: &str, tls: &ClusterTls, auth: &ClusterAuth) -> Key {
         tenancy: Tenancy::Cluster(server),
         policy: "",
     })
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

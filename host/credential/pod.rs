@@ -7,9 +7,10 @@ use std::path::PathBuf;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{Class, Credential, Mint, MintError, MintRequest, Token};
+use crate::plugin::provider::read_token;
 
 /// Reads the mounted token.
 #[derive(Debug)]
@@ -21,11 +22,10 @@ impl Mint for PodToken {
     fn mint(&self, _: MintRequest) -> BoxFuture<'static, Result<Credential, MintError>> {
         let file = self.file.clone();
         async move {
-            let text = tokio::fs::read_to_string(&file).await.map_err(|error| {
-                let message = format!("`{}` cannot be read: {}", file.display(), error.kind());
-                MintError::new(Class::Retryable, "ambient.unavailable", &message)
-            })?;
-            let token = Token::parse(text.trim().to_owned()).map_err(|error| {
+            let text = read_token(&file)
+                .await
+                .map_err(|error| MintError::new(Class::Retryable, "ambient.unavailable", &error.to_string()))?;
+            let token = Token::parse(text.expose_secret().to_owned()).map_err(|error| {
                 let message = format!("`{}` holds no token: {error}", file.display());
                 MintError::new(Class::Permanent, "ambient.token", &message)
             })?;

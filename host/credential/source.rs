@@ -73,7 +73,7 @@ impl Makers<'_> {
     /// What a cluster's settings come to.
     pub(super) fn draft(&self, cluster: &Cluster, config: &ClusterConfig, label: &Arc<str>) -> Draft {
         match &config.auth {
-            ClusterAuth::Anonymous => Draft::Done(fixed(nothing())),
+            ClusterAuth::Anonymous => Draft::Done(fixed(Credential::empty())),
             ClusterAuth::InCluster => Draft::Done(self.pod(cluster, label)),
             ClusterAuth::Bearer(token) => Draft::Done(bearer(token)),
             ClusterAuth::Basic { username, password } => Draft::Done(fixed(Credential {
@@ -81,14 +81,14 @@ impl Makers<'_> {
                     username: username.expose_secret().to_owned(),
                     password: password.clone(),
                 }),
-                ..nothing()
+                ..Credential::empty()
             })),
             ClusterAuth::ClientCertificate { chain_pem, key_pem } => Draft::Done(fixed(Credential {
                 certificate: Some(ClientCertificate {
                     chain_pem: chain_pem.clone(),
                     key_pem: key_pem.clone(),
                 }),
-                ..nothing()
+                ..Credential::empty()
             })),
             ClusterAuth::Provider {
                 name,
@@ -186,19 +186,6 @@ fn version<'a>((name, value): (&'a String, &'a SecretString)) -> SecretVersion<'
     SecretVersion::Bytes {
         name,
         bytes: value.expose_secret().as_bytes(),
-    }
-}
-
-fn nothing() -> Credential {
-    Credential {
-        token: None,
-        certificate: None,
-        headers: Vec::new(),
-        basic: None,
-        expires_at: None,
-        cacheable: true,
-        revocation: None,
-        warnings: Vec::new(),
     }
 }
 

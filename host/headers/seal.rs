@@ -24,7 +24,7 @@ use super::identity::Identity;
 use super::subject::Subject;
 use super::upstream::{RequestHeader, Upstream};
 use super::{Error, is_host_owned};
-use crate::credential::Credential;
+use crate::credential::{Credential, sensitive};
 use crate::server::Peer;
 
 const USER_ID: HeaderName = HeaderName::from_static("argocd-user-id");
@@ -183,7 +183,8 @@ impl Cleaned {
             if is_host_owned(name) {
                 return Err(Error::Forbidden { name: name.clone() });
             }
-            fields.insert(name.clone(), sensitive(value.expose_secret())?);
+            let value = sensitive("", value.expose_secret()).ok_or(Error::Credential)?;
+            fields.insert(name.clone(), value);
         }
         if let Some(value) = authorization(credential)? {
             put(fields, AUTHORIZATION, value)?;
@@ -242,28 +243,18 @@ impl Cleaned {
     }
 }
 
-/// A value that stays out of logs and of tables of compressed fields.
-fn sensitive(text: &str) -> Result<HeaderValue, Error> {
-    let mut value = HeaderValue::from_str(text).map_err(|_| Error::Credential)?;
-    value.set_sensitive(true);
-    Ok(value)
-}
-
 /// The credential's `Authorization`; a certificate alone needs none.
 fn authorization(credential: &Credential) -> Result<Option<HeaderValue>, Error> {
-    match (&credential.token, &credential.basic) {
-        (None, None) => Ok(None),
-        (Some(_), Some(_)) => Err(Error::Credential),
-        (Some(token), None) => {
-            let text = Zeroizing::new(format!("Bearer {}", token.expose()));
-            sensitive(&text).map(Some)
-        }
+    let value = match (&credential.token, &credential.basic) {
+        (None, None) => return Ok(None),
+        (Some(_), Some(_)) => None,
+        (Some(token), None) => token.to_authorization(),
         (None, Some(basic)) => {
             let pair = Zeroizing::new(format!("{}:{}", basic.username, basic.password.expose_secret()));
-            let text = Zeroizing::new(format!("Basic {}", STANDARD.encode(pair.as_bytes())));
-            sensitive(&text).map(Some)
+            sensitive("Basic ", &Zeroizing::new(STANDARD.encode(pair.as_bytes())))
         }
-    }
+    };
+    value.map(Some).ok_or(Error::Credential)
 }
 
 /// Who calls.

@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use super::bindings::tollgate::plugin::header_types as wit;
 use super::error::Lie;
 use super::plan::{HeaderPlan, PREFIX_LEAST_BYTES, PREFIXES_MOST, REMOVE_MOST, SET_MOST};
+use crate::diagnostic::one_line;
 use crate::headers::is_host_owned;
 
 /// Edits in one answer.
@@ -92,21 +93,6 @@ pub(super) fn check_refusal(refusal: &wit::Refusal) -> Result<(StatusCode, Strin
         }
         Ok(_) | Err(_) => Err(Lie::Status(refusal.status)),
     }
-}
-
-/// `text` without control characters, at most `most` bytes of it.
-pub(super) fn one_line(text: &str, most: usize) -> String {
-    let mut line = String::with_capacity(text.len().min(most));
-    for letter in text
-        .chars()
-        .map(|letter| if letter.is_control() { ' ' } else { letter })
-    {
-        if line.len() + letter.len_utf8() > most {
-            break;
-        }
-        line.push(letter);
-    }
-    line
 }
 
 fn own_name(name: &str) -> Result<HeaderName, Lie> {

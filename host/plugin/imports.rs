@@ -14,8 +14,8 @@ use wasmtime::component::{HasSelf, Linker};
 use super::bindings::provider::tollgate::plugin as provider;
 use super::bindings::tollgate::plugin::{clock, header_types, log, random};
 use super::budget::State;
-use super::edits::one_line;
 use super::manifest::World;
+use crate::diagnostic::one_line;
 
 /// Lines a plugin may log per second, over all its calls.
 const LINES_PER_SECOND: NonZeroU32 = NonZeroU32::new(100).expect("not zero");

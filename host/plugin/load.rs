@@ -19,7 +19,7 @@ use super::manifest::{self, Manifest, World};
 use super::provider::{self, Provider};
 use super::sandbox::Sandbox;
 use crate::config;
-use crate::diagnostic::{Diagnostic, Location};
+use crate::diagnostic::{Diagnostic, Location, with_causes};
 
 /// Bytes of a component.
 pub(super) const COMPONENT_MOST_BYTES: u64 = 64 << 20;
@@ -301,7 +301,8 @@ fn fits_world(manifest: &Manifest, grant: &config::Grant) -> Result<(), Vec<Diag
         World::HeaderFilter if !grant.audiences.is_empty() => refuse("audiences", "header filters have no tokens"),
         World::HeaderFilter => {
             let file = &manifest.places.file;
-            let findings: Vec<Diagnostic> = against_schema(manifest, &grant.config)
+            let findings: Vec<Diagnostic> = Schema::of(manifest)
+                .findings(&grant.config)
                 .into_iter()
                 .map(|text| {
                     Diagnostic::error(
@@ -327,11 +328,7 @@ fn fits_world(manifest: &Manifest, grant: &config::Grant) -> Result<(), Vec<Diag
 fn reach(manifest: &Manifest, grant: &config::Grant) -> Result<provider::Grant, Vec<Diagnostic>> {
     let rules = Rules::new(&grant.hosts).map_err(|errors| {
         let finding = |error: super::egress::EntryError| {
-            let message = format!(
-                "`plugins.grants.{}.hosts`: {:#}",
-                manifest.name,
-                anyhow::Error::from(error)
-            );
+            let message = format!("`plugins.grants.{}.hosts`: {}", manifest.name, with_causes(&error));
             Diagnostic::error(grant.location.clone(), message)
         };
         errors.into_iter().map(finding).collect::<Vec<_>>()
@@ -345,21 +342,34 @@ fn reach(manifest: &Manifest, grant: &config::Grant) -> Result<provider::Grant, 
     })
 }
 
-/// What the manifest's schema says against a configuration; values are not
-/// repeated.
-pub(super) fn against_schema(manifest: &Manifest, config: &serde_json::Value) -> Vec<String> {
-    let Some(schema) = &manifest.config_schema else {
-        return Vec::new();
-    };
-    match jsonschema::validator_for(schema) {
-        Ok(validator) => validator
+/// The manifest's `configSchema`, compiled; without one everything is right.
+#[derive(Debug)]
+pub(super) struct Schema(Result<Option<jsonschema::Validator>, String>);
+
+impl Schema {
+    pub(super) fn of(manifest: &Manifest) -> Self {
+        let compiled = manifest
+            .config_schema
+            .as_ref()
+            .map(jsonschema::validator_for)
+            .transpose();
+        Self(compiled.map_err(|error| format!("`configSchema` is not a JSON Schema: {error}")))
+    }
+
+    /// What it says against a configuration; values are not repeated.
+    pub(super) fn findings(&self, config: &serde_json::Value) -> Vec<String> {
+        let validator = match &self.0 {
+            Ok(Some(validator)) => validator,
+            Ok(None) => return Vec::new(),
+            Err(broken) => return vec![broken.clone()],
+        };
+        validator
             .iter_errors(config)
             .map(|error| match error.instance_path().as_str() {
                 "" => error.masked().to_string(),
                 path => format!("`{path}`: {}", error.masked()),
             })
-            .collect(),
-        Err(error) => vec![format!("`configSchema` is not a JSON Schema: {error}")],
+            .collect()
     }
 }
 

@@ -34,6 +34,7 @@ pub use ambient::{Ambient, AmbientError, AwsCredentials, Bearer};
 pub(super) use call::Call;
 pub use call::{Exchange, Material, SystemClock, WallClock};
 pub use pod::PodIdentities;
+pub(crate) use pod::read as read_token;
 pub use public::webapi_public_values;
 pub(crate) use reach::{HostTemplate, TextTemplate};
 pub(crate) use redact::Redactor;
@@ -51,6 +52,7 @@ use super::cache::Origin;
 use super::egress::{Rules, Sender};
 use super::error::{CallError, TrapCause};
 use super::imports::{Granted, Import};
+use super::load::Schema;
 use super::manifest::Manifest;
 use super::sandbox::Sandbox;
 use crate::credential::{Class, Credential, Mint, MintError, MintRequest, Reason};
@@ -94,6 +96,8 @@ pub struct Provider {
     outside: Outside,
     reveals: bool,
     grant: String,
+    /// Compiled once: every cluster's configuration is held against it.
+    schema: Schema,
 }
 
 impl fmt::Debug for Provider {
@@ -113,6 +117,7 @@ impl Provider {
         world: &World,
     ) -> Result<Self, wasmtime::Error> {
         let exports = GuestIndices::new(sandbox.code())?;
+        let schema = Schema::of(&manifest);
         let World { sender, ambient, clock } = world.clone();
         Ok(Self {
             label: Arc::from(format!("{}@sha256:{}", manifest.name, manifest.sha256)),
@@ -129,6 +134,7 @@ impl Provider {
             },
             reveals: granted.has(Import::Reveal),
             grant: grant.digest,
+            schema,
         })
     }
 
@@ -162,8 +168,8 @@ impl Provider {
     pub fn source(self: &Arc<Self>, cluster: ClusterName, config: &Value, material: Material) -> Source {
         Source {
             terms: Arc::new(Terms::new(&self.manifest.provider, config)),
-            config: Arc::from(canonical(config).to_string()),
-            schema: super::load::against_schema(&self.manifest, config),
+            config: Arc::from(crate::credential::cache::key::canonical(config).to_string()),
+            schema: self.schema.findings(config),
             provider: Arc::clone(self),
             cluster,
             material: Arc::new(material),
@@ -382,20 +388,6 @@ pub(crate) struct Transcript(Arc<Mutex<Vec<Exchange>>>);
 impl Transcript {
     fn push(&self, exchange: Exchange) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(exchange);
-    }
-}
-
-/// The same with the members of objects in the order of their names, so that
-/// equal configurations are equal texts.
-fn canonical(value: &Value) -> Value {
-    match value {
-        Value::Object(members) => {
-            let sorted: std::collections::BTreeMap<&String, Value> =
-                members.iter().map(|(name, value)| (name, canonical(value))).collect();
-            sorted.into_iter().map(|(name, value)| (name.clone(), value)).collect()
-        }
-        Value::Array(items) => items.iter().map(canonical).collect(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
     }
 }
 

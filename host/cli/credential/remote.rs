@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use secrecy::ExposeSecret as _;
 use serde_json::Value;
-use url::{Host, Url};
+use url::Url;
+
+use crate::config::is_loopback;
 use zeroize::Zeroizing;
 
 use super::{Failure, Version, Via, runtime};
@@ -90,15 +92,9 @@ fn url(server: &str, cluster: &str) -> Result<Url, Failure> {
         Failure::new("gateway.url", format_args!("`{server}` {why}")).with_hint("such as `https://tollgate.example`")
     };
     let base = Url::parse(server).map_err(|_| wrong("is not a URL"))?;
-    let is_near = match base.host() {
-        Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    };
     match base.scheme() {
         "https" => {}
-        "http" if is_near => {}
+        "http" if is_loopback(&base) => {}
         "http" => return Err(wrong("is not https, and others could read the token")),
         _ => return Err(wrong("is neither https nor http")),
     }

@@ -12,9 +12,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::Deserialize;
-use url::{Host, Url};
+use url::Url;
 
-use crate::config::{self, Authentication, ClaimMapping, ClaimRule, Issuer};
+use crate::config::{self, Authentication, ClaimMapping, ClaimRule, Issuer, is_loopback};
 use crate::diagnostic::{Diagnostic, Loaded};
 
 /// Least and most of `jwksMaxAge`.
@@ -431,13 +431,10 @@ fn check_url(text: &str, key: &str, findings: &mut Findings) {
 }
 
 fn is_protected(url: &Url) -> bool {
-    let loopback = match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => return false,
-    };
-    url.scheme() == "https" || (url.scheme() == "http" && loopback)
+    if !url.has_host() {
+        return false;
+    }
+    url.scheme() == "https" || (url.scheme() == "http" && is_loopback(url))
 }
 
 /// Whether `text` is written as a browser writes `Origin`.

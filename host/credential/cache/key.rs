@@ -110,7 +110,7 @@ impl Key {
         put(&mut hash, LAYOUT);
         put(&mut hash, abi.as_bytes());
         put(&mut hash, plugin.as_bytes());
-        put_json(&mut hash, config);
+        put(&mut hash, canonical(config).to_string().as_bytes());
         let mut secrets = secrets.to_vec();
         secrets.sort_by(|one, other| one.name().cmp(other.name()));
         count(&mut hash, secrets.len());
@@ -184,37 +184,17 @@ fn put(hash: &mut Sha256, part: &[u8]) {
     hash.update(part);
 }
 
-/// A value with the fields of every object in the order of their names.
-fn put_json(hash: &mut Sha256, value: &Value) {
+/// The same with the members of objects in the order of their names, so that
+/// equal configurations are equal texts.
+pub(crate) fn canonical(value: &Value) -> Value {
     match value {
-        Value::Null => put(hash, b"null"),
-        Value::Bool(bool) => {
-            put(hash, b"bool");
-            put(hash, &[u8::from(*bool)]);
+        Value::Object(members) => {
+            let sorted: std::collections::BTreeMap<&String, Value> =
+                members.iter().map(|(name, value)| (name, canonical(value))).collect();
+            sorted.into_iter().map(|(name, value)| (name.clone(), value)).collect()
         }
-        Value::Number(number) => {
-            put(hash, b"number");
-            put(hash, number.to_string().as_bytes());
-        }
-        Value::String(text) => {
-            put(hash, b"string");
-            put(hash, text.as_bytes());
-        }
-        Value::Array(items) => {
-            put(hash, b"array");
-            count(hash, items.len());
-            items.iter().for_each(|item| put_json(hash, item));
-        }
-        Value::Object(fields) => {
-            put(hash, b"object");
-            count(hash, fields.len());
-            let mut fields: Vec<_> = fields.iter().collect();
-            fields.sort_by_key(|(name, _)| *name);
-            for (name, field) in fields {
-                put(hash, name.as_bytes());
-                put_json(hash, field);
-            }
-        }
+        Value::Array(items) => items.iter().map(canonical).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
     }
 }
 

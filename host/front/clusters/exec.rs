@@ -101,7 +101,7 @@ pub fn exec_credential(
 }
 
 /// Overwrites every text of a document that is no longer needed.
-fn erase(value: &mut Value) {
+pub(crate) fn erase(value: &mut Value) {
     use zeroize::Zeroize as _;
     match value {
         Value::String(text) => text.zeroize(),

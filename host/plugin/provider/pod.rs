@@ -40,12 +40,7 @@ pub struct PodIdentities {
 impl PodIdentities {
     /// Reads nothing yet.
     pub fn new(config: &config::Ambient) -> Self {
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .timeout(TIMEOUT)
-            .build()
-            .map_err(|error| error.to_string());
+        let http = client().build().map_err(|error| error.to_string());
         Self {
             config: config.clone(),
             http,
@@ -82,10 +77,7 @@ impl PodIdentities {
             .map_err(|error| file(&api.ca_file, &error))?;
         let authority = reqwest::Certificate::from_pem(&authority)
             .map_err(|_| AmbientError::Unavailable(format!("`{}` is no certificate", api.ca_file.display())))?;
-        let client = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .timeout(TIMEOUT)
+        let client = client()
             .tls_certs_only([authority])
             .build()
             .map_err(|error| unreachable("the API server", &error))?;
@@ -249,7 +241,16 @@ fn code(body: &[u8]) -> Option<String> {
     word.then(|| format!(" ({})", refused.code))
 }
 
-async fn read(path: &Path) -> Result<SecretString, AmbientError> {
+/// What both clients have in common.
+fn client() -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .timeout(TIMEOUT)
+}
+
+/// A token file as it is now, without the line break files end in.
+pub(crate) async fn read(path: &Path) -> Result<SecretString, AmbientError> {
     let metadata = tokio::fs::metadata(path).await.map_err(|error| file(path, &error))?;
     if metadata.len() > TOKEN_MOST_BYTES {
         let text = format!(

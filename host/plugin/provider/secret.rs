@@ -9,11 +9,14 @@ use std::sync::Arc;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE, URL_SAFE_NO_PAD};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use zeroize::Zeroizing;
 
 use super::reach::Reach;
 use crate::plugin::bindings::provider::tollgate::plugin::secrets::{Encoding, JwtTimes, SecretError};
 
+/// All but the unreserved characters of RFC 3986, section 2.3.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 /// Bytes of one secret.
 pub(crate) const SECRET_MOST_BYTES: usize = 64 << 10;
 
@@ -156,8 +159,8 @@ fn instant(seconds: f64) -> Option<u64> {
 pub(crate) fn encode(bytes: &[u8], encoding: Encoding, out: &mut Zeroizing<Vec<u8>>) -> Result<(), SecretError> {
     match encoding {
         Encoding::Raw => out.extend_from_slice(bytes),
-        Encoding::Form => escape(bytes, true, out),
-        Encoding::Percent => escape(bytes, false, out),
+        Encoding::Form => escape(bytes, "+", out),
+        Encoding::Percent => escape(bytes, "%20", out),
         Encoding::Json => {
             let text = std::str::from_utf8(bytes).map_err(|_| SecretError::BadFormat)?;
             serde_json::to_writer(&mut **out, text).map_err(|_| SecretError::BadFormat)?;
@@ -169,18 +172,15 @@ pub(crate) fn encode(bytes: &[u8], encoding: Encoding, out: &mut Zeroizing<Vec<u
     Ok(())
 }
 
-/// Escapes everything but RFC 3986's unreserved characters.
-fn escape(bytes: &[u8], form: bool, out: &mut Vec<u8>) {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    for byte in bytes {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(*byte),
-            b' ' if form => out.push(b'+'),
-            byte => {
-                out.push(b'%');
-                out.extend(HEX.get(usize::from(byte >> 4)));
-                out.extend(HEX.get(usize::from(byte & 15)));
-            }
+/// Escapes everything but RFC 3986's unreserved characters; `blank` is what a
+/// space becomes.
+fn escape(bytes: &[u8], blank: &str, out: &mut Vec<u8>) {
+    for (at, word) in bytes.split(|byte| *byte == b' ').enumerate() {
+        if at > 0 {
+            out.extend_from_slice(blank.as_bytes());
+        }
+        for piece in percent_encode(word, RESERVED) {
+            out.extend_from_slice(piece.as_bytes());
         }
     }
 }
