@@ -21,7 +21,7 @@ use serde_json::Map;
 
 mod account;
 mod build;
-mod clock;
+
 mod error;
 mod fetch;
 mod issuer;
@@ -41,7 +41,7 @@ mod tests;
 pub use error::{Error, Field, Malformed, Reason, Revocation, Unusable};
 pub use principal::{Kind, Presented, Principal};
 
-use clock::Clock;
+use crate::clock::Clock;
 use issuer::{Issuer, Verified};
 use presented::Credential;
 use principal::Identity;

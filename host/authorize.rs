@@ -18,6 +18,7 @@ pub mod cel;
 pub mod clusters;
 mod facts;
 mod judgment;
+pub mod kubernetes;
 pub mod rbac;
 pub mod rego;
 

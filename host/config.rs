@@ -10,7 +10,10 @@ use std::time::Duration;
 use crate::diagnostic::Location;
 
 pub(crate) mod duration;
+mod kubernetes;
 pub mod raw;
+
+pub use kubernetes::{Authorizer, Kubernetes, PersonIssuer, PersonKey, SameSite, StoreUrl, UserLink};
 
 /// All settings of one gateway process.
 #[derive(Clone, Debug)]
@@ -37,6 +40,10 @@ pub struct Config {
     pub extensions: Extensions,
     /// Whether the cluster front serves requests to clusters.
     pub clusters: ClusterFront,
+    /// The Kubernetes front; it is closed when absent.
+    pub kubernetes: Option<Kubernetes>,
+    /// Where tokens, sessions and audit are.
+    pub store: StoreUrl,
     /// How long a cluster's credential serves before it is renewed.
     pub renew_after: Duration,
     /// Bounds on what one caller may send.

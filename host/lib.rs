@@ -22,13 +22,16 @@
 //! every [`diagnostic`]; [`json_path`] finds values in JSON; [`config`] reads the settings, [`running`] starts and
 //! stops all, [`admin`] shows it, [`cli`] are the commands.
 
+pub mod access;
 pub mod admin;
 pub mod assertion;
+pub mod audit;
 pub mod authenticate;
 pub mod authorize;
 pub mod caller;
 pub mod claims;
 pub mod cli;
+pub mod clock;
 pub mod config;
 pub mod credential;
 pub mod diagnostic;
@@ -36,6 +39,7 @@ pub mod forward;
 pub mod front;
 pub mod glob;
 pub mod headers;
+pub mod impersonate;
 pub mod json_path;
 pub mod metrics;
 pub mod pipeline;
@@ -45,5 +49,7 @@ pub mod rejection;
 pub mod route;
 pub mod running;
 pub mod server;
+pub mod sessions;
 pub mod snapshot;
 pub mod state;
+pub mod store;

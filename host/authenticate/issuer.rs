@@ -10,7 +10,6 @@ use std::time::Duration;
 use jsonwebtoken::Algorithm;
 use serde_json::{Map, Value};
 
-use super::clock::Clock;
 use super::error::{Error, Field, Malformed, Reason};
 use super::keys::{KeyCache, KeyError};
 use super::mapping::{Mapping, check_email_verified, check_unmapped_name};
@@ -18,6 +17,7 @@ use super::principal::{Identity, Kind, text};
 use super::token::{Times, Token};
 use super::userinfo::Userinfo;
 use crate::claims::{scope_values, user_identifier};
+use crate::clock::Clock;
 
 /// Algorithms an issuer may use at all. `HS*` and `none` are not among them.
 pub(super) const ASYMMETRIC: [Algorithm; 9] = [

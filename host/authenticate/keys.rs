@@ -15,8 +15,8 @@ use serde_json::Value;
 use tokio::sync::watch;
 use url::Url;
 
-use super::clock::Clock;
 use super::fetch::{self, FetchError};
+use crate::clock::Clock;
 
 /// Keys of one set that are looked at.
 const MAX_KEYS: usize = 100;

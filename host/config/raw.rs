@@ -15,6 +15,7 @@ use crate::diagnostic::{Diagnostic, Loaded, Location};
 use crate::state::yaml;
 
 pub mod authentication;
+pub mod kubernetes;
 pub mod plugins;
 
 #[derive(Debug, Deserialize)]
@@ -37,6 +38,9 @@ struct RawConfig {
     extensions: RawExtensions,
     #[serde(default)]
     clusters: RawClusters,
+    kubernetes: Option<kubernetes::RawKubernetes>,
+    #[serde(default)]
+    store: kubernetes::RawStore,
     #[serde(default)]
     limits: RawLimits,
     #[serde(default)]
@@ -217,6 +221,11 @@ impl Check<'_> {
         }
         let authentication = raw.authentication.check(listen);
         self.located(authentication.diagnostics);
+        let kubernetes = raw.kubernetes.map(|raw| raw.check(self.base));
+        let kubernetes = kubernetes.and_then(|checked| {
+            self.located(checked.diagnostics);
+            checked.value
+        });
         let mut plugins = raw.plugins.check(&self.file.into(), &mut self.findings);
         for folder in [&mut plugins.directory, &mut plugins.cache].into_iter().flatten() {
             *folder = self.base.join(&*folder);
@@ -243,6 +252,8 @@ impl Check<'_> {
             } else {
                 ClusterFront::Closed
             },
+            kubernetes,
+            store: self.store(raw.store),
             renew_after: self.renew_after(raw.clusters.renew_after.as_deref()),
             limits: self.limits(&raw.limits),
             decisions: Decisions {
@@ -286,6 +297,13 @@ impl Check<'_> {
             connections: self.bounded("limits.connections", raw.connections, 10_000, 1, 1_000_000),
             requests_per_person: self.bounded("limits.requestsPerPerson", raw.requests_per_person, 100, 1, 100_000),
         }
+    }
+
+    fn store(&mut self, raw: kubernetes::RawStore) -> super::StoreUrl {
+        raw.check(self.base).unwrap_or_else(|message| {
+            self.mistake("store", &message);
+            super::StoreUrl::Text(secrecy::SecretString::from(""))
+        })
     }
 
     fn address(&mut self, key: &str, text: &str) -> SocketAddr {

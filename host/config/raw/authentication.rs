@@ -48,8 +48,9 @@ pub struct RawIssuerEntry {
     /// Rules on claims.
     #[serde(default)]
     pub claim_validation_rules: Vec<RawClaimRule>,
-    /// How claims become an identity.
-    pub claim_mappings: RawClaimMappings,
+    /// How claims become an identity; issuers of the Kubernetes front may have none.
+    #[serde(default)]
+    pub claim_mappings: Option<RawClaimMappings>,
     /// Rules on the identity.
     #[serde(default)]
     pub user_validation_rules: Vec<RawUserRule>,
@@ -163,31 +164,24 @@ impl RawAuthentication {
     ///
     /// CEL is compiled later, with [`crate::authenticate::Authenticator::build`].
     pub fn check(self, listen: SocketAddr) -> Loaded<Authentication> {
-        let mut findings = Findings(Vec::new());
+        let mut findings = Findings::of("authentication");
         if self.anonymous && !listen.ip().is_loopback() {
             findings.error(
                 "anonymous",
                 format!("needs a loopback address in `listen`, which is `{listen}`"),
             );
         }
-        if self.jwt.len() > MAX_ISSUERS {
-            findings.error(
-                "jwt",
-                format!("has {} issuers, {MAX_ISSUERS} are allowed", self.jwt.len()),
-            );
-        }
-        let mut urls = BTreeSet::new();
-        let mut issuers = Vec::new();
-        for (index, entry) in self.jwt.into_iter().enumerate() {
-            let key = format!("jwt[{index}]");
-            if !urls.insert(entry.issuer.url.clone()) {
-                findings.error(
-                    &format!("{key}.issuer.url"),
-                    format!("`{}` is listed twice", entry.issuer.url),
-                );
-            }
-            issuers.extend(entry.check(&key, &mut findings));
-        }
+        let issuers = issuers(self.jwt, &mut findings);
+        let issuers = issuers
+            .into_iter()
+            .enumerate()
+            .filter_map(|(index, (issuer, mappings))| {
+                if mappings == Mappings::Absent {
+                    findings.error(&format!("jwt[{index}].claimMappings"), "is missing");
+                }
+                issuer
+            });
+        let issuers = issuers.collect();
         for (index, origin) in self.trusted_origins.iter().enumerate() {
             if !is_origin(origin) {
                 let expected = "is not `https://host[:port]`, or http with a loopback host";
@@ -200,25 +194,85 @@ impl RawAuthentication {
             trusted_origins: self.trusted_origins,
             anonymous: self.anonymous,
         };
-        Loaded::new(authentication, findings.0)
+        Loaded::new(authentication, findings.found)
     }
 }
 
-/// Mistakes, each with its key.
-struct Findings(Vec<Diagnostic>);
+/// Whether an issuer says who its tokens are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mappings {
+    /// By `claimMappings`.
+    Present,
+    /// It does not: the name is `sub`, which stands for nobody by itself.
+    Absent,
+}
+
+/// Checks the entries of `jwt` in the section of `findings`, in their order;
+/// those with mistakes are `None`.
+pub(super) fn issuers(jwt: Vec<RawIssuerEntry>, findings: &mut Findings) -> Vec<(Option<Issuer>, Mappings)> {
+    if jwt.len() > MAX_ISSUERS {
+        findings.error("jwt", format!("has {} issuers, {MAX_ISSUERS} are allowed", jwt.len()));
+    }
+    let mut urls = BTreeSet::new();
+    let mut issuers = Vec::new();
+    for (index, entry) in jwt.into_iter().enumerate() {
+        let key = format!("jwt[{index}]");
+        if !urls.insert(entry.issuer.url.clone()) {
+            findings.error(
+                &format!("{key}.issuer.url"),
+                format!("`{}` is listed twice", entry.issuer.url),
+            );
+        }
+        let mappings = match entry.claim_mappings {
+            Some(_) => Mappings::Present,
+            None => Mappings::Absent,
+        };
+        issuers.push((entry.check(&key, findings), mappings));
+    }
+    issuers
+}
+
+/// Mistakes in one section of the settings, each with its key.
+pub(super) struct Findings {
+    section: &'static str,
+    pub(super) found: Vec<Diagnostic>,
+}
 
 impl Findings {
-    fn error(&mut self, key: &str, what: impl AsRef<str>) {
-        self.0.push(Diagnostic::error(
-            None,
-            format!("`authentication.{key}`: {}", what.as_ref()),
-        ));
+    /// None yet.
+    pub(super) fn of(section: &'static str) -> Self {
+        Self {
+            section,
+            found: Vec::new(),
+        }
+    }
+
+    /// - `key`: below the section.
+    pub(super) fn error(&mut self, key: &str, what: impl AsRef<str>) {
+        let section = self.section;
+        self.found
+            .push(Diagnostic::error(None, format!("`{section}.{key}`: {}", what.as_ref())));
+    }
+}
+
+/// What stands for `claimMappings` that are absent.
+fn subject_alone() -> RawClaimMappings {
+    RawClaimMappings {
+        username: RawPrefixedClaim {
+            claim: Some("sub".to_owned()),
+            prefix: Some(String::new()),
+            expression: None,
+        },
+        groups: None,
+        uid: None,
+        extra: Vec::new(),
     }
 }
 
 impl RawIssuerEntry {
     fn check(self, key: &str, findings: &mut Findings) -> Option<Issuer> {
-        let before = findings.0.len();
+        let before = findings.found.len();
+        let claim_mappings = self.claim_mappings.unwrap_or_else(subject_alone);
         self.issuer.check(&format!("{key}.issuer"), findings);
         let jwks_max_age = max_age(self.jwks_max_age.as_deref(), &format!("{key}.jwksMaxAge"), findings);
         let algorithms = self.algorithms.unwrap_or_else(|| vec![DEFAULT_ALGORITHM.to_owned()]);
@@ -230,24 +284,19 @@ impl RawIssuerEntry {
             .filter_map(|(index, rule)| rule.check(&format!("{key}.claimValidationRules[{index}]"), findings))
             .collect();
         let mappings = format!("{key}.claimMappings");
-        let username = self
-            .claim_mappings
-            .username
-            .check(&format!("{mappings}.username"), findings);
-        let groups = self
-            .claim_mappings
+        let username = claim_mappings.username.check(&format!("{mappings}.username"), findings);
+        let groups = claim_mappings
             .groups
             .map(|raw| raw.check(&format!("{mappings}.groups"), findings));
-        let uid = self
-            .claim_mappings
+        let uid = claim_mappings
             .uid
             .map(|raw| raw.check(&format!("{mappings}.uid"), findings));
-        let extra = check_extra(self.claim_mappings.extra, &format!("{mappings}.extra"), findings);
+        let extra = check_extra(claim_mappings.extra, &format!("{mappings}.extra"), findings);
         let rules = self.user_validation_rules.into_iter();
         let user_validation = rules
             .map(|rule| (rule.expression, rule.message.unwrap_or_default()))
             .collect();
-        if findings.0.len() > before {
+        if findings.found.len() > before {
             return None;
         }
         Some(Issuer {
@@ -438,7 +487,7 @@ fn is_protected(url: &Url) -> bool {
 }
 
 /// Whether `text` is written as a browser writes `Origin`.
-fn is_origin(text: &str) -> bool {
+pub(super) fn is_origin(text: &str) -> bool {
     Url::parse(text).is_ok_and(|url| is_protected(&url) && url.origin().ascii_serialization() == text)
 }
 

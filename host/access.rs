@@ -1,0 +1,416 @@
+//! Whether a person may use an agent, and as what.
+//!
+//! In: an agent, a credential. Out: [`Access`], which only this room makes.
+//! Refuses: 401, the same for every reason; 403 for CI jobs; 500. Never: access
+//! by a token of another agent, a membership below developer, or an agent whose
+//! configuration is broken.
+//!
+//! The two halves of the design meet here: the gateway asks [`Question`]s, the
+//! platform (its own user directory, or a GitLab or Plural elsewhere) answers.
+
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+
+/// Number of an agent: 1 to 2^63 - 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct AgentId(i64);
+
+impl AgentId {
+    /// The number, where it can be one.
+    pub fn new(number: i64) -> Option<Self> {
+        (number > 0).then_some(Self(number))
+    }
+
+    /// Reads canonical decimal: no sign, no leading zero, nothing else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let canonical = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+        text.parse().ok().filter(|_| canonical).and_then(Self::new)
+    }
+
+    /// The number.
+    pub fn get(self) -> i64 {
+        self.0
+    }
+}
+
+impl fmt::Display for AgentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The kinds of credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AccessType {
+    /// `pat:<agent>:<token>`.
+    PersonalAccessToken,
+    /// An ID token with the agent claim.
+    OidcIdToken,
+    /// Cookie `_gitlab_kas` with agent and CSRF token.
+    SessionCookie,
+    /// `ci:<agent>:<token>`.
+    CiJobToken,
+}
+
+impl AccessType {
+    /// The word of the wire and of records.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::PersonalAccessToken => "personal_access_token",
+            Self::OidcIdToken => "oidc_id_token",
+            Self::SessionCookie => "session_cookie",
+            Self::CiJobToken => "ci_job_token",
+        }
+    }
+}
+
+/// What a session is known by: the credential a person came with.
+///
+/// Its text form is `pat:<uuid>`, `cookie:<uuid>`, `oidc:<hash>` or `ci:<hash>`;
+/// none of them is a secret.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId {
+    access_type: AccessType,
+    id: Arc<str>,
+}
+
+impl SessionId {
+    /// - `id`: without its prefix; ASCII letters, digits and `-_`.
+    pub fn new(access_type: AccessType, id: impl Into<Arc<str>>) -> Self {
+        Self {
+            access_type,
+            id: id.into(),
+        }
+    }
+
+    /// Reads the text form.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (prefix, id) = text.split_once(':')?;
+        let access_type = match prefix {
+            "pat" => AccessType::PersonalAccessToken,
+            "cookie" => AccessType::SessionCookie,
+            "oidc" => AccessType::OidcIdToken,
+            "ci" => AccessType::CiJobToken,
+            _ => return None,
+        };
+        let plain = !id.is_empty()
+            && id
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+        plain.then(|| Self::new(access_type, id))
+    }
+
+    /// Which kind of credential.
+    pub fn access_type(&self) -> AccessType {
+        self.access_type
+    }
+
+    /// Without the prefix.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefix = match self.access_type {
+            AccessType::PersonalAccessToken => "pat",
+            AccessType::OidcIdToken => "oidc",
+            AccessType::SessionCookie => "cookie",
+            AccessType::CiJobToken => "ci",
+        };
+        write!(f, "{prefix}:{}", self.id)
+    }
+}
+
+/// What a role of a member may be, in the order of what it may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// May look at little.
+    Guest,
+    /// May look.
+    Reporter,
+    /// May change; the least that reaches agents.
+    Developer,
+    /// May administer.
+    Maintainer,
+    /// May do all.
+    Owner,
+}
+
+impl Role {
+    /// Every role, least first.
+    pub const LADDER: [Self; 5] = [
+        Self::Guest,
+        Self::Reporter,
+        Self::Developer,
+        Self::Maintainer,
+        Self::Owner,
+    ];
+
+    /// The word of the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Guest => "guest",
+            Self::Reporter => "reporter",
+            Self::Developer => "developer",
+            Self::Maintainer => "maintainer",
+            Self::Owner => "owner",
+        }
+    }
+}
+
+/// What the gateway asks about one request.
+#[derive(Debug)]
+pub struct Question<'a> {
+    /// The agent asked for.
+    pub agent: AgentId,
+    /// The credential, by its kind.
+    pub key: AccessKey<'a>,
+}
+
+/// A credential that was recognized, not yet believed, except for ID tokens.
+#[derive(Debug)]
+pub enum AccessKey<'a> {
+    /// The part after `pat:<agent>:`.
+    PersonalAccessToken(&'a SecretString),
+    /// A verified ID token.
+    OidcIdToken(&'a IdToken),
+    /// The cookie's value and the CSRF token beside it.
+    SessionCookie {
+        /// Value of the cookie, form-decoded once.
+        cookie: &'a SecretString,
+        /// Field or query parameter.
+        csrf_token: &'a SecretString,
+    },
+    /// The part after `ci:<agent>:`.
+    CiJobToken(&'a SecretString),
+}
+
+impl AccessKey<'_> {
+    /// Which kind of credential.
+    pub fn access_type(&self) -> AccessType {
+        match self {
+            Self::PersonalAccessToken(_) => AccessType::PersonalAccessToken,
+            Self::OidcIdToken(_) => AccessType::OidcIdToken,
+            Self::SessionCookie { .. } => AccessType::SessionCookie,
+            Self::CiJobToken(_) => AccessType::CiJobToken,
+        }
+    }
+}
+
+/// An ID token whose signature, issuer, audience and times are good.
+#[derive(Debug)]
+pub struct IdToken {
+    /// The token, for a platform elsewhere.
+    pub token: SecretString,
+    /// `iss`.
+    pub issuer: String,
+    /// The agent claim.
+    pub agent: AgentId,
+    /// `sid`, else `jti`, else the whole token, hashed: what can be revoked.
+    pub session: SessionId,
+    /// `exp`.
+    pub expires_at: Timestamp,
+    /// Every claim.
+    pub claims: serde_json::Map<String, serde_json::Value>,
+    /// Who `claimMappings` say it is, where the issuer has any.
+    pub mapped: Option<Identity>,
+}
+
+/// A Kubernetes identity: `user.Info`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// Never empty.
+    pub username: String,
+    /// In order, without duplicates.
+    pub groups: Vec<String>,
+    /// Empty counts as none.
+    pub uid: Option<String>,
+    /// Lower-case keys and their values.
+    pub extra: Vec<(String, Vec<String>)>,
+}
+
+/// Proof that a person may use an agent. Only [`crate::access`] makes one.
+#[derive(Debug)]
+pub struct Access {
+    agent: Arc<Agent>,
+    user: User,
+    access_as: AccessAs,
+    session: SessionId,
+    expires_at: Option<Timestamp>,
+}
+
+/// An agent, bound to its cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agent {
+    /// Its number.
+    pub id: AgentId,
+    /// Its name: the folder of its `config.yaml`.
+    pub name: String,
+    /// Number of the project that holds its configuration.
+    pub config_project: i64,
+    /// Name of the cluster it stands for, as cluster Secrets have it.
+    pub cluster: String,
+}
+
+/// A person, by number and name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// Number in the directory; 0 for somebody only an issuer knows.
+    pub id: i64,
+    /// Name in the directory, or the mapped username.
+    pub username: String,
+}
+
+/// Roles in one project or group that `user_access` lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// Number of the project or group.
+    pub id: i64,
+    /// Its path; empty where a platform elsewhere gave only the number.
+    pub path: String,
+    /// From reporter up to the effective one.
+    pub roles: Vec<Role>,
+}
+
+/// Whom the cluster sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessAs {
+    /// The agent: the cluster's credential alone, nobody is impersonated.
+    Agent,
+    /// The person, with the roles that let them in.
+    User {
+        /// Listed projects, in the configuration's order.
+        projects: Vec<Membership>,
+        /// Listed groups, in the configuration's order.
+        groups: Vec<Membership>,
+    },
+    /// Whoever the issuer's `claimMappings` say.
+    Mapped(Identity),
+    /// A CI job.
+    CiJob(Box<CiJob>),
+    /// A fixed identity, for CI jobs whose configuration says so.
+    Impersonate(Identity),
+}
+
+/// A CI job, as the platform describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CiJob {
+    /// Number of the job.
+    pub id: i64,
+    /// Number of its pipeline.
+    pub pipeline: i64,
+    /// Number of its project.
+    pub project: i64,
+    /// Numbers of the groups above its project.
+    pub groups: Vec<i64>,
+    /// Slug and tier of its environment, where it has one.
+    pub environment: Option<(String, String)>,
+}
+
+impl Access {
+    /// The agent.
+    pub fn agent(&self) -> &Arc<Agent> {
+        &self.agent
+    }
+
+    /// The person; a CI job's user for jobs.
+    pub fn user(&self) -> &User {
+        &self.user
+    }
+
+    /// How they came.
+    pub fn access_type(&self) -> AccessType {
+        self.session.access_type()
+    }
+
+    /// As whom they act.
+    pub fn access_as(&self) -> &AccessAs {
+        &self.access_as
+    }
+
+    /// What can be revoked.
+    pub fn session(&self) -> &SessionId {
+        &self.session
+    }
+
+    /// When the credential ends by itself.
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        self.expires_at
+    }
+}
+
+/// Why there is no access.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Refused. The caller is told nothing more than that. (401)
+    #[error("{0}")]
+    Refused(Refusal),
+    /// A CI job whose project the agent is not shared with. (403)
+    #[error("the job's project may not use the agent")]
+    JobNotAllowed,
+    /// The platform, or the store, cannot say. Never remembered. (500)
+    #[error("access cannot be judged: {detail}")]
+    Unavailable {
+        /// For operators; no secret.
+        detail: String,
+    },
+}
+
+/// Why access is refused: for records and operators, never for the caller.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No such token, cookie or session.
+    #[error("the credential is not known")]
+    UnknownKey,
+    /// It has ended.
+    #[error("the credential has expired")]
+    Expired,
+    /// Somebody ended it.
+    #[error("the credential was revoked")]
+    Revoked,
+    /// Not `k8s_proxy` alone.
+    #[error("the token has scopes other than `k8s_proxy` alone")]
+    Scope,
+    /// It is for another agent.
+    #[error("the credential is for another agent")]
+    OtherAgent,
+    /// There is no such agent.
+    #[error("there is no such agent")]
+    UnknownAgent,
+    /// The agent's configuration has errors, or no `user_access`.
+    #[error("the agent is not shared: {0}")]
+    NotShared(&'static str),
+    /// The CSRF token is not the session's.
+    #[error("the CSRF token is not the session's")]
+    Csrf,
+    /// Nobody in the directory is meant by the credential.
+    #[error("nobody in the user directory is meant by the credential")]
+    UnknownUser,
+    /// The person is blocked.
+    #[error("the user is blocked")]
+    Blocked,
+    /// Not a developer in any project or group the agent is shared with.
+    #[error("the user is a developer in no project and no group the agent is shared with")]
+    NotMember,
+    /// A platform elsewhere refused.
+    #[error("the platform refused with {0}")]
+    Platform(u16),
+    /// The ID token is not good.
+    #[error("the ID token is not valid: {0}")]
+    IdToken(String),
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
