@@ -5,12 +5,14 @@
 //! for byte, what a backend gets.
 
 mod clusters;
+mod kubernetes;
 
 use http::header::HOST;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Method, Uri, Version};
 
 pub use clusters::{ClusterPath, ClusterRoute};
+pub use kubernetes::{KUBERNETES, KubernetesPath, is_kubernetes};
 
 /// Prefixes under which extensions are reachable: the documented one and the
 /// one Argo CD's own router uses.
@@ -274,6 +276,8 @@ pub enum Route<'a> {
     Extension(ExtensionPath<'a>),
     /// Something about clusters.
     Cluster(ClusterRoute<'a>),
+    /// A request into the cluster of the caller's agent.
+    Kubernetes(KubernetesPath<'a>),
     /// The record of a decision.
     Decision(uuid::Uuid),
     /// The public keys of assertions; the one thing a stranger may read.
@@ -293,6 +297,9 @@ pub fn route<'a>(method: &Method, uri: &'a Uri, headers: &HeaderMap) -> Result<R
     }
     if let Some(path) = clusters::cluster(method, uri)? {
         return Ok(Route::Cluster(path));
+    }
+    if let Some(path) = kubernetes::kubernetes(uri)? {
+        return Ok(Route::Kubernetes(path));
     }
     let reads = method == Method::GET || method == Method::HEAD;
     let decision = uri
