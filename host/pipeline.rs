@@ -18,7 +18,7 @@ mod kubernetes;
 pub use kubernetes::Services;
 
 use crate::assertion::{Signer, Statement};
-use crate::authenticate::agent;
+use crate::authenticate::agent::{self, CiTokens, Presented};
 use crate::authorize::{self, Permit};
 use crate::config::{self, Config};
 use crate::forward::{self, Body, Limiter};
@@ -87,29 +87,30 @@ impl Gateway {
 
     async fn answer(&self, request: Request<Body>, peer: &Arc<Peer>) -> Response<Body> {
         let snapshot = self.current.load_full();
-        let mut record = self.recorder.open(request.method().clone(), request.uri().path());
-        let voice = voice(&snapshot, request.uri().path());
+        let (head, body) = request.into_parts();
+        let mut record = self.recorder.open(head.method.clone(), head.uri.path());
+        let voice = voice(&snapshot, head.uri.path());
         record.note(|record| {
             record.generation = snapshot.generation;
             record.peer = Some(peer.address());
-            record.trace_id = trace_id(request.headers());
+            record.trace_id = trace_id(&head.headers);
         });
         let decision = record.id();
-        let cors = cors(&snapshot, voice, &request);
-        let walked = AssertUnwindSafe(self.enter(request, (peer, &snapshot), &mut record, &cors))
-            .catch_unwind()
-            .await;
-        let mut response = match walked {
-            Ok(Ok(response)) => {
-                record.close(Outcome::Allowed, response.status(), "allowed");
-                response
-            }
-            Ok(Err(rejection)) => refuse(&rejection, record, voice),
-            Err(_) => refuse(&Rejection::Panicked, record, voice),
+        let mut response = match cors(&snapshot, voice, &head) {
+            Some(Err(error)) => refuse(&Rejection::Origin(error), record, voice),
+            Some(Ok(cors)) => match cors.preflight(&head) {
+                Some(answer) => {
+                    record.close(Outcome::Allowed, answer.status(), "preflight");
+                    answer.map(Body::from)
+                }
+                None => {
+                    let mut response = self.recorded((head, body), (peer, &snapshot), record, voice).await;
+                    cors.apply(response.headers_mut());
+                    response
+                }
+            },
+            None => self.recorded((head, body), (peer, &snapshot), record, voice).await,
         };
-        if let Some(Ok(cors)) = &cors {
-            cors.apply(response.headers_mut());
-        }
         let mut text = uuid::Uuid::encode_buffer();
         if let Ok(value) = HeaderValue::from_str(decision.hyphenated().encode_lower(&mut text)) {
             response.headers_mut().insert(DECISION_ID, value);
@@ -117,35 +118,35 @@ impl Gateway {
         response
     }
 
-    /// What comes before everything else where browsers of other origins call.
-    async fn enter(
+    /// The walk, and its end in the record.
+    async fn recorded(
         &self,
-        request: Request<Body>,
+        request: (request::Parts, Body),
         (peer, snapshot): (&Arc<Peer>, &Snapshot),
-        record: &mut Open,
-        cors: &Option<Result<Cors, origin::Forbidden>>,
-    ) -> Result<Response<Body>, Rejection> {
-        match cors {
-            Some(Err(_)) => return Err(Rejection::Origin),
-            Some(Ok(cors)) => {
-                if let Some(answer) = cors.preflight(request.method(), request.headers()) {
-                    return Ok(answer.map(Body::from));
-                }
+        mut record: Open,
+        voice: Voice,
+    ) -> Response<Body> {
+        let walked = AssertUnwindSafe(self.walk(request, peer, snapshot, &mut record))
+            .catch_unwind()
+            .await;
+        match walked {
+            Ok(Ok(response)) => {
+                record.close(Outcome::Allowed, response.status(), "allowed");
+                response
             }
-            None => {}
+            Ok(Err(rejection)) => refuse(&rejection, record, voice),
+            Err(_) => refuse(&Rejection::Panicked, record, voice),
         }
-        self.walk(request, peer, snapshot, record).await
     }
 
     /// The stages in order. Requests about the gateway itself leave early.
     async fn walk(
         &self,
-        request: Request<Body>,
+        (head, body): (request::Parts, Body),
         peer: &Arc<Peer>,
         snapshot: &Snapshot,
         record: &mut Open,
     ) -> Result<Response<Body>, Rejection> {
-        let (head, body) = request.into_parts();
         let uri = head.uri.clone();
         let route = route::route(&head.method, &uri, &head.headers)?;
         if matches!(route, Route::AssertionKeys) {
@@ -161,7 +162,7 @@ impl Gateway {
             };
             return self.walk_kubernetes((head, body), path, walk).await;
         }
-        if route == Route::Unknown && snapshot.kubernetes.is_some() && agent::is_presented(&head) {
+        if route == Route::Unknown && snapshot.kubernetes.is_some() && is_for_agents(&head) {
             return Err(Rejection::Prefix);
         }
         let principal = snapshot.authenticator.authenticate(&head).await;
@@ -383,9 +384,10 @@ fn signer(settings: &config::Extensions) -> anyhow::Result<Signer> {
 
 fn refuse(rejection: &Rejection, mut record: Open, voice: Voice) -> Response<Body> {
     // Kubernetes' clients read nothing else, wherever they went wrong.
-    let voice = match rejection {
-        Rejection::Prefix => Voice::Kubernetes,
-        _ => voice,
+    let voice = if matches!(rejection, Rejection::Prefix) {
+        Voice::Kubernetes
+    } else {
+        voice
     };
     let answer = rejection.answer(voice);
     let decision = record.id();
@@ -404,9 +406,17 @@ fn voice(snapshot: &Snapshot, path: &str) -> Voice {
 }
 
 /// What browsers of other origins may do on the fronts they may call.
-fn cors(snapshot: &Snapshot, voice: Voice, request: &Request<Body>) -> Option<Result<Cors, origin::Forbidden>> {
+fn cors(snapshot: &Snapshot, voice: Voice, head: &request::Parts) -> Option<Result<Cors, origin::Forbidden>> {
     let settings = snapshot.config.kubernetes.as_ref()?;
-    (voice == Voice::Kubernetes).then(|| origin::check(request.method(), request.headers(), &settings.allowed_origins))
+    (voice == Voice::Kubernetes).then(|| origin::check(head, &settings.allowed_origins))
+}
+
+/// Whether the credential is one that only the Kubernetes front takes.
+fn is_for_agents(head: &request::Parts) -> bool {
+    match agent::read(head, CiTokens::Taken) {
+        Ok(Presented::Pat { .. } | Presented::Ci { .. } | Presented::Cookie { .. }) => true,
+        Ok(Presented::IdToken(_)) | Err(_) => false,
+    }
 }
 
 fn json(text: impl Into<bytes::Bytes>) -> Response<Body> {

@@ -20,7 +20,7 @@ use crate::front::extensions;
 use crate::front::kubernetes::status;
 use crate::record::Outcome;
 use crate::route::KUBERNETES;
-use crate::{access, authenticate, authorize, credential, forward, headers, plugin, route, sessions, store};
+use crate::{access, authenticate, authorize, credential, forward, front, headers, plugin, route, sessions, store};
 
 /// An error of the stage that ended a request.
 #[derive(Debug, thiserror::Error)]
@@ -71,8 +71,8 @@ pub enum Rejection {
     #[error("this cluster's credential is no token and no client certificate")]
     NotPortable,
     /// A browser's origin that may not call the Kubernetes front.
-    #[error("the origin is not allowed")]
-    Origin,
+    #[error(transparent)]
+    Origin(#[from] front::kubernetes::origin::Forbidden),
     /// The path is not below the Kubernetes front's prefix, and the credential is.
     #[error("the URL does not start with the expected prefix `{KUBERNETES}`")]
     Prefix,
@@ -189,7 +189,7 @@ impl Rejection {
                 ..Answer::failed(StatusCode::BAD_GATEWAY, "credential_unavailable", self.to_string())
             },
             Self::NotPortable => Answer::failed(StatusCode::CONFLICT, "credential_not_portable", self.to_string()),
-            Self::Origin => Answer::denied(StatusCode::FORBIDDEN, "origin_not_allowed", self.to_string()),
+            Self::Origin(_) => Answer::denied(StatusCode::FORBIDDEN, "origin_not_allowed", self.to_string()),
             Self::Prefix => Answer::denied(StatusCode::BAD_REQUEST, "wrong_prefix", self.to_string()),
             Self::Agent(error) => kubernetes::unpresented(error),
             Self::Access(error) => kubernetes::no_access(error),
@@ -262,7 +262,7 @@ impl Rejection {
             | Self::Credential(_)
             | Self::Unreachable(_)
             | Self::NotPortable
-            | Self::Origin
+            | Self::Origin(_)
             | Self::Prefix
             | Self::Agent(_)
             | Self::Access(_)

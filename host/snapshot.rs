@@ -373,7 +373,7 @@ impl Loader {
 
     fn id_tokens(&self, findings: &mut Vec<Diagnostic>) -> Option<Arc<IdTokens>> {
         let settings = self.config.kubernetes.as_ref()?;
-        take(IdTokens::build(settings, &self.clock), findings).map(Arc::new)
+        take(IdTokens::build(settings, None, &self.clock), findings).map(Arc::new)
     }
 }
 

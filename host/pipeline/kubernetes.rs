@@ -13,7 +13,7 @@ use super::Gateway;
 use super::exchange::{Answered, Exchange, Told, contain};
 use crate::access::{Access, AccessKey, Authorizer, IdToken, Question};
 use crate::audit::{AccessEntry, Audit};
-use crate::authenticate::agent::{self, Presented};
+use crate::authenticate::agent::{self, CiTokens, Presented};
 use crate::authorize::kubernetes::{Attributes, KubernetesPermit, authorize};
 use crate::credential::clusters::{ClusterAccess, Found};
 use crate::forward::{self, Body};
@@ -118,7 +118,11 @@ impl Gateway {
 impl Walk<'_> {
     /// Who calls, and whether they may use the agent they name.
     async fn access(&mut self, head: &request::Parts) -> Result<Arc<Access>, Rejection> {
-        let presented = agent::read(head, self.services.authorizer.takes_ci_tokens())?;
+        let ci = match self.services.authorizer.takes_ci_tokens() {
+            true => CiTokens::Taken,
+            false => CiTokens::Unknown,
+        };
+        let presented = agent::read(head, ci)?;
         let id_token: Arc<IdToken>;
         let question = match &presented {
             Presented::Pat { agent, token } => Question {
