@@ -381,7 +381,11 @@ fn bad_headers(error: &headers::Error) -> Answer {
         Error::Identity { .. } | Error::Nameless => {
             Answer::denied(StatusCode::FORBIDDEN, "unusable_identity", error.to_string())
         }
-        Error::Forbidden { .. } | Error::Duplicate { .. } | Error::Value { .. } | Error::Credential => Answer::failed(
+        Error::Forbidden { .. }
+        | Error::Duplicate { .. }
+        | Error::Value { .. }
+        | Error::Credential
+        | Error::Impersonation => Answer::failed(
             StatusCode::INTERNAL_SERVER_ERROR,
             "headers_refused",
             "the request could not be prepared",

@@ -122,6 +122,16 @@ struct Upload {
     idle: Lazy,
     deadline: Option<Deadline>,
     progress: Option<Arc<Progress>>,
+    trailers: Trailers,
+}
+
+/// What becomes of a client's trailers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trailers {
+    /// Those a client can write are forwarded.
+    Forwarded,
+    /// None are.
+    Dropped,
 }
 
 struct Download {
@@ -183,6 +193,7 @@ impl Body {
             idle: Lazy::new(idle),
             deadline: None,
             progress: None,
+            trailers: Trailers::Forwarded,
         };
         Self {
             kind: Kind::Upload(upload),
@@ -225,6 +236,15 @@ impl Body {
         if let Kind::Upload(upload) = &mut self.kind {
             upload.deadline = end.map(Deadline::new);
         }
+    }
+
+    /// The same content without the trailers a client sends after it.
+    #[must_use]
+    pub fn without_trailers(mut self) -> Self {
+        if let Kind::Upload(upload) = &mut self.kind {
+            upload.trailers = Trailers::Dropped;
+        }
+        self
     }
 
     /// Takes short content of a known length in whole, so that it can be sent
@@ -325,6 +345,9 @@ impl Upload {
                             })));
                         }
                     }
+                } else if self.trailers == Trailers::Dropped {
+                    // Trailers are the last frame.
+                    return Poll::Ready(None);
                 } else if let Some(trailers) = frame.trailers_mut() {
                     remove_foreign(trailers);
                 }
