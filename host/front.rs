@@ -5,3 +5,4 @@
 
 pub mod clusters;
 pub mod extensions;
+pub mod platform;

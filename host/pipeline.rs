@@ -137,7 +137,7 @@ impl Gateway {
                 let _held = self.persons.acquire(principal.key())?;
                 return self.own_decision(id, &principal);
             }
-            Route::AssertionKeys | Route::Unknown => return Err(Rejection::NotFound),
+            Route::Platform(_) | Route::AssertionKeys | Route::Unknown => return Err(Rejection::NotFound),
         };
 
         let call = Call::read(&path, &head, &snapshot.extensions)?;

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::authorize::rego;
 use crate::config::Compatibility;
 use crate::diagnostic::with_causes;
-use crate::front::extensions;
+use crate::front::{extensions, platform};
 use crate::record::Outcome;
 use crate::{authenticate, authorize, credential, forward, headers, plugin, route};
 
@@ -66,6 +66,9 @@ pub enum Rejection {
     /// The credential is of a kind that clients have no way to present.
     #[error("this cluster's credential is no token and no client certificate")]
     NotPortable,
+    /// The API for tokens, sessions and audit does not do it.
+    #[error(transparent)]
+    Platform(#[from] platform::Error),
     /// A stage panicked.
     #[error("a stage panicked")]
     Panicked,
@@ -134,6 +137,7 @@ impl Rejection {
                 ..Answer::failed(StatusCode::BAD_GATEWAY, "credential_unavailable", self.to_string())
             },
             Self::NotPortable => Answer::failed(StatusCode::CONFLICT, "credential_not_portable", self.to_string()),
+            Self::Platform(error) => refused_by_platform(error),
             Self::Panicked => Answer::failed(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "panic",
@@ -191,6 +195,7 @@ impl Rejection {
             | Self::Credential(_)
             | Self::Unreachable(_)
             | Self::NotPortable
+            | Self::Platform(_)
             | Self::Panicked => return honest,
         };
         Answer {
@@ -327,6 +332,14 @@ fn no_credential(error: &credential::clusters::Error) -> Answer {
         code: Some(error.code().to_owned()),
         ..Answer::failed(status, "credential_unavailable", message)
     }
+}
+
+fn refused_by_platform(error: &platform::Error) -> Answer {
+    let (status, reason) = (error.status(), error.code());
+    if status.is_server_error() {
+        return Answer::failed(status, reason, error.to_string());
+    }
+    Answer::denied(status, reason, error.to_string())
 }
 
 fn not_forwarded(error: &forward::Error) -> Answer {

@@ -5,12 +5,14 @@
 //! for byte, what a backend gets.
 
 mod clusters;
+mod platform;
 
 use http::header::HOST;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Method, Uri, Version};
 
 pub use clusters::{ClusterPath, ClusterRoute};
+pub use platform::PlatformRoute;
 
 /// Prefixes under which extensions are reachable: the documented one and the
 /// one Argo CD's own router uses.
@@ -274,6 +276,8 @@ pub enum Route<'a> {
     Extension(ExtensionPath<'a>),
     /// Something about clusters.
     Cluster(ClusterRoute<'a>),
+    /// Tokens, sessions, agents and audit.
+    Platform(PlatformRoute),
     /// The record of a decision.
     Decision(uuid::Uuid),
     /// The public keys of assertions; the one thing a stranger may read.
@@ -293,6 +297,9 @@ pub fn route<'a>(method: &Method, uri: &'a Uri, headers: &HeaderMap) -> Result<R
     }
     if let Some(path) = clusters::cluster(method, uri)? {
         return Ok(Route::Cluster(path));
+    }
+    if let Some(path) = platform::platform(method, uri)? {
+        return Ok(Route::Platform(path));
     }
     let reads = method == Method::GET || method == Method::HEAD;
     let decision = uri
