@@ -6,3 +6,4 @@
 pub mod clusters;
 pub mod extensions;
 pub mod kubernetes;
+pub mod platform;

@@ -184,7 +184,9 @@ impl Gateway {
                 let _held = self.persons.acquire(principal.key())?;
                 return self.own_decision(id, &principal);
             }
-            Route::Kubernetes(_) | Route::AssertionKeys | Route::Unknown => return Err(Rejection::NotFound),
+            Route::Kubernetes(_) | Route::Platform(_) | Route::AssertionKeys | Route::Unknown => {
+                return Err(Rejection::NotFound);
+            }
         };
 
         let call = Call::read(&path, &head, &snapshot.extensions)?;

@@ -16,8 +16,8 @@ mod kubernetes;
 use crate::authorize::rego;
 use crate::config::Compatibility;
 use crate::diagnostic::with_causes;
-use crate::front::extensions;
 use crate::front::kubernetes::status;
+use crate::front::{extensions, platform};
 use crate::record::Outcome;
 use crate::route::KUBERNETES;
 use crate::{access, authenticate, authorize, credential, forward, front, headers, plugin, route, sessions, store};
@@ -100,6 +100,9 @@ pub enum Rejection {
     /// The cluster does not know the gateway's own credential.
     #[error("the cluster refused the gateway's own credential")]
     UnknownToCluster,
+    /// The API for tokens, sessions and audit does not do it.
+    #[error(transparent)]
+    Platform(#[from] platform::Error),
     /// A stage panicked.
     #[error("a stage panicked")]
     Panicked,
@@ -205,6 +208,7 @@ impl Rejection {
             Self::Ended(ending) => kubernetes::ended(*ending),
             Self::NoCluster => Answer::failed(StatusCode::BAD_GATEWAY, "cluster_unknown", self.to_string()),
             Self::UnknownToCluster => Answer::failed(StatusCode::BAD_GATEWAY, "credential_refused", self.to_string()),
+            Self::Platform(error) => refused_by_platform(error),
             Self::Panicked => Answer::failed(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "panic",
@@ -272,6 +276,7 @@ impl Rejection {
             | Self::Ended(_)
             | Self::NoCluster
             | Self::UnknownToCluster
+            | Self::Platform(_)
             | Self::Panicked => return honest,
         };
         Answer {
@@ -412,6 +417,14 @@ fn no_credential(error: &credential::clusters::Error) -> Answer {
         code: Some(error.code().to_owned()),
         ..Answer::failed(status, "credential_unavailable", message)
     }
+}
+
+fn refused_by_platform(error: &platform::Error) -> Answer {
+    let (status, reason) = (error.status(), error.code());
+    if status.is_server_error() {
+        return Answer::failed(status, reason, error.to_string());
+    }
+    Answer::denied(status, reason, error.to_string())
 }
 
 fn not_forwarded(error: &forward::Error) -> Answer {

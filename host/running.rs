@@ -18,7 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::access::Authorizer;
 use crate::admin::{Admin, Desk, Findings};
-use crate::audit::Audit;
+use crate::audit::{self, Audit};
 use crate::authorize::rego::Checker;
 use crate::cli::complain;
 use crate::clock::Clock;
@@ -208,8 +208,12 @@ async fn services(config: &Config, clock: &Clock, metrics: &Arc<Metrics>) -> any
     };
     let store = Arc::new(Store::open(&url).await?);
     let sessions = Sessions::start(Arc::clone(&store), clock.clone(), Arc::clone(metrics)).await?;
-    let kept = (settings.audit_bucket, settings.audit_keep);
-    let audit = Audit::start(Arc::clone(&store), clock.clone(), kept, Arc::clone(metrics));
+    let times = audit::Times {
+        bucket: settings.audit_bucket,
+        keep: settings.audit_keep,
+    };
+    let audit = Audit::start(Arc::clone(&store), clock.clone(), times, Arc::clone(metrics));
+    audit.listen(&sessions);
     let authorizer = Authorizer::new(settings, Arc::clone(&store), Arc::clone(&sessions), clock.clone())?;
     Ok(Some(Arc::new(Services {
         store,

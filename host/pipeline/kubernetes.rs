@@ -6,24 +6,24 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Response, request};
-use uuid::Uuid;
+use http::{Response, request};
 
 use super::Gateway;
-use super::exchange::{Answered, Exchange, Told, contain};
-use crate::access::{Access, AccessKey, Authorizer, IdToken, Question};
-use crate::audit::{AccessEntry, Audit};
+use super::exchange::{Answered, Exchange, Told};
+use crate::access::{Access, AccessKey, AccessType, AgentId, Authorizer, Bearer, IdToken, Question};
+use crate::audit::{self, AccessEntry, Audit};
 use crate::authenticate::agent::{self, CiTokens, Presented};
-use crate::authorize::kubernetes::{Attributes, KubernetesPermit, authorize};
+use crate::authorize;
+use crate::authorize::kubernetes::{Attributes, KubernetesPermit};
 use crate::credential::clusters::{ClusterAccess, Found};
 use crate::forward::{self, Body};
 use crate::headers::{self, Cleaned, client_impersonates};
 use crate::impersonate::Impersonation;
 use crate::record::{Impersonated, KubernetesNote, Open, Step};
-use crate::rejection::Rejection;
+use crate::rejection::{Rejection, Voice};
 use crate::route::KubernetesPath;
 use crate::server::Peer;
-use crate::sessions::{Entering, Sessions};
+use crate::sessions::{Entering, Holder, Sessions};
 use crate::snapshot::{KubernetesFront, Snapshot};
 use crate::store::Store;
 
@@ -47,6 +47,32 @@ pub(super) struct Walk<'a> {
     pub(super) front: &'a KubernetesFront,
     pub(super) services: &'a Services,
     pub(super) record: &'a mut Open,
+}
+
+/// What was found out before a request was admitted or refused.
+#[derive(Default)]
+struct Known {
+    agent: Option<AgentId>,
+    access_type: Option<AccessType>,
+    bearer: Option<Bearer>,
+    access: Option<Arc<Access>>,
+    attributes: Option<Attributes>,
+}
+
+impl Known {
+    /// Who the audit log has.
+    fn holder(&self) -> Option<Holder<'_>> {
+        if let Some(access) = &self.access {
+            return Some(Holder::from(&**access));
+        }
+        let bearer = self.bearer.as_ref()?;
+        Some(Holder {
+            session: &bearer.session,
+            user: &bearer.user,
+            agent: self.agent?,
+            expires_at: None,
+        })
+    }
 }
 
 /// A request that may enter.
@@ -73,9 +99,10 @@ impl Gateway {
             rest: path.rest,
             query: query.as_deref(),
         };
-        let admitted = self.admit(head, &path, &mut walk).await;
+        let mut known = Known::default();
+        let admitted = self.admit(head, &path, (&mut walk, &mut known)).await;
         // Nothing passes that is not written down; a refusal is one all the same.
-        let written = walk.write_down(&admitted).await;
+        let written = walk.write_down(&known, &admitted).await;
         let admitted = admitted?;
         written?;
         walk.forward((admitted, body), &path).await
@@ -86,9 +113,9 @@ impl Gateway {
         &self,
         head: request::Parts,
         path: &KubernetesPath<'_>,
-        walk: &mut Walk<'_>,
+        (walk, known): (&mut Walk<'_>, &mut Known),
     ) -> Result<Admitted, Rejection> {
-        let access = walk.access(&head).await;
+        let access = walk.access(&head, known).await;
         walk.record.step(Step::Authenticate);
         let access = access?;
         if let Some(name) = client_impersonates(&head.headers) {
@@ -96,16 +123,21 @@ impl Gateway {
         }
         let cleaned = headers::clean(head)?;
         let attributes = Attributes::read(cleaned.method(), path.rest, path.query, cleaned.upgrade());
+        known.attributes = Some(attributes.clone());
         walk.record.note(|record| {
-            record.policy = Some(Arc::from(walk.front.policy.digest()));
+            record.policy = Some(Arc::clone(walk.front.policy.digest()));
             if let Some(note) = &mut record.kubernetes {
                 note.attributes = Some(attributes.clone());
             }
         });
-        let permit = authorize(&walk.front.policy, &access, attributes);
+        let permit = walk.front.policy.authorize(&access, attributes);
         walk.record.step(Step::Authorize);
+        if let Err(authorize::kubernetes::Error::Denied { notes, .. }) = &permit {
+            walk.record.note(|record| record.notes.clone_from(notes));
+        }
         let permit = permit?;
         walk.record.note(|record| {
+            record.notes.clone_from(permit.notes());
             if let Some(note) = &mut record.kubernetes {
                 note.impersonated = impersonated(permit.impersonation());
             }
@@ -117,7 +149,7 @@ impl Gateway {
 
 impl Walk<'_> {
     /// Who calls, and whether they may use the agent they name.
-    async fn access(&mut self, head: &request::Parts) -> Result<Arc<Access>, Rejection> {
+    async fn access(&mut self, head: &request::Parts, known: &mut Known) -> Result<Arc<Access>, Rejection> {
         let ci = match self.services.authorizer.takes_ci_tokens() {
             true => CiTokens::Taken,
             false => CiTokens::Unknown,
@@ -148,30 +180,54 @@ impl Walk<'_> {
                 }
             }
         };
-        self.record.note(|record| {
-            if let Some(note) = &mut record.kubernetes {
-                note.agent = Some(question.agent);
-                note.access_type = Some(question.key.access_type());
-            }
-        });
+        known.agent = Some(question.agent);
+        known.access_type = Some(question.key.access_type());
         let access = self.services.authorizer.authorize(&self.front.agents, &question).await;
-        let user = match &access {
-            Ok(access) => Some(access.user()),
-            Err(error) => error.user(),
+        known.bearer = match &access {
+            Ok(access) => Some(Bearer {
+                user: access.user().clone(),
+                session: access.session().clone(),
+            }),
+            Err(error) => error.bearer().cloned(),
         };
+        known.access = access.as_ref().ok().cloned();
         self.record.note(|record| {
             if let Some(note) = &mut record.kubernetes {
-                note.user = user.cloned();
-                note.session = access.as_ref().ok().map(|access| access.session().to_string());
+                note.agent = known.agent;
+                note.access_type = known.access_type;
+                note.user = known.bearer.as_ref().map(|bearer| bearer.user.clone());
+                note.session = known.bearer.as_ref().map(|bearer| bearer.session.to_string());
             }
         });
         Ok(access?)
     }
 
     /// One row, or one more of a row, in the audit log.
-    async fn write_down(&mut self, admitted: &Result<Admitted, Rejection>) -> Result<(), Rejection> {
-        let _ = admitted;
-        Ok(())
+    async fn write_down(&mut self, known: &Known, admitted: &Result<Admitted, Rejection>) -> Result<(), Rejection> {
+        let (outcome, reason, detail) = match admitted {
+            Ok(_) => (audit::Outcome::Allowed, "allowed", None),
+            Err(rejection) => {
+                let answer = rejection.answer(Voice::Kubernetes);
+                (audit::Outcome::Denied, answer.reason, Some(rejection.detail()))
+            }
+        };
+        let impersonated = match admitted.as_ref().map(|admitted| &**admitted.permit.impersonation()) {
+            Ok(Impersonation::As(identity)) => Some(identity.username.as_str()),
+            Ok(Impersonation::Nobody) | Err(_) => None,
+        };
+        let entry = AccessEntry {
+            holder: known.holder(),
+            agent: known.agent,
+            access_type: known.access_type,
+            attributes: known.attributes.as_ref(),
+            outcome,
+            reason,
+            detail: detail.as_deref(),
+            client: self.peer.address().ip(),
+            audit_id: self.record.id(),
+            impersonated,
+        };
+        self.services.audit.access(entry).await.map_err(Rejection::Audit)
     }
 
     async fn forward(
@@ -183,7 +239,7 @@ impl Walk<'_> {
         let access = permit.access();
         let cluster = self.cluster(&access.agent().cluster)?;
         self.record.note(|record| record.destination = Some(Arc::clone(cluster.cluster())));
-        let entering = Entering::of(permit.attributes(), self.record.id(), self.peer);
+        let entering = Entering::new(permit.attributes(), self.record.id(), self.peer.address().ip());
         let entered = self.services.sessions.enter(access, entering).map_err(Rejection::Ended)?;
         let exchange = Exchange {
             cluster,
@@ -201,8 +257,7 @@ impl Walk<'_> {
             Answered::Answer(response) => response,
             Answered::Unknown(_) => return Err(Rejection::UnknownToCluster),
         };
-        headers::clean_kubernetes_response(response.headers_mut());
-        contain(&mut response);
+        headers::contain_response(response.headers_mut());
         Ok(response)
     }
 

@@ -38,14 +38,11 @@ pub(super) fn no_access(error: &access::Error) -> Answer {
 
 pub(super) fn unpermitted(error: &kubernetes::Error) -> Answer {
     use kubernetes::Error;
+    let text = error.to_string();
     match error {
-        Error::Denied { .. } => Answer::denied(StatusCode::FORBIDDEN, "permission_denied", error.to_string()),
-        Error::Impersonation(_) => Answer::denied(
-            StatusCode::UNAUTHORIZED,
-            "unusable_identity",
-            UNAUTHORIZED,
-        ),
-        Error::Policy(_) => Answer::failed(StatusCode::FORBIDDEN, "policy_failed", "the policy could not be evaluated"),
+        Error::Denied { .. } => Answer::denied(StatusCode::FORBIDDEN, "permission_denied", text),
+        Error::Identity { .. } => Answer::denied(StatusCode::FORBIDDEN, "unusable_identity", text),
+        Error::Policy { .. } => Answer::failed(StatusCode::FORBIDDEN, "policy_failed", text),
     }
 }
 
