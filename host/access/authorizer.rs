@@ -11,7 +11,7 @@ use super::asked::Asked;
 use super::embedded::Embedded;
 use super::memory::{Memory, Verdict};
 use super::remote::{Remote, SetupError};
-use super::{Question, Refusal, SessionId};
+use super::{Bearer, Question, Refusal, SessionId};
 use crate::clock::Clock;
 use crate::config;
 use crate::sessions::Sessions;
@@ -100,13 +100,17 @@ impl Authorizer {
         let access = self.memory.answer(key, ask).await?;
         // INVARIANT: asked on every request, so that nothing remembered outlives
         // a revocation.
-        if self.sessions.is_revoked(&access.session) {
-            return Err(Refusal::Revoked.into());
-        }
-        if access.expires_at.is_some_and(|end| end <= self.clock.now()) {
-            return Err(Refusal::Expired.into());
-        }
-        Ok(access)
+        let refusal = if self.sessions.is_revoked(&access.session) {
+            Refusal::Revoked
+        } else if access.expires_at.is_some_and(|end| end <= self.clock.now()) {
+            Refusal::Expired
+        } else {
+            return Ok(access);
+        };
+        Err(refusal.of(Bearer {
+            user: access.user.clone(),
+            session: access.session.clone(),
+        }))
     }
 
     /// Drops what is remembered of a session.
