@@ -8,12 +8,26 @@
 //! The two halves of the design meet here: the gateway asks [`Question`]s, the
 //! platform (its own user directory, or a GitLab or Plural elsewhere) answers.
 
+mod agents;
+mod asked;
+mod authorizer;
+mod embedded;
+pub mod endpoint;
+mod gateway_token;
+mod membership;
+mod memory;
+mod remote;
+
 use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
+
+pub use agents::Agents;
+pub use authorizer::{Authorizer, Revocations};
+pub use remote::SetupError;
 
 /// Number of an agent: 1 to 2^63 - 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -207,7 +221,7 @@ impl AccessKey<'_> {
 }
 
 /// An ID token whose signature, issuer, audience and times are good.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct IdToken {
     /// The token, for a platform elsewhere.
     pub token: SecretString,

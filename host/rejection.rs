@@ -355,6 +355,13 @@ fn not_forwarded(error: &forward::Error) -> Answer {
                 "the token has expired, sign in again",
             );
         }
+        Error::Revoked => {
+            return Answer::denied(
+                error.status(),
+                "session_revoked",
+                "the session was revoked, sign in again",
+            );
+        }
         Error::Silent { .. } => "backend_silent",
         Error::Total { .. } => "backend_too_slow",
         Error::ContentTooLarge => "content_too_large",

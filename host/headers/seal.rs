@@ -26,6 +26,7 @@ use super::upstream::{RequestHeader, Upstream};
 use super::{Error, is_host_owned};
 use crate::credential::{Credential, sensitive};
 use crate::server::Peer;
+use crate::sessions::EndSignal;
 
 const USER_ID: HeaderName = HeaderName::from_static("argocd-user-id");
 const USERNAME: HeaderName = HeaderName::from_static("argocd-username");
@@ -65,6 +66,8 @@ pub struct Outbound {
     ends_at: Option<jiff::Timestamp>,
     /// What let it pass, for the log.
     decision: Uuid,
+    /// What ends it from outside.
+    signal: Option<EndSignal>,
 }
 
 impl fmt::Debug for Outbound {
@@ -90,6 +93,16 @@ impl Outbound {
     pub fn end_with(&mut self, credential_ends_at: Option<jiff::Timestamp>, decision: Uuid) {
         self.ends_at = credential_ends_at;
         self.decision = decision;
+    }
+
+    /// Ends the exchange when `signal` says so: the wait for the response, its
+    /// content, the upload and the tunnel.
+    pub fn end_on(&mut self, signal: EndSignal) {
+        self.signal = Some(signal);
+    }
+
+    pub(crate) fn signal(&self) -> Option<&EndSignal> {
+        self.signal.as_ref()
     }
 
     /// Id of the decision that let it pass.
@@ -132,6 +145,7 @@ impl Outbound {
             held,
             ends_at: _,
             decision: _,
+            signal: _,
         } = self;
         (request, upgrade, peer, held)
     }
@@ -239,6 +253,7 @@ impl Cleaned {
             held: Vec::new(),
             ends_at: None,
             decision: Uuid::nil(),
+            signal: None,
         })
     }
 }
