@@ -346,6 +346,14 @@ impl Access {
         self.session.access_type()
     }
 
+    /// A hash of whose it is, for limits: the same person has the same one with
+    /// every credential.
+    pub fn key(&self) -> u64 {
+        use std::hash::{BuildHasher as _, BuildHasherDefault};
+
+        BuildHasherDefault::<rustc_hash::FxHasher>::default().hash_one(("agent", self.user.id, &self.user.username))
+    }
+
     /// As whom they act.
     pub fn access_as(&self) -> &AccessAs {
         &self.access_as
@@ -366,8 +374,13 @@ impl Access {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Refused. The caller is told nothing more than that. (401)
-    #[error("{0}")]
-    Refused(Refusal),
+    #[error("{refusal}")]
+    Refused {
+        /// Why.
+        refusal: Refusal,
+        /// Whose credential it is, where it is somebody's.
+        bearer: Option<Box<Bearer>>,
+    },
     /// A CI job whose project the agent is not shared with. (403)
     #[error("the job's project may not use the agent")]
     JobNotAllowed,
@@ -423,8 +436,37 @@ pub enum Refusal {
     IdToken(String),
 }
 
+/// Somebody whose credential is known and good for nothing here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bearer {
+    /// Whose it is.
+    pub user: User,
+    /// The credential.
+    pub session: SessionId,
+}
+
+impl Error {
+    /// Whose credential was refused, where it is somebody's.
+    pub fn bearer(&self) -> Option<&Bearer> {
+        match self {
+            Self::Refused { bearer, .. } => bearer.as_deref(),
+            Self::JobNotAllowed | Self::Unavailable { .. } => None,
+        }
+    }
+}
+
 impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
+        Self::Refused { refusal, bearer: None }
+    }
+}
+
+impl Refusal {
+    /// With whose credential it is.
+    pub fn of(self, bearer: Bearer) -> Error {
+        Error::Refused {
+            refusal: self,
+            bearer: Some(Box::new(bearer)),
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! for byte, what a backend gets.
 
 mod clusters;
+mod kubernetes;
 mod platform;
 
 use http::header::HOST;
@@ -12,6 +13,7 @@ use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Method, Uri, Version};
 
 pub use clusters::{ClusterPath, ClusterRoute};
+pub use kubernetes::{KUBERNETES, KubernetesPath, is_kubernetes};
 pub use platform::PlatformRoute;
 
 /// Prefixes under which extensions are reachable: the documented one and the
@@ -276,6 +278,8 @@ pub enum Route<'a> {
     Extension(ExtensionPath<'a>),
     /// Something about clusters.
     Cluster(ClusterRoute<'a>),
+    /// A request into the cluster of the caller's agent.
+    Kubernetes(KubernetesPath<'a>),
     /// Tokens, sessions, agents and audit.
     Platform(PlatformRoute),
     /// The record of a decision.
@@ -297,6 +301,9 @@ pub fn route<'a>(method: &Method, uri: &'a Uri, headers: &HeaderMap) -> Result<R
     }
     if let Some(path) = clusters::cluster(method, uri)? {
         return Ok(Route::Cluster(path));
+    }
+    if let Some(path) = kubernetes::kubernetes(uri)? {
+        return Ok(Route::Kubernetes(path));
     }
     if let Some(path) = platform::platform(method, uri)? {
         return Ok(Route::Platform(path));
