@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde_json::{Map, Value};
 
 use super::membership::Lists;
-use super::{AccessAs, Agent, AgentId, Identity, Refusal, User};
+use super::{AccessAs, Agent, AgentId, Identity, Membership, Refusal, User};
 use crate::config::{PersonKey, UserLink};
 use crate::diagnostic::Diagnostic;
 use crate::state::Resources;
@@ -46,6 +46,17 @@ struct Entry {
 enum Shared {
     Closed(&'static str),
     Open { share_as: ShareAs, lists: Lists },
+}
+
+/// How an agent is shared with a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Whom the cluster sees.
+    pub share_as: ShareAs,
+    /// Listed projects in which they are at least a developer.
+    pub projects: Vec<Membership>,
+    /// Listed groups in which they are.
+    pub groups: Vec<Membership>,
 }
 
 /// Who a credential stands for.
@@ -161,6 +172,21 @@ impl Agents {
             },
         });
         shared.map(|entry| &entry.agent).collect()
+    }
+
+    /// How an agent is shared with a person; nothing where it is not. Unlike
+    /// [`Agents::shared_with`], whatever their state is.
+    pub fn share(&self, id: AgentId, user_id: i64) -> Option<Share> {
+        let Shared::Open { share_as, lists } = &self.agents.get(&id)?.shared else {
+            return None;
+        };
+        let (projects, groups) = lists.of(user_id);
+        let member = !projects.is_empty() || !groups.is_empty();
+        member.then_some(Share {
+            share_as: *share_as,
+            projects,
+            groups,
+        })
     }
 
     /// The user directory.

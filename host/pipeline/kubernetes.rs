@@ -15,6 +15,7 @@ use crate::audit::{self, AccessEntry, Audit};
 use crate::authenticate::agent::{self, CiTokens, Presented};
 use crate::authorize;
 use crate::authorize::kubernetes::{Attributes, KubernetesPermit};
+use crate::clock::Clock;
 use crate::credential::clusters::{ClusterAccess, Found};
 use crate::forward::{self, Body};
 use crate::headers::{self, Cleaned, client_impersonates};
@@ -38,6 +39,8 @@ pub struct Services {
     pub audit: Arc<Audit>,
     /// Who may use which agent.
     pub authorizer: Authorizer,
+    /// What time it is.
+    pub clock: Clock,
 }
 
 /// What the stages know of a request.
@@ -238,9 +241,14 @@ impl Walk<'_> {
         let Admitted { permit, cleaned, held } = admitted;
         let access = permit.access();
         let cluster = self.cluster(&access.agent().cluster)?;
-        self.record.note(|record| record.destination = Some(Arc::clone(cluster.cluster())));
+        self.record
+            .note(|record| record.destination = Some(Arc::clone(cluster.cluster())));
         let entering = Entering::new(permit.attributes(), self.record.id(), self.peer.address().ip());
-        let entered = self.services.sessions.enter(access, entering).map_err(Rejection::Ended)?;
+        let entered = self
+            .services
+            .sessions
+            .enter(access, entering)
+            .map_err(Rejection::Ended)?;
         let exchange = Exchange {
             cluster,
             rest: path.rest,

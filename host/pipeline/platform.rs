@@ -11,13 +11,14 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode, request};
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::Value;
 use zeroize::Zeroizing;
 
 use crate::access::{Agent, AgentId, Agents, User};
 use crate::authenticate::{Kind, Principal};
 use crate::authorize::platform::{Right, check, each, object};
 use crate::caller::Caller;
-use crate::config::Kubernetes;
+use crate::config::{Authorizer, Kubernetes};
 use crate::forward::{Body, Gathered};
 use crate::front::platform::content::{CONTENT_BYTES, NewSession, NewToken, read};
 use crate::front::platform::cookie::Transport;
@@ -26,9 +27,12 @@ use crate::front::platform::{AgentRef, Error};
 use crate::record::{Check, Open};
 use crate::rejection::Rejection;
 use crate::route::PlatformRoute;
-use crate::sessions::Sessions;
 use crate::snapshot::Snapshot;
-use crate::store::{Actor, Store};
+use crate::state;
+use crate::state::people::PersonState;
+use crate::store::Actor;
+
+use super::kubernetes::Services;
 
 mod agents;
 mod audit;
@@ -40,8 +44,7 @@ pub(super) struct Desk<'a> {
     snapshot: &'a Snapshot,
     agents: &'a Agents,
     settings: &'a Kubernetes,
-    store: &'a Store,
-    sessions: &'a Arc<Sessions>,
+    services: &'a Services,
     transport: Transport,
     now: Timestamp,
     caller: Arc<Caller>,
@@ -63,7 +66,30 @@ struct Wish {
     is_mine: bool,
 }
 
-impl Desk<'_> {
+impl<'a> Desk<'a> {
+    /// For a caller who is known to be who they say.
+    ///
+    /// # Errors
+    /// Their user is blocked, or the front is closed.
+    pub(super) fn open(
+        snapshot: &'a Snapshot,
+        services: &'a Services,
+        principal: &Arc<Principal>,
+    ) -> Result<Self, Rejection> {
+        let front = snapshot.kubernetes.as_ref().ok_or(Rejection::NotFound)?;
+        let settings = snapshot.config.kubernetes.as_ref().ok_or(Rejection::NotFound)?;
+        Ok(Self {
+            snapshot,
+            agents: &front.agents,
+            settings,
+            services,
+            transport: Transport::of(snapshot.config.tls.is_some(), settings),
+            now: services.clock.now(),
+            caller: snapshot.callers.of(principal, &snapshot.rbac),
+            person: person(principal, snapshot, (settings, &front.agents))?,
+        })
+    }
+
     /// Answers one request; what was looked up goes into `record`.
     pub(super) async fn answer(
         &self,
@@ -142,6 +168,14 @@ impl Desk<'_> {
         }
     }
 
+    /// Whether credentials made here let anybody in.
+    fn here(&self) -> Result<(), Error> {
+        match self.settings.authorizer {
+            Authorizer::Embedded => Ok(()),
+            Authorizer::Remote { .. } => Err(Error::Elsewhere),
+        }
+    }
+
     /// Looks a right up.
     fn may(&self, right: Right, object: String, checks: &mut Vec<Check>) -> bool {
         let check = check(self.snapshot, &self.caller, right, object);
@@ -174,7 +208,7 @@ impl Desk<'_> {
             Whose::All => (None, false),
             Whose::User(name) => match &self.person {
                 Person::Known(me) if me.username == *name => (Some(me.id), true),
-                Person::Known(_) | Person::Stranger => (self.agents.user_named(name).map(|user| user.id), false),
+                Person::Known(_) | Person::Stranger => (self.agents.user_named(name).map(|found| found.user.id), false),
             },
         };
         let agent = query.agent.as_deref().and_then(|text| match self.named(text) {
@@ -263,13 +297,36 @@ impl Wish {
 ///
 /// # Errors
 /// [`Error::Blocked`].
-fn person(principal: &Principal, settings: &Kubernetes, agents: &Agents) -> Result<Person, Error> {
+fn person(
+    principal: &Principal,
+    snapshot: &Snapshot,
+    (settings, agents): (&Kubernetes, &Agents),
+) -> Result<Person, Error> {
     match principal.kind() {
         Kind::Local | Kind::Oidc => {}
         // Neither is a person, whatever they are called.
         Kind::Anonymous | Kind::ProjectToken => return Ok(Person::Stranger),
     }
-    todo(principal, settings, agents)
+    // Where an issuer has `claimMappings`, its own claims stand under `token`.
+    let issuers = &snapshot.config.authentication.issuers;
+    let is_mapped = principal.kind() == Kind::Oidc && issuers.iter().any(|issuer| issuer.url == principal.issuer());
+    let claims = if is_mapped {
+        principal.claims().get("token").and_then(Value::as_object)
+    } else {
+        Some(principal.claims())
+    };
+    let found = claims.and_then(|claims| agents.user_of(&settings.users, principal.issuer(), claims));
+    found.map_or(Ok(Person::Stranger), |found| unblocked(found).map(Person::Known))
+}
+
+/// Somebody who may do something.
+fn unblocked(person: &state::people::Person) -> Result<User, Error> {
+    match person.state {
+        PersonState::Active => Ok(person.user.clone()),
+        PersonState::Blocked => Err(Error::Blocked {
+            user: person.user.username.clone(),
+        }),
+    }
 }
 
 /// What would link a caller of this kind.

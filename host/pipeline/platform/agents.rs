@@ -26,16 +26,16 @@ impl Desk<'_> {
             Whose::User(name) if self.me().is_ok_and(|me| me.username == *name) => (self.me().ok(), true),
             Whose::User(name) => return self.list_agents_of(name, checks),
         };
-        let shared = |id| person.and_then(|user| self.agents.access_as(id, user.id));
+        let shared = |id| person.and_then(|user| self.agents.share(id, user.id));
         let administered = self.administered(None);
         let views: Vec<AgentView> = self
             .agents
             .agents()
             .zip(administered)
             .filter_map(|(agent, administered)| {
-                let access = shared(agent.id);
-                let seen = access.is_some() || (administered && !is_mine);
-                seen.then(|| AgentView::of(agent, access.as_ref(), url))
+                let share = shared(agent.id);
+                let seen = share.is_some() || (administered && !is_mine);
+                seen.then(|| AgentView::of(agent, share.as_ref(), url))
             })
             .collect();
         if views.is_empty() && !is_mine {
@@ -56,8 +56,8 @@ impl Desk<'_> {
             .zip(administered)
             .filter(|(_, administered)| *administered)
             .filter_map(|(agent, _)| {
-                let access = self.agents.access_as(agent.id, user?.id)?;
-                Some(AgentView::of(agent, Some(&access), url))
+                let share = self.agents.share(agent.id, user?.user.id)?;
+                Some(AgentView::of(agent, Some(&share), url))
             })
             .collect();
         if views.is_empty() {

@@ -29,7 +29,7 @@ impl Desk<'_> {
             before: wish.query.before,
             limit: wish.query.limit(),
         };
-        let events = self.store.audit(&filter).await?;
+        let events = self.services.store.audit(&filter).await?;
         let views: Vec<AuditView> = events.into_iter().map(|event| self.event(event)).collect();
         Ok(items(&views))
     }

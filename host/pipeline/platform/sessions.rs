@@ -60,6 +60,7 @@ impl Desk<'_> {
     }
 
     pub(super) async fn create_session(&self) -> Result<Response<Body>, Error> {
+        self.here()?;
         let me = self.me()?;
         let (value, csrf) = (secret::session()?, secret::session()?);
         let field = cookie::set_cookie(&value, self.settings, self.transport)?;
@@ -73,7 +74,8 @@ impl Desk<'_> {
             expires_at,
             revoked_at: None,
         };
-        self.store
+        self.services
+            .store
             .create_session(&session, SecretHash::of(&value), &self.actor())
             .await?;
         let made = Made {
@@ -96,33 +98,36 @@ impl Desk<'_> {
         if !self.is_mine(&about.user) && !self.may(Right::DeleteSessions, object, checks) {
             return Err(Error::UnknownSession);
         }
-        let closed = self.sessions.revoke(session, &about, &self.actor()).await?;
+        let closed = self.services.sessions.revoke(session, &about, &self.actor()).await?;
         Ok(answer(StatusCode::OK, &Revoked::of(session, closed)))
     }
 
-    /// Whose a session is, and for which agent.
+    /// Whose a session is, and for which agent. Of credentials that were made
+    /// elsewhere nothing but their use is known.
     async fn about(&self, session: &SessionId) -> Result<Option<About>, Error> {
-        match (session.access_type(), Uuid::try_parse(session.id())) {
-            (AccessType::PersonalAccessToken, Ok(id)) => Ok(self.store.token(id).await?.map(|token| About {
+        let services = self.services;
+        let kept = match (session.access_type(), Uuid::try_parse(session.id())) {
+            (AccessType::PersonalAccessToken, Ok(id)) => services.store.token(id).await?.map(|token| About {
                 user: token.user,
                 agent_id: Some(token.agent_id),
-            })),
-            (AccessType::SessionCookie, Ok(id)) => Ok(self.store.browser_session(id).await?.map(|session| About {
+            }),
+            (AccessType::SessionCookie, Ok(id)) => services.store.browser_session(id).await?.map(|session| About {
                 user: session.user,
                 agent_id: None,
-            })),
-            (AccessType::PersonalAccessToken | AccessType::SessionCookie, Err(_)) => Ok(None),
-            (AccessType::OidcIdToken | AccessType::CiJobToken, _) => {
-                // Nothing but their use is known of these.
-                let text = session.to_string();
-                let seen = self.sessions.list(&Owned::default()).await?;
-                let row = seen.into_iter().find(|row| row.session == text);
-                Ok(row.map(|row| About {
-                    user: row.user,
-                    agent_id: Some(row.agent_id),
-                }))
-            }
+            }),
+            (AccessType::PersonalAccessToken | AccessType::SessionCookie, Err(_))
+            | (AccessType::OidcIdToken | AccessType::CiJobToken, _) => None,
+        };
+        if kept.is_some() {
+            return Ok(kept);
         }
+        let text = session.to_string();
+        let seen = services.sessions.list(&Owned::default()).await?;
+        let row = seen.into_iter().find(|row| row.session == text);
+        Ok(row.map(|row| About {
+            user: row.user,
+            agent_id: Some(row.agent_id),
+        }))
     }
 
     /// Sessions seen at work, each agent's use as one line whichever replicas saw
@@ -133,7 +138,7 @@ impl Desk<'_> {
             agent_id: wish.agent,
         };
         let mut merged: BTreeMap<(String, AgentId), SessionView> = BTreeMap::new();
-        for row in self.sessions.list(&owned).await? {
+        for row in self.services.sessions.list(&owned).await? {
             let key = (row.session.clone(), row.agent_id);
             let view = SessionView::seen(row, self.agent(key.1));
             match merged.entry(key) {
@@ -145,7 +150,7 @@ impl Desk<'_> {
         }
         let mut views: Vec<SessionView> = merged.into_values().collect();
         if wish.agent.is_none() {
-            let idle = self.store.browser_sessions(&owned).await?;
+            let idle = self.services.store.browser_sessions(&owned).await?;
             let idle = idle
                 .into_iter()
                 .filter(|session| session.revoked_at.is_none() && session.expires_at > self.now)

@@ -12,13 +12,14 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::sessions::Revoked;
-use super::{Desk, Person, Wish, answer, items};
+use super::{Desk, Person, Wish, answer, items, unblocked};
 use crate::access::{AccessType, Agent, AgentId, SessionId, User};
 use crate::authorize::platform::{Right, object};
 use crate::forward::Body;
 use crate::front::platform::content::NewToken;
 use crate::front::platform::{Error, TokenView, secret};
 use crate::record::Check;
+use crate::state::agent::ShareAs;
 use crate::store::{About, Owned, SecretHash, Token};
 
 /// The one scope of tokens made here.
@@ -44,7 +45,7 @@ impl Desk<'_> {
         let rows = if wish.is_for_no_agent() {
             Vec::new()
         } else {
-            self.store.tokens(&owned).await?
+            self.services.store.tokens(&owned).await?
         };
         let rows = self.visible((rows, Right::GetTokens), wish, of_token, checks)?;
         let views: Vec<TokenView> = rows.into_iter().map(|token| self.view(token)).collect();
@@ -56,6 +57,7 @@ impl Desk<'_> {
         asked: &NewToken,
         checks: &mut Vec<Check>,
     ) -> Result<Response<Body>, Error> {
+        self.here()?;
         let name = asked.name()?.to_owned();
         let expires_at = asked.end(self.now, self.settings.longest_token)?;
         let wanted = asked.agent.to_string();
@@ -74,7 +76,8 @@ impl Desk<'_> {
             last_used_at: None,
         };
         let secret = secret::token()?;
-        self.store
+        self.services
+            .store
             .create_token(&token, SecretHash::of(&secret), &self.actor())
             .await?;
         let bearer = Zeroizing::new(format!("pat:{}:{}", agent.id, secret.expose_secret()));
@@ -87,7 +90,7 @@ impl Desk<'_> {
     }
 
     pub(super) async fn revoke_token(&self, id: Uuid, checks: &mut Vec<Check>) -> Result<Response<Body>, Error> {
-        let token = self.store.token(id).await?.ok_or(Error::UnknownToken)?;
+        let token = self.services.store.token(id).await?.ok_or(Error::UnknownToken)?;
         let object = self.object(Some(token.agent_id), &token.user.username);
         if !self.is_mine(&token.user) && !self.may(Right::DeleteTokens, object, checks) {
             return Err(Error::UnknownToken);
@@ -97,7 +100,7 @@ impl Desk<'_> {
             user: token.user,
             agent_id: Some(token.agent_id),
         };
-        let closed = self.sessions.revoke(&session, &about, &self.actor()).await?;
+        let closed = self.services.sessions.revoke(&session, &about, &self.actor()).await?;
         Ok(answer(StatusCode::OK, &Revoked::of(&session, closed)))
     }
 
@@ -115,16 +118,20 @@ impl Desk<'_> {
         unblocked(user)
     }
 
-    /// The agent, where it is shared with the person.
+    /// The agent, where a token of this person would let them in.
     fn shared(&self, agent: &str, user: &User) -> Result<Arc<Agent>, Error> {
-        let found = self.named(agent).filter(|found| {
-            let shared = self.agents.shared_with(user.id);
-            shared.iter().any(|shared| shared.id == found.id)
-        });
-        found.cloned().ok_or_else(|| Error::UnknownAgent {
-            agent: agent.to_owned(),
-            user: user.username.clone(),
-        })
+        let found = self.named(agent);
+        let share = found.and_then(|found| self.agents.share(found.id, user.id));
+        match (found, share.map(|share| share.share_as)) {
+            (Some(found), Some(ShareAs::Agent | ShareAs::User)) => Ok(Arc::clone(found)),
+            (Some(found), Some(ShareAs::Mapped(_))) => Err(Error::IdTokensOnly {
+                agent: found.name.clone(),
+            }),
+            (_, None) | (None, Some(_)) => Err(Error::UnknownAgent {
+                agent: agent.to_owned(),
+                user: user.username.clone(),
+            }),
+        }
     }
 
     /// Bounds what one person can fill the store with.
@@ -133,7 +140,7 @@ impl Desk<'_> {
             user_id: Some(user.id),
             agent_id: None,
         };
-        let tokens = self.store.tokens(&owned).await?;
+        let tokens = self.services.store.tokens(&owned).await?;
         let in_force = |token: &&Token| token.revoked_at.is_none() && token.expires_at > self.now;
         let found = tokens.iter().filter(in_force).count();
         if found < MOST_TOKENS {
