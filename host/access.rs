@@ -25,7 +25,7 @@ use jiff::Timestamp;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
-pub use agents::Agents;
+pub use agents::{Agents, Share};
 pub use authorizer::Authorizer;
 pub use remote::SetupError;
 

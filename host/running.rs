@@ -220,6 +220,7 @@ async fn services(config: &Config, clock: &Clock, metrics: &Arc<Metrics>) -> any
         sessions,
         audit,
         authorizer,
+        clock: clock.clone(),
     })))
 }
 

@@ -15,6 +15,7 @@ use crate::audit::{self, AccessEntry, Audit};
 use crate::authenticate::agent::{self, CiTokens, Presented};
 use crate::authorize;
 use crate::authorize::kubernetes::{Attributes, KubernetesPermit};
+use crate::clock::Clock;
 use crate::credential::clusters::Found;
 use crate::forward::{self, Body};
 use crate::headers::{self, Cleaned, client_impersonates};
@@ -38,6 +39,8 @@ pub struct Services {
     pub audit: Arc<Audit>,
     /// Who may use which agent.
     pub authorizer: Authorizer,
+    /// What time it is.
+    pub clock: Clock,
 }
 
 /// What the stages know of a request.
