@@ -139,11 +139,16 @@ impl Shared {
     /// Compares an answer with the first of its group.
     fn compare(&mut self, group: (PathBuf, String), id: &str, face: String) -> Result<(), String> {
         let name = group.1.clone();
-        let (first, expected) = self.groups.entry(group).or_insert_with(|| (id.to_owned(), face.clone()));
+        let (first, expected) = self
+            .groups
+            .entry(group)
+            .or_insert_with(|| (id.to_owned(), face.clone()));
         if *expected == face {
             Ok(())
         } else {
-            Err(format!("group `{name}`: expected as in `{first}` {expected}, observed {face}"))
+            Err(format!(
+                "group `{name}`: expected as in `{first}` {expected}, observed {face}"
+            ))
         }
     }
 }

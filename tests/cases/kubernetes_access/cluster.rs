@@ -81,7 +81,9 @@ impl Cluster {
     /// Starts one.
     pub(super) async fn start() -> Result<Self, String> {
         let authority = Authority::new();
-        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|error| error.to_string())?;
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .map_err(|error| error.to_string())?;
         let cluster = Self {
             address: listener.local_addr().map_err(|error| error.to_string())?,
             ca_pem: authority.pem.clone(),
@@ -217,7 +219,11 @@ impl Connection {
             trailers: Vec::new(),
             after: Arc::default(),
         };
-        if let Some(length) = seen.values("content-length").first().map(|length| length.parse::<usize>()) {
+        if let Some(length) = seen
+            .values("content-length")
+            .first()
+            .map(|length| length.parse::<usize>())
+        {
             seen.body = self.exactly(length.ok()?).await?;
         } else if !seen.values("transfer-encoding").is_empty() {
             loop {

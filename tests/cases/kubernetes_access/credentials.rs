@@ -115,7 +115,9 @@ pub(super) fn key_ids(credential: &Credential) -> Vec<&str> {
 pub(super) fn secrets(credential: &Credential) -> Vec<String> {
     match credential {
         Credential::Pat { token, .. } | Credential::Ci { token, .. } => vec![token.clone()],
-        Credential::SessionCookie { session, csrf_token, .. } => session.iter().chain(csrf_token).cloned().collect(),
+        Credential::SessionCookie {
+            session, csrf_token, ..
+        } => session.iter().chain(csrf_token).cloned().collect(),
         Credential::Mixed { parts } => parts.iter().flat_map(secrets).collect(),
         Credential::None {} | Credential::Malformed {} | Credential::Sequence {} | Credential::Oidc { .. } => {
             Vec::new()
@@ -162,7 +164,10 @@ fn csrf_of(user: &str) -> String {
 }
 
 fn usual(head: &Head) -> Result<Record, String> {
-    let agent_id = head.agent.parse().map_err(|_| format!("agent `{}` is no number", head.agent))?;
+    let agent_id = head
+        .agent
+        .parse()
+        .map_err(|_| format!("agent `{}` is no number", head.agent))?;
     Ok(Record {
         scopes: vec!["k8s_proxy".to_owned()],
         agent_id,
@@ -179,7 +184,10 @@ fn shifted(claims: &Map<String, Value>, stage: &Stage, world: &World) -> Result<
         if let Some(value) = claims.get_mut(name)
             && let Some(at) = value.as_i64()
         {
-            *value = at.checked_add(ahead).ok_or(format!("`{name}` is out of bounds"))?.into();
+            *value = at
+                .checked_add(ahead)
+                .ok_or(format!("`{name}` is out of bounds"))?
+                .into();
         }
     }
     Ok(claims)

@@ -49,7 +49,10 @@ fn pem(der: &[u8]) -> String {
         .chunks(64)
         .map(|line| std::str::from_utf8(line).expect("ASCII"))
         .collect();
-    format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", lines.join("\n"))
+    format!(
+        "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
+        lines.join("\n")
+    )
 }
 
 /// An issuer; it runs as long as its runtime.
@@ -72,7 +75,9 @@ impl Issuer {
         if keys.len() >= PAIRS.len() {
             return Err(format!("{} keys, at most {} are known", keys.len(), PAIRS.len() - 1));
         }
-        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|error| error.to_string())?;
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .map_err(|error| error.to_string())?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
         let published = Arc::new(Mutex::new(Vec::new()));
         let fetches = Arc::new(AtomicUsize::new(0));
@@ -127,11 +132,6 @@ impl Issuer {
             json!({"kty": "RSA", "use": "sig", "alg": "RS256", "kid": name, "n": pair.modulus, "e": pair.exponent})
         });
         self.published.lock().expect("no panic before").extend(keys);
-    }
-
-    /// When a key is published; nothing for one nobody has.
-    pub(super) fn published(&self, kid: &str) -> Option<Published> {
-        self.keys.get(kid).map(|(_, when)| *when)
     }
 
     /// A token.

@@ -66,9 +66,8 @@ impl Plan {
                 config[key] = section.clone();
             }
         }
-        let platform = question.backend.is_some()
-            || question.expect.backend_called.is_some()
-            || is_job(&question.credential);
+        let platform =
+            question.backend.is_some() || question.expect.backend_called.is_some() || is_job(&question.credential);
         Ok(Self {
             agent: head.agent.clone(),
             config,
@@ -85,20 +84,25 @@ impl Plan {
 
     /// `ci_access` of the case's agent: its number, that of its project, and the section.
     pub(super) fn jobs(&self, world: &World) -> Result<(i64, i64, Option<&Value>), String> {
-        let id = self.agent.parse().map_err(|_| format!("agent `{}` is no number", self.agent))?;
-        let project = self.config_project.or_else(|| Some(world.agents.get(&self.agent)?.config_project_id));
-        Ok((id, project.ok_or("the agent has no project")?, self.config.get("ci_access")))
+        let id = self
+            .agent
+            .parse()
+            .map_err(|_| format!("agent `{}` is no number", self.agent))?;
+        let project = self
+            .config_project
+            .or_else(|| Some(world.agents.get(&self.agent)?.config_project_id));
+        Ok((
+            id,
+            project.ok_or("the agent has no project")?,
+            self.config.get("ci_access"),
+        ))
     }
 
     /// The settings file.
     ///
     /// # Errors
     /// An `authentication` that is no AuthenticationConfiguration.
-    pub(super) fn settings(
-        &self,
-        world: &World,
-        (discovery, platform): (&str, SocketAddr),
-    ) -> Result<Value, String> {
+    pub(super) fn settings(&self, world: &World, (discovery, platform): (&str, SocketAddr)) -> Result<Value, String> {
         let authorizer = match self.judge {
             Judge::Embedded => json!("embedded"),
             Judge::Platform => {
@@ -156,21 +160,37 @@ impl Plan {
     /// # Errors
     /// The world has a mistake.
     pub(super) fn state(&self, world: &World, cluster: &Cluster) -> Result<Vec<(String, Value)>, String> {
-        let config_map = |name: &str, data: Value| object("v1", "ConfigMap", name, CONTROL_PLANE, json!({"data": data}));
+        let config_map =
+            |name: &str, data: Value| object("v1", "ConfigMap", name, CONTROL_PLANE, json!({"data": data}));
         let policy = format!(
             "p, {OPERATOR}, *, *, *, allow\np, {OPERATOR}, sessions, *, */*, allow\np, {OPERATOR}, audit, get, */*, allow\n"
         );
         let secret = json!({"stringData": {"server.secretkey": SESSION_KEY}});
         let mut objects = vec![
-            ("argocd-cm.yaml".to_owned(), config_map("argocd-cm", json!({(format!("accounts.{OPERATOR}")): "login"}))),
-            ("argocd-rbac-cm.yaml".to_owned(), config_map("argocd-rbac-cm", json!({"policy.csv": policy}))),
-            ("argocd-secret.yaml".to_owned(), object("v1", "Secret", "argocd-secret", CONTROL_PLANE, secret)),
+            (
+                "argocd-cm.yaml".to_owned(),
+                config_map("argocd-cm", json!({(format!("accounts.{OPERATOR}")): "login"})),
+            ),
+            (
+                "argocd-rbac-cm.yaml".to_owned(),
+                config_map("argocd-rbac-cm", json!({"policy.csv": policy})),
+            ),
+            (
+                "argocd-secret.yaml".to_owned(),
+                object("v1", "Secret", "argocd-secret", CONTROL_PLANE, secret),
+            ),
             ("cluster.yaml".to_owned(), cluster_secret(cluster)),
         ];
         let directory = json!({"spec": world.directory()?});
         objects.push((
             "people.yaml".to_owned(),
-            object("tollgate.dev/v1alpha1", "UserDirectory", "people", CONTROL_PLANE, directory),
+            object(
+                "tollgate.dev/v1alpha1",
+                "UserDirectory",
+                "people",
+                CONTROL_PLANE,
+                directory,
+            ),
         ));
         for (number, agent) in &world.agents {
             let id: i64 = number.parse().map_err(|_| format!("agent `{number}` is no number"))?;
@@ -180,11 +200,20 @@ impl Plan {
                 Some(config) => config,
                 None => return Err(format!("agent `{number}`: no config `{}`", agent.config)),
             };
-            let project = self.config_project.filter(|_| is_cases).unwrap_or(agent.config_project_id);
+            let project = self
+                .config_project
+                .filter(|_| is_cases)
+                .unwrap_or(agent.config_project_id);
             let spec = json!({"id": id, "configProject": {"id": project}, "cluster": "production", "config": config});
             objects.push((
                 format!("agent-{number}.yaml"),
-                object("tollgate.dev/v1alpha1", "Agent", &agent.name, CONTROL_PLANE, json!({"spec": spec})),
+                object(
+                    "tollgate.dev/v1alpha1",
+                    "Agent",
+                    &agent.name,
+                    CONTROL_PLANE,
+                    json!({"spec": spec}),
+                ),
             ));
         }
         Ok(objects)
@@ -195,7 +224,11 @@ impl Plan {
     /// # Errors
     /// The file cannot be written.
     pub(super) fn write_policy(&self, policies: &Path) -> Result<(), String> {
-        let Some(Policy { kind: PolicyKind::ReadOnly, allow_verbs }) = &self.policy else {
+        let Some(Policy {
+            kind: PolicyKind::ReadOnly,
+            allow_verbs,
+        }) = &self.policy
+        else {
             return Ok(());
         };
         let _ = (policies, allow_verbs);
@@ -204,7 +237,10 @@ impl Plan {
 }
 
 fn named(world: &World, name: &str) -> Result<Inline, String> {
-    let config = world.configs.get(name).ok_or(format!("the world has no config `{name}`"))?;
+    let config = world
+        .configs
+        .get(name)
+        .ok_or(format!("the world has no config `{name}`"))?;
     serde_json::from_value(json!({"inline": config}))
         .map_err(|error| format!("config `{name}`: {error}"))
         .and_then(|choice| match choice {
@@ -254,6 +290,11 @@ fn cluster_secret(cluster: &Cluster) -> Value {
         "server": format!("https://{}", cluster.address),
         "config": config.to_string(),
     });
-    object("v1", "Secret", "cluster-production", CONTROL_PLANE, json!({"metadata": labels, "stringData": data}))
+    object(
+        "v1",
+        "Secret",
+        "cluster-production",
+        CONTROL_PLANE,
+        json!({"metadata": labels, "stringData": data}),
+    )
 }
-

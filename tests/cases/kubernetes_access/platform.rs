@@ -38,7 +38,9 @@ struct Shared {
 impl Platform {
     /// Starts one that knows nobody.
     pub(super) async fn start() -> Result<Self, String> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|error| error.to_string())?;
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .map_err(|error| error.to_string())?;
         let platform = Self {
             address: listener.local_addr().map_err(|error| error.to_string())?,
             shared: Arc::default(),
@@ -69,7 +71,10 @@ impl Platform {
 
 /// Whether the gateway showed that it knows the secret.
 fn is_gateway(headers: &HeaderMap) -> bool {
-    let Some(token) = headers.get("gitlab-kas-api-request").and_then(|value| value.to_str().ok()) else {
+    let Some(token) = headers
+        .get("gitlab-kas-api-request")
+        .and_then(|value| value.to_str().ok())
+    else {
         return false;
     };
     let Ok(key) = DecodingKey::from_base64_secret(SECRET) else {

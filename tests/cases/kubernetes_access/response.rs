@@ -192,7 +192,13 @@ fn items(lines: &[&str]) -> BTreeSet<String> {
 /// trace id, date, and the fields that are about the page that asks.
 pub(super) fn face(answer: &Answer) -> String {
     let id = answer.decision().unwrap_or_default();
-    let plain = |text: &str| if id.is_empty() { text.to_owned() } else { text.replace(&id, "ID") };
+    let plain = |text: &str| {
+        if id.is_empty() {
+            text.to_owned()
+        } else {
+            text.replace(&id, "ID")
+        }
+    };
     let mut fields: Vec<String> = answer
         .fields
         .iter()

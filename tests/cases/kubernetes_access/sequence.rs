@@ -184,7 +184,10 @@ impl Sequence<'_> {
 
     /// Ends a session as an operator does.
     async fn revoke(&self, name: &str) -> Result<(), String> {
-        let session = self.sessions.get(name).ok_or(format!("no session `{name}` was opened"))?;
+        let session = self
+            .sessions
+            .get(name)
+            .ok_or(format!("no session `{name}` was opened"))?;
         let url = format!("http://{}/api/v1/sessions/{session}", self.stage.running.address());
         let request = reqwest::Client::new()
             .delete(url)
@@ -246,7 +249,12 @@ impl Sequence<'_> {
                 limit: 1_000,
                 ..AuditFilter::default()
             };
-            let events = self.stage.store.audit(&filter).await.map_err(|error| error.to_string())?;
+            let events = self
+                .stage
+                .store
+                .audit(&filter)
+                .await
+                .map_err(|error| error.to_string())?;
             match is_so(&events) {
                 Err(error) if since.elapsed() >= PATIENCE / 3 => return Err(error),
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
@@ -261,12 +269,21 @@ fn closings(events: &[AuditEvent], reason: &str, closed: usize) -> Result<(), St
     let found: Vec<String> = events
         .iter()
         .filter(|event| event.action == "stream.closed")
-        .map(|event| event.details.get("reason").and_then(Value::as_str).unwrap_or("none").to_owned())
+        .map(|event| {
+            event
+                .details
+                .get("reason")
+                .and_then(Value::as_str)
+                .unwrap_or("none")
+                .to_owned()
+        })
         .collect();
     if found.len() == closed && found.iter().all(|found| found == reason) {
         Ok(())
     } else {
-        Err(format!("audit_reason: expected `{reason}` {closed} times, observed {found:?}"))
+        Err(format!(
+            "audit_reason: expected `{reason}` {closed} times, observed {found:?}"
+        ))
     }
 }
 
@@ -327,7 +344,10 @@ fn stream(kind: StreamKind, authorization: (String, String)) -> (RequestLine, u1
     let query = Some("command=sh&stdin=true&stdout=true&tty=true");
     match kind {
         StreamKind::ExecWebsocket => (get(&format!("{POD}/exec"), query, websocket("v5.channel.k8s.io")), 101),
-        StreamKind::AttachWebsocket => (get(&format!("{POD}/attach"), query, websocket("v5.channel.k8s.io")), 101),
+        StreamKind::AttachWebsocket => (
+            get(&format!("{POD}/attach"), query, websocket("v5.channel.k8s.io")),
+            101,
+        ),
         StreamKind::PortforwardWebsocket => {
             let fields = websocket("SPDY/3.1+portforward.k8s.io");
             (get(&format!("{POD}/portforward"), None, fields), 101)
@@ -338,8 +358,14 @@ fn stream(kind: StreamKind, authorization: (String, String)) -> (RequestLine, u1
             let method = "POST".to_owned();
             (RequestLine { method, ..request }, 101)
         }
-        StreamKind::Watch => (get("/k8s-proxy/api/v1/pods", Some("watch=true"), vec![authorization]), 200),
-        StreamKind::Logs => (get(&format!("{POD}/log"), Some("follow=true"), vec![authorization]), 200),
+        StreamKind::Watch => (
+            get("/k8s-proxy/api/v1/pods", Some("watch=true"), vec![authorization]),
+            200,
+        ),
+        StreamKind::Logs => (
+            get(&format!("{POD}/log"), Some("follow=true"), vec![authorization]),
+            200,
+        ),
     }
 }
 

@@ -48,7 +48,11 @@ pub(super) async fn run(question: &Question, head: &Head, stage: &mut Stage) -> 
     let token = credentials::prepare(&question.credential, stage, head).await?;
     let request = fill(request, token.as_deref())?;
     stage.platform.answers(question.backend.clone());
-    let (seen, calls, fetches) = (stage.cluster.seen().len(), stage.platform.calls(), stage.issuer.fetches());
+    let (seen, calls, fetches) = (
+        stage.cluster.seen().len(),
+        stage.platform.calls(),
+        stage.issuer.fetches(),
+    );
     let (answer, sent) = exchange(question, &request, stage).await?;
     let seen = stage.cluster.seen().split_off(seen);
 
@@ -68,7 +72,10 @@ pub(super) async fn run(question: &Question, head: &Head, stage: &mut Stage) -> 
     }
     check_counts(expect, stage.platform.calls() - calls, stage.issuer.fetches() - fetches)?;
     if let Some(limit) = expect.bytes_after_response_forwarded {
-        let after: usize = seen.iter().map(|seen| seen.after.load(std::sync::atomic::Ordering::SeqCst)).sum();
+        let after: usize = seen
+            .iter()
+            .map(|seen| seen.after.load(std::sync::atomic::Ordering::SeqCst))
+            .sum();
         if after != limit {
             return Err(format!("bytes after the response: expected {limit}, observed {after}"));
         }
@@ -101,7 +108,9 @@ async fn fetch_keys(stage: &mut Stage, head: &Head) -> Result<(), String> {
         ]),
         _note: serde::de::IgnoredAny,
     };
-    let token = credentials::prepare(&credential, stage, head).await?.ok_or("no token")?;
+    let token = credentials::prepare(&credential, stage, head)
+        .await?
+        .ok_or("no token")?;
     let request = RequestLine {
         method: "GET".to_owned(),
         path: "/k8s-proxy/version".to_owned(),
@@ -152,7 +161,10 @@ async fn exchange(question: &Question, request: &RequestLine, stage: &Stage) -> 
     wire.body(&request.method, &mut answer).await?;
     if answer.status == 101 {
         wire.send(PROBE).await;
-        let back = wire.exactly(PROBE.len()).await.map_err(|error| format!("tunnel: {error}"))?;
+        let back = wire
+            .exactly(PROBE.len())
+            .await
+            .map_err(|error| format!("tunnel: {error}"))?;
         if back != PROBE {
             return Err(format!("tunnel: expected {PROBE:?}, observed {back:?}"));
         }
@@ -185,8 +197,14 @@ async fn watch(
         let event = format!("{{\"type\":\"ADDED\",\"object\":{{\"n\":{number}}}}}\n");
         let made = Instant::now();
         let chunk = format!("{:x}\r\n{event}\r\n", event.len());
-        events.send(chunk.into_bytes()).map_err(|_| "stream: the API server's side ended".to_owned())?;
-        match wire.chunk().await.map_err(|error| format!("stream: event {number}: {error}"))? {
+        events
+            .send(chunk.into_bytes())
+            .map_err(|_| "stream: the API server's side ended".to_owned())?;
+        match wire
+            .chunk()
+            .await
+            .map_err(|error| format!("stream: event {number}: {error}"))?
+        {
             Some(chunk) if chunk == event.as_bytes() => delays.push(made.elapsed()),
             other => return Err(format!("stream: expected `{event}`, observed {other:?}")),
         }
@@ -274,9 +292,16 @@ fn check_answer(
 }
 
 fn check_forwarded(question: &Question, seen: &[Seen]) -> Result<(), String> {
-    let lines: Vec<String> = seen.iter().map(|seen| format!("{} {}", seen.method, seen.target)).collect();
+    let lines: Vec<String> = seen
+        .iter()
+        .map(|seen| format!("{} {}", seen.method, seen.target))
+        .collect();
     // A credential the cluster does not know is tried once more.
-    let most = if question.upstream_reply.status == Some(401) { 2 } else { 1 };
+    let most = if question.upstream_reply.status == Some(401) {
+        2
+    } else {
+        1
+    };
     match question.expect.forwarded {
         Some(true) if seen.is_empty() => Err("forwarded: expected one request, observed none".to_owned()),
         Some(true) if seen.len() > most => Err(format!("forwarded: expected {most} at most, observed {lines:?}")),
@@ -308,7 +333,9 @@ fn policy_input(expected: &std::collections::BTreeMap<String, Value>, record: &V
     for (key, wanted) in expected {
         let found = &attributes[camel(key)];
         if found != wanted {
-            return Err(format!("policy_input.{key}: expected {wanted}, observed {found} in {attributes}"));
+            return Err(format!(
+                "policy_input.{key}: expected {wanted}, observed {found} in {attributes}"
+            ));
         }
     }
     Ok(())

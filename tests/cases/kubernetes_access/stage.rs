@@ -20,7 +20,7 @@ use uuid::Uuid;
 use super::case::Record;
 use super::cluster::Cluster;
 use super::issuer::Issuer;
-use super::plan::{Judge, Plan, Reach};
+use super::plan::{Plan, Reach};
 use super::platform::Platform;
 use super::table::World;
 use super::wire::PATIENCE;
@@ -108,11 +108,18 @@ impl Stage {
     /// there is none.
     pub(super) fn contradicts(&self, token: &str, user: &str, record: Option<&Record>) -> bool {
         let wanted = record.map(|record| Seed::Token(user.to_owned(), record.clone()));
-        self.seeds.get(token).is_some_and(|known| Some(known) != wanted.as_ref())
+        self.seeds
+            .get(token)
+            .is_some_and(|known| Some(known) != wanted.as_ref())
     }
 
     /// Puts a personal access token into the store, once.
-    pub(super) async fn import(&mut self, world: &World, (user, token): (&str, &str), record: &Record) -> Result<(), String> {
+    pub(super) async fn import(
+        &mut self,
+        world: &World,
+        (user, token): (&str, &str),
+        record: &Record,
+    ) -> Result<(), String> {
         let seed = Seed::Token(user.to_owned(), record.clone());
         if self.seeds.get(token) == Some(&seed) {
             return Ok(());
@@ -140,7 +147,12 @@ impl Stage {
     }
 
     /// Puts a browser session into the store, once.
-    pub(super) async fn sign_in(&mut self, world: &World, user: &str, (cookie, csrf): (&str, &str)) -> Result<(), String> {
+    pub(super) async fn sign_in(
+        &mut self,
+        world: &World,
+        user: &str,
+        (cookie, csrf): (&str, &str),
+    ) -> Result<(), String> {
         let seed = Seed::Session(user.to_owned(), csrf.to_owned());
         if self.seeds.get(cookie) == Some(&seed) {
             return Ok(());
@@ -188,7 +200,9 @@ impl Stage {
 
     async fn generation(&self) -> Result<u64, String> {
         let (_, page) = self.admin("/configuration").await?;
-        page["generation"].as_u64().ok_or_else(|| format!("no generation in `{page}`"))
+        page["generation"]
+            .as_u64()
+            .ok_or_else(|| format!("no generation in `{page}`"))
     }
 
     /// Status and JSON of a page of the admin listener.
@@ -218,7 +232,10 @@ impl Stage {
 
 /// A user of the directory.
 pub(super) fn person(world: &World, username: &str) -> Result<User, String> {
-    let person = world.users.get(username).ok_or(format!("the world has no user `{username}`"))?;
+    let person = world
+        .users
+        .get(username)
+        .ok_or(format!("the world has no user `{username}`"))?;
     Ok(User {
         id: person.id,
         username: username.to_owned(),

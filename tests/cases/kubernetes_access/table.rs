@@ -183,7 +183,12 @@ pub(super) struct AgentEntry {
 
 /// Whether a table is one of ours.
 pub(super) fn is_ours(table: &Table) -> bool {
-    let has = |section: &str, key: &str| table.head.get(section).is_some_and(|section| section.get(key).is_some());
+    let has = |section: &str, key: &str| {
+        table
+            .head
+            .get(section)
+            .is_some_and(|section| section.get(key).is_some())
+    };
     has("world", "url_prefix") && has("conventions", "impersonate")
 }
 
@@ -241,12 +246,17 @@ impl World {
     fn read(written: &Value) -> Result<Self, String> {
         let world: Self = serde_json::from_value(written.clone()).map_err(|error| format!("world: {error}"))?;
         if world.url_prefix != "/k8s-proxy/" {
-            return Err(format!("url_prefix `{}`: the gateway has `/k8s-proxy/`", world.url_prefix));
+            return Err(format!(
+                "url_prefix `{}`: the gateway has `/k8s-proxy/`",
+                world.url_prefix
+            ));
         }
         let roles = &world.roles;
         let fixed = (Role::LADDER.as_slice(), Role::Developer, Role::Reporter);
         if (roles.ladder.as_slice(), roles.minimum, roles.emit_from) != fixed {
-            return Err("the gateway's roles are guest to owner, developer is the least, reporter the first".to_owned());
+            return Err(
+                "the gateway's roles are guest to owner, developer is the least, reporter the first".to_owned(),
+            );
         }
         Ok(world)
     }

@@ -56,7 +56,11 @@ pub(super) fn check(
     for (name, value) in &defaults.always_set {
         let value = values.fill(value)?;
         if seen.values(name) != [value.as_str()] {
-            return Err(differ(&format!("`{name}` at the API server"), &[value], &seen.values(name)));
+            return Err(differ(
+                &format!("`{name}` at the API server"),
+                &[value],
+                &seen.values(name),
+            ));
         }
     }
     for rule in &defaults.never_forwarded {
@@ -113,7 +117,9 @@ fn impersonates(seen: &Seen, expected: &Upstream) -> Result<(), String> {
         },
         Some(IdentityKind::ServiceAccount) | None => {}
     }
-    let Some(wanted) = &expected.impersonate else { return Ok(()) };
+    let Some(wanted) = &expected.impersonate else {
+        return Ok(());
+    };
     let mut wanted: BTreeMap<String, Vec<String>> = wanted
         .iter()
         .map(|(name, values)| (name.to_ascii_lowercase(), values.clone()))
@@ -182,7 +188,10 @@ fn never(rule: &Never, seen: &Seen, sent: &RequestLine) -> Result<(), String> {
         // The gateway frames content itself, by chunks when it does not know the length.
         Never::Received(name) => found(&|field, value| field == name && value != "chunked"),
         Never::Connection => {
-            let lines = sent.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("connection"));
+            let lines = sent
+                .headers
+                .iter()
+                .filter(|(name, _)| name.eq_ignore_ascii_case("connection"));
             let named: BTreeSet<String> = lines
                 .flat_map(|(_, line)| line.split(','))
                 .map(|name| name.trim().to_ascii_lowercase())

@@ -129,7 +129,9 @@ impl Wire {
         if self.ends_within(PATIENCE).await {
             Ok(std::mem::take(&mut self.buffer))
         } else {
-            Err(format!("expected the end of the connection, observed none within {PATIENCE:?}"))
+            Err(format!(
+                "expected the end of the connection, observed none within {PATIENCE:?}"
+            ))
         }
     }
 
@@ -236,10 +238,7 @@ pub(super) async fn over_http2(request: &RequestLine, address: SocketAddr) -> Re
         let (head, body) = response.into_parts();
         let body = body.collect().await.map_err(|error| text(&error))?.to_bytes().to_vec();
         let field = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
-            (
-                name.to_string(),
-                String::from_utf8_lossy(value.as_bytes()).into_owned(),
-            )
+            (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned())
         };
         Ok(Answer {
             status: head.status.as_u16(),
