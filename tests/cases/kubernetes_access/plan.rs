@@ -219,20 +219,20 @@ impl Plan {
         Ok(objects)
     }
 
-    /// Writes what the case's policy says over the shipped one's data.
+    /// Narrows the case's agent in the shipped policy's data, as an operator does.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(super) fn write_policy(&self, policies: &Path) -> Result<(), String> {
-        let Some(Policy {
-            kind: PolicyKind::ReadOnly,
-            allow_verbs,
-        }) = &self.policy
-        else {
-            return Ok(());
-        };
-        let _ = (policies, allow_verbs);
-        Ok(())
+    pub(super) fn write_policy(&self, policies: &Path, world: &World) -> Result<(), String> {
+        let Some(policy) = &self.policy else { return Ok(()) };
+        let PolicyKind::ReadOnly = policy.kind;
+        let agent = world.agents.get(&self.agent).ok_or("the case's agent is none of the world")?;
+        let file = policies.join("kubernetes/data/agents.yaml");
+        let text = |error: std::io::Error| format!("`{}`: {error}", file.display());
+        let mut data = std::fs::read_to_string(&file).map_err(text)?;
+        let verbs = policy.allow_verbs.join(", ");
+        data.push_str(&format!("{}:\n  verbs: [{verbs}]\n", agent.name));
+        std::fs::write(&file, data).map_err(text)
     }
 }
 

@@ -69,7 +69,7 @@ impl Stage {
             std::fs::create_dir_all(root.join(name)).map_err(|error| text(&error))?;
         }
         copy_tree(&checkout().join("policies"), &root.join("policies"));
-        plan.write_policy(&root.join("policies"))?;
+        plan.write_policy(&root.join("policies"), world)?;
         write_state(root, &plan.state(world, &cluster)?)?;
         std::fs::write(root.join("platform-secret"), super::platform::SECRET).map_err(|error| text(&error))?;
         let settings = plan.settings(world, (&issuer.discovery_url(), platform.address))?;
