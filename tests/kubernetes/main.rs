@@ -12,5 +12,6 @@
 
 mod control_plane;
 mod credentials;
+mod kubelet;
 mod lifetime;
 mod support;
