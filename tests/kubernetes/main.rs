@@ -12,6 +12,7 @@
 
 mod control_plane;
 mod credentials;
+mod gateway;
 mod kubelet;
 mod lifetime;
 mod support;
