@@ -65,7 +65,7 @@ fn kubectl_exec(cluster: &Cluster, arguments: &[&str]) -> Kubectl {
 fn kubectl_through(gateway: &Gateway, user: &str) -> Kubectl {
     let server = json!({
         "server": format!("https://{}/clusters/real/k8s", gateway.address()),
-        "certificate-authority-data": base64(&gateway.authority()),
+        "certificate-authority-data": base64(&gateway.authority().unwrap()),
     });
     Kubectl::with_kubeconfig(&kubeconfig(&server, &json!({"token": session(user)})))
 }

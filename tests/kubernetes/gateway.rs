@@ -74,6 +74,20 @@ impl Layout {
         self.settings.as_object_mut().unwrap().extend(more);
     }
 
+    /// Replaces one setting.
+    ///
+    /// - `pointer`: JSON pointer (RFC 6901); what is above its last name is there.
+    pub(crate) fn setting(&mut self, pointer: &str, value: Value) {
+        let (above, name) = pointer.rsplit_once('/').unwrap();
+        self.settings.pointer_mut(above).unwrap()[name] = value;
+    }
+
+    /// Plain HTTP after all.
+    pub(crate) fn without_tls(&mut self) {
+        self.settings.as_object_mut().unwrap().remove("tls");
+        std::fs::remove_file(self.root().join("gateway-ca.pem")).unwrap();
+    }
+
     /// The shipped policies of a front.
     pub(crate) fn policies(&self, front: &str) {
         let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies").join(front);
@@ -160,9 +174,15 @@ impl Gateway {
         self.folder.path().join(name)
     }
 
-    /// The authority of its certificate, PEM.
-    pub(crate) fn authority(&self) -> String {
-        std::fs::read_to_string(self.path("gateway-ca.pem")).unwrap()
+    /// The authority of its certificate, PEM; none without TLS.
+    pub(crate) fn authority(&self) -> Option<String> {
+        std::fs::read_to_string(self.path("gateway-ca.pem")).ok()
+    }
+
+    /// `https://127.0.0.1:PORT`, or `http` without TLS.
+    pub(crate) fn url(&self) -> String {
+        let scheme = if self.authority().is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
     }
 
     /// A JSON answer of its admin listener.
@@ -173,15 +193,25 @@ impl Gateway {
         answer.json().await.unwrap()
     }
 
+    /// A client that trusts it.
+    pub(crate) fn plain_client(&self) -> reqwest::Client {
+        self.client_with(reqwest::header::HeaderMap::new())
+    }
+
     /// A client that trusts it, with the session of an account of the control plane.
     pub(crate) fn client(&self, account: &str) -> reqwest::Client {
-        let authority = reqwest::Certificate::from_pem(self.authority().as_bytes()).unwrap();
-        let mut headers = reqwest::header::HeaderMap::new();
-        let bearer = format!("Bearer {}", session(account));
-        headers.insert(reqwest::header::AUTHORIZATION, bearer.parse().unwrap());
+        let bearer = format!("Bearer {}", session(account)).parse().unwrap();
+        self.client_with([(reqwest::header::AUTHORIZATION, bearer)].into_iter().collect())
+    }
+
+    fn client_with(&self, headers: reqwest::header::HeaderMap) -> reqwest::Client {
+        let authorities = self.authority();
+        let authorities = authorities
+            .iter()
+            .map(|pem| reqwest::Certificate::from_pem(pem.as_bytes()).unwrap());
         reqwest::Client::builder()
             .no_proxy()
-            .tls_certs_only([authority])
+            .tls_certs_only(authorities)
             .default_headers(headers)
             .build()
             .unwrap()

@@ -10,9 +10,13 @@
     reason = "helpers of tests fail like tests"
 )]
 
+mod access;
+mod browser;
 mod control_plane;
 mod credentials;
 mod gateway;
 mod kubelet;
 mod lifetime;
+#[path = "../oidc/provider.rs"]
+mod provider;
 mod support;

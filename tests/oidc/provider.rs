@@ -64,15 +64,14 @@ impl Provider {
 
     /// Ends it; who waits for answers waits for nothing.
     pub(crate) fn stop(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
+        // It may have been stopped already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 
 impl Drop for Provider {
     fn drop(&mut self) {
-        // It may have been stopped already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.stop();
     }
 }

@@ -38,12 +38,6 @@ pub const CHROMIUM: Tool = Tool {
     program: "chromium",
     package: "chromium",
 };
-/// Drives it.
-pub const CHROMEDRIVER: Tool = Tool {
-    program: "chromedriver",
-    package: "chromium-driver",
-};
-
 /// Oldest Go release whose toolchain builds the peers and Kubernetes.
 const GO: (u32, u32) = (1, 26);
 
@@ -56,7 +50,7 @@ pub fn all(root: &Path) -> Result<()> {
 /// Installs what the tests need, and builds their Kubernetes.
 pub fn tests(root: &Path) -> Result<()> {
     node_modules(&root.join("tests/oidc"))?;
-    packages(&[CHROMIUM, CHROMEDRIVER])?;
+    packages(&[CHROMIUM])?;
     kubernetes::build(root).map(drop)
 }
 
