@@ -12,8 +12,12 @@
 
 mod access;
 mod browser;
+#[expect(dead_code, reason = "tests of the gateway use the rest")]
+#[path = "../gateway/support/client.rs"]
+mod client;
 mod control_plane;
 mod credentials;
+mod escalation;
 mod gateway;
 mod kubelet;
 mod lifetime;
