@@ -2,7 +2,7 @@
 //!
 //! In: [`crate::headers::Outbound`] and content. Out: the response, streaming.
 //! Refuses: 400, 408 and 413 for the client's content, 401 when the caller's
-//! credential ends, 408 when the backend is silent, 502 when it cannot be reached
+//! credential ends or is revoked, 408 when the backend is silent, 502 when it cannot be reached
 //! or breaks off, 504 when the whole takes too long. Never: content gathered in
 //! memory; a request repeated that a backend may have seen.
 
@@ -21,6 +21,7 @@ mod backend;
 mod body;
 mod cluster;
 mod end;
+mod lanes;
 mod limits;
 pub(crate) mod timeout;
 pub(crate) mod tls;
@@ -33,7 +34,7 @@ pub use limits::{Exhausted, Limiter, Permit, Refused};
 pub use tls::Error as TlsError;
 
 use body::{Failure, Progress};
-use end::End;
+use end::{End, Ends, Signal};
 
 /// Why there is no response of the backend's.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +61,9 @@ pub enum Error {
     /// The caller's credential ended before the response head. (401)
     #[error("the caller's credential ended")]
     CredentialEnded,
+    /// Somebody revoked the caller's session before the response head. (401)
+    #[error("the caller's session was revoked")]
+    Revoked,
     /// The client's content is too long. (413)
     #[error("content is longer than allowed")]
     ContentTooLarge,
@@ -84,7 +88,7 @@ impl Error {
             Self::Connect(_) | Self::Broken(_) | Self::Protocol => StatusCode::BAD_GATEWAY,
             Self::Silent { .. } | Self::ClientSilent => StatusCode::REQUEST_TIMEOUT,
             Self::Total { .. } => StatusCode::GATEWAY_TIMEOUT,
-            Self::CredentialEnded => StatusCode::UNAUTHORIZED,
+            Self::CredentialEnded | Self::Revoked => StatusCode::UNAUTHORIZED,
             Self::ContentTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::ClientBroken => StatusCode::BAD_REQUEST,
             Self::OtherBackend => StatusCode::INTERNAL_SERVER_ERROR,
@@ -109,22 +113,34 @@ impl Backend {
             return Err(Error::OtherBackend);
         }
         let (left, decision) = (outbound.left(), outbound.decision());
-        let (head, upgrade, peer, held) = outbound.into_parts();
+        let signal = outbound.signal().cloned().map(|signal| Signal { signal, decision });
+        let (head, upgrade, peer, mut held) = outbound.into_parts();
         let timeouts = self.timeouts();
         let credential = left.and_then(|left| End::credential(left, decision));
         let end = End::earlier(timeouts.total.and_then(End::total), credential);
         if credential.is_some_and(|end| end.at <= Instant::now()) {
             return Err(Error::CredentialEnded);
         }
+        if let Some(signal) = &signal {
+            signal.signal.closes(&peer);
+        }
         // Content on its way up may outlast the response.
-        body.end_with(credential);
+        body.end_with(Ends {
+            end: credential,
+            signal: signal.clone(),
+        });
+        let ends = Ends { end, signal };
         let progress = body.watch();
-        let call = self.client(upgrade.is_some()).request(head.map(|()| body));
+        let (client, place) = self.client(upgrade.is_some());
+        if let Some(place) = place {
+            held.push(Box::new(place));
+        }
+        let call = client.request(head.map(|()| body));
         let response = Waiting {
             call,
             progress,
             idle: timeouts.idle,
-            end,
+            ends: ends.clone(),
         }
         .head()
         .await?;
@@ -137,6 +153,7 @@ impl Backend {
                     protocol,
                     client,
                     bounds,
+                    signal: ends.signal.map(|one| one.signal),
                     peer,
                     held,
                 }
@@ -146,7 +163,7 @@ impl Backend {
             _ => {
                 let (mut parts, incoming) = response.into_parts();
                 clean_response(&mut parts.headers);
-                let mut body = Body::download(incoming, timeouts.idle, end);
+                let mut body = Body::download(incoming, timeouts.idle, ends);
                 body.hold_all(held);
                 if let Some(due) = end.and_then(|end| peer.due(end.at)) {
                     body.hold(due);
@@ -162,16 +179,28 @@ struct Waiting {
     call: ResponseFuture,
     progress: Option<Arc<Progress>>,
     idle: Option<Duration>,
-    end: Option<End>,
+    ends: Ends,
 }
 
 impl Waiting {
     async fn head(mut self) -> Result<Response<Incoming>, Error> {
-        let answer = match (self.idle, self.end) {
-            (None, None) => (&mut self.call).await,
-            _ => self.bounded().await?,
+        let answer = match self.ends.signal.take() {
+            None => self.timed().await?,
+            Some(Signal { signal, .. }) => tokio::select! {
+                // SECURITY: an answer that comes with the end is not given.
+                biased;
+                ending = signal.ended() => return Err(Signal::error(ending)),
+                answer = self.timed() => answer?,
+            },
         };
         answer.map_err(|error| self.explain(error))
+    }
+
+    async fn timed(&mut self) -> Result<Result<Response<Incoming>, legacy::Error>, Error> {
+        match (self.idle, self.ends.end) {
+            (None, None) => Ok((&mut self.call).await),
+            _ => self.bounded().await,
+        }
     }
 
     /// Waits with bounds. Content on its way up counts as life: a backend
@@ -180,7 +209,7 @@ impl Waiting {
         let mut seen = self.frames();
         let mut silent_at = self.idle.and_then(|idle| Instant::now().checked_add(idle));
         loop {
-            let next = [silent_at, self.end.map(|end| end.at)].into_iter().flatten().min();
+            let next = [silent_at, self.ends.end.map(|end| end.at)].into_iter().flatten().min();
             let Some(next) = next else {
                 return Ok((&mut self.call).await);
             };
@@ -190,7 +219,7 @@ impl Waiting {
                 () = sleep_until(next) => {}
             }
             let now = Instant::now();
-            if let Some(end) = self.end.filter(|end| now >= end.at) {
+            if let Some(end) = self.ends.end.filter(|end| now >= end.at) {
                 return Err(end.error());
             }
             if let (Some(waited), true) = (self.idle, silent_at.is_some_and(|at| now >= at)) {
@@ -216,6 +245,7 @@ impl Waiting {
             Some(Failure::Silent) => Error::ClientSilent,
             Some(Failure::Broken) => Error::ClientBroken,
             Some(Failure::CredentialEnded) => Error::CredentialEnded,
+            Some(Failure::Revoked) => Error::Revoked,
             None if error.is_connect() => Error::Connect(error),
             None => Error::Broken(error),
         }

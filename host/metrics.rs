@@ -16,6 +16,10 @@ use crate::credential::cache::health::{Health, Totals};
 use crate::front::extensions::Extension;
 use crate::record::Record;
 
+mod access;
+
+pub use access::Access;
+
 /// Bounds Argo CD's own histogram has, in seconds.
 const DURATION_BUCKETS: [f64; 7] = [0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0];
 
@@ -91,6 +95,8 @@ pub struct Metrics {
     generation: Gauge<u64, AtomicU64>,
     policy_stuck: Gauge,
     credentials: Credentials,
+    /// Streams, revocations, audit and store.
+    pub access: Access,
 }
 
 /// Parts of the configuration that are loaded on their own.
@@ -176,6 +182,7 @@ impl Metrics {
         let policy_stuck = Gauge::default();
         let mut registry = Registry::default();
         let credentials = Credentials::register(&mut registry);
+        let access = Access::register(&mut registry);
         registry.register(
             "argocd_proxy_extension_request",
             "Requests handed to an extension's backend",
@@ -227,6 +234,7 @@ impl Metrics {
             generation,
             policy_stuck,
             credentials,
+            access,
         }
     }
 

@@ -23,6 +23,7 @@ mod peer;
 mod socket;
 mod tls;
 
+pub(crate) use peer::Due;
 pub use peer::Peer;
 #[cfg(test)]
 pub(crate) use peer::Transport;

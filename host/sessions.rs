@@ -4,6 +4,41 @@
 //! that ends what a session has open. Never: a session that is revoked or has
 //! expired and still has something open a second later.
 
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::access::{Access, AccessType, AgentId, SessionId, User};
+use crate::authorize::kubernetes::Attributes;
+use crate::clock::Clock;
+use crate::metrics::Metrics;
+use crate::store::{self, About, Actor, Owned, SeenSession, Store};
+
+mod signal;
+mod table;
+mod task;
+
+pub use signal::EndSignal;
+pub(crate) use signal::Polled;
+
+use table::{Ended, Open, Table};
+use task::Cursor;
+
+/// How long after its last request a session counts as active.
+pub const ACTIVE: Duration = Duration::from_mins(10);
+
+/// A replica that has not said for so long what is open has nothing open.
+const SILENT: Duration = Duration::from_secs(20);
+
+/// How long a revocation is known of a session whose credentials are made
+/// elsewhere and may be renewed: longer than any of them should live.
+const RENEWABLE: Duration = Duration::from_hours(24 * 400);
+
 /// Why an exchange ends before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -12,3 +47,406 @@ pub enum Ending {
     /// The credential expired.
     Expired,
 }
+
+impl Ending {
+    /// The reason in audit events.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Revoked => "session revoked",
+            Self::Expired => "credential expired",
+        }
+    }
+}
+
+/// How long an exchange lasts, by what is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It ends by itself, soon.
+    Request,
+    /// A watch or a log.
+    Stream,
+    /// A connection that changes protocol.
+    Tunnel,
+}
+
+impl Kind {
+    /// Of what is asked of Kubernetes.
+    pub fn of(attributes: &Attributes) -> Self {
+        let is_log = attributes.subresource.as_deref() == Some("log");
+        match attributes.upgrade {
+            Some(_) => Self::Tunnel,
+            None if attributes.verb == "watch" || is_log => Self::Stream,
+            None => Self::Request,
+        }
+    }
+
+    /// The word of records.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Stream => "stream",
+            Self::Tunnel => "tunnel",
+        }
+    }
+}
+
+/// What a stream or tunnel is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Target {
+    /// Verb.
+    pub verb: String,
+    /// API group; empty for the core group.
+    pub api_group: String,
+    /// Resource, plural.
+    pub resource: Option<String>,
+    /// Subresource.
+    pub subresource: Option<String>,
+    /// Namespace.
+    pub namespace: Option<String>,
+    /// Name of the object.
+    pub name: Option<String>,
+}
+
+impl From<&Attributes> for Target {
+    fn from(attributes: &Attributes) -> Self {
+        Self {
+            verb: attributes.verb.clone(),
+            api_group: attributes.api_group.clone(),
+            resource: attributes.resource.clone(),
+            subresource: attributes.subresource.clone(),
+            namespace: attributes.namespace.clone(),
+            name: attributes.name.clone(),
+        }
+    }
+}
+
+/// An exchange about to begin.
+#[derive(Debug)]
+pub struct Entering {
+    kind: Kind,
+    decision: Uuid,
+    client: IpAddr,
+    target: Option<Box<Target>>,
+}
+
+impl Entering {
+    /// - `decision`: id of the record that lets it pass, its Audit-ID.
+    /// - `client`: as the kernel sees it.
+    pub fn new(attributes: &Attributes, decision: Uuid, client: IpAddr) -> Self {
+        let kind = Kind::of(attributes);
+        Self {
+            kind,
+            decision,
+            client: client.to_canonical(),
+            target: (kind != Kind::Request).then(|| Box::new(attributes.into())),
+        }
+    }
+}
+
+/// Who holds a session, for which agent.
+#[derive(Clone, Copy, Debug)]
+pub struct Holder<'a> {
+    /// What can be revoked.
+    pub session: &'a SessionId,
+    /// Whose it is.
+    pub user: &'a User,
+    /// The agent it is used for.
+    pub agent: AgentId,
+    /// When the credential ends by itself.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl<'a> From<&'a Access> for Holder<'a> {
+    fn from(access: &'a Access) -> Self {
+        Self {
+            session: access.session(),
+            user: access.user(),
+            agent: access.agent().id,
+            expires_at: access.expires_at(),
+        }
+    }
+}
+
+/// A stream or tunnel that was ended before its time, for the audit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Closed {
+    /// Whose it was.
+    pub session: SessionId,
+    /// The person.
+    pub user: User,
+    /// The agent it went to.
+    pub agent: AgentId,
+    /// Stream or tunnel.
+    pub kind: Kind,
+    /// What it was about.
+    pub target: Target,
+    /// The decision that had let it pass.
+    pub decision: Uuid,
+    /// When it began.
+    pub opened_at: Timestamp,
+    /// When it was ended.
+    pub closed_at: Timestamp,
+    /// Why.
+    pub ending: Ending,
+}
+
+/// A stream or tunnel that is open here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenStream {
+    /// The agent it goes to.
+    pub agent: AgentId,
+    /// Stream or tunnel.
+    pub kind: Kind,
+    /// What it is about.
+    pub target: Target,
+    /// The decision that let it pass.
+    pub decision: Uuid,
+    /// When it began.
+    pub opened_at: Timestamp,
+}
+
+type OnClosed = Box<dyn Fn(Closed) + Send + Sync>;
+
+/// Who is inside this process, and who must not be, everywhere.
+pub struct Sessions {
+    table: Table,
+    store: Arc<Store>,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+    /// This process, among those that share the store.
+    replica: Uuid,
+    numbers: AtomicU64,
+    on_closed: OnceLock<OnClosed>,
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sessions")
+            .field("replica", &self.replica)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sessions {
+    /// Learns every revocation that still counts, then follows those to come:
+    /// they take effect here within a second. Ends with the last clone.
+    ///
+    /// # Errors
+    /// The store does not answer: nobody may be served then.
+    pub async fn start(store: Arc<Store>, clock: Clock, metrics: Arc<Metrics>) -> Result<Arc<Self>, store::Error> {
+        let sessions = Arc::new(Self {
+            table: Table::new(),
+            store,
+            clock,
+            metrics,
+            replica: Uuid::now_v7(),
+            numbers: AtomicU64::new(0),
+            on_closed: OnceLock::new(),
+        });
+        let mut cursor = Cursor::default();
+        sessions.learn(&mut cursor).await?;
+        task::spawn(&sessions, cursor);
+        Ok(sessions)
+    }
+
+    /// What hears of every stream and tunnel that is ended before its time, once
+    /// each. It must not wait. Only the first one counts.
+    pub fn on_closed(&self, hear: impl Fn(Closed) + Send + Sync + 'static) {
+        if self.on_closed.set(Box::new(hear)).is_err() {
+            tracing::warn!("streams that are closed are heard of already");
+        }
+    }
+
+    /// Lets an exchange in.
+    ///
+    /// The result is held until its response body, upload and tunnel ended.
+    ///
+    /// # Errors
+    /// The session was revoked or its credential has ended.
+    pub fn enter(self: &Arc<Self>, access: &Access, what: Entering) -> Result<Entered, Ending> {
+        self.enter_as(access.into(), what)
+    }
+
+    /// As [`Sessions::enter`].
+    pub(crate) fn enter_as(self: &Arc<Self>, holder: Holder<'_>, what: Entering) -> Result<Entered, Ending> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let is_stream = what.kind != Kind::Request;
+        let switch = self.table.enter(&holder, what, number, self.clock.now())?;
+        if is_stream {
+            self.metrics.access.open_streams.inc();
+        }
+        Ok(Entered {
+            signal: EndSignal::new(&switch),
+            sessions: self.clone(),
+            session: holder.session.clone(),
+            number,
+        })
+    }
+
+    /// Whether a session was revoked, as far as this process knows.
+    pub fn is_revoked(&self, session: &SessionId) -> bool {
+        self.table.is_revoked(session)
+    }
+
+    /// Revokes a session: in the store, then here at once, elsewhere within a
+    /// second. Gives how many streams and tunnels were closed here.
+    ///
+    /// # Errors
+    /// The store failed: nothing is revoked.
+    pub async fn revoke(&self, session: &SessionId, about: &About, by: &Actor) -> Result<u32, store::Error> {
+        let now = self.clock.now();
+        let until = self.end_of(session, now).await?;
+        let revocation = self.store.revoke(session, (until, now), by, about).await?;
+        Ok(self.shut_out(session, revocation.until))
+    }
+
+    /// Sessions that were at work within [`ACTIVE`], latest first; one row for
+    /// each process that saw them.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn list(&self, owned: &Owned) -> Result<Vec<SeenSession>, store::Error> {
+        let now = self.clock.now();
+        let since = before(now, ACTIVE);
+        let mut rows = self.store.active(since, owned).await?;
+        rows.retain(|row| row.replica != self.replica);
+        for row in &mut rows {
+            if row.last_at < before(now, SILENT) {
+                row.open_streams = 0;
+            }
+        }
+        rows.extend(self.table.rows(owned, self.replica, now));
+        rows.retain(|row| {
+            let revoked = SessionId::parse(&row.session).is_some_and(|id| self.is_revoked(&id));
+            !revoked && row.last_at >= since && row.expires_at.is_none_or(|end| end > now)
+        });
+        rows.sort_by(|one, other| other.last_at.cmp(&one.last_at));
+        Ok(rows)
+    }
+
+    /// Streams and tunnels a session has open here.
+    pub fn open(&self, session: &SessionId) -> Vec<OpenStream> {
+        let open = self.table.open(session);
+        let streams = open.iter().filter(|open| open.kind != Kind::Request);
+        streams.map(|open| OpenStream::from(&**open)).collect()
+    }
+
+    /// Writes down at once who was seen, before the process ends.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn flush(&self) -> Result<(), store::Error> {
+        let rows = self.table.changed(self.replica, self.clock.now());
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let sent = task::answer(self.store.seen(&rows)).await;
+        if sent.is_err() {
+            self.table.keep(&rows);
+        }
+        sent
+    }
+
+    /// When a session ends by itself: until then its revocation must be known.
+    async fn end_of(&self, session: &SessionId, now: Timestamp) -> Result<Timestamp, store::Error> {
+        let id = Uuid::parse_str(session.id()).ok();
+        let end = match (session.access_type(), id) {
+            (AccessType::PersonalAccessToken, Some(id)) => self.store.token(id).await?.map(|one| one.expires_at),
+            (AccessType::SessionCookie, Some(id)) => self.store.browser_session(id).await?.map(|one| one.expires_at),
+            (AccessType::PersonalAccessToken | AccessType::SessionCookie, None)
+            | (AccessType::OidcIdToken | AccessType::CiJobToken, _) => None,
+        };
+        Ok(end.unwrap_or_else(|| now.checked_add(RENEWABLE).unwrap_or(Timestamp::MAX)))
+    }
+
+    /// Keeps a session out and ends all it has open here.
+    fn shut_out(&self, session: &SessionId, until: Timestamp) -> u32 {
+        let now = self.clock.now();
+        if !self.is_revoked(session) {
+            self.metrics.access.revocations.inc();
+        }
+        let ended = self.table.revoke(session, until, now);
+        self.close(ended, Ending::Revoked, now)
+    }
+
+    /// Ends what the table gave up.
+    fn close(&self, ended: Vec<Ended>, ending: Ending, now: Timestamp) -> u32 {
+        let mut streams = 0_u32;
+        for Ended { session, user, open } in ended {
+            open.switch.end(ending);
+            if open.kind == Kind::Request {
+                continue;
+            }
+            streams = streams.saturating_add(1);
+            self.metrics.access.open_streams.dec();
+            self.metrics.access.stream_closed(match ending {
+                Ending::Revoked => "revoked",
+                Ending::Expired => "expired",
+            });
+            if let Some(hear) = self.on_closed.get() {
+                hear(Closed {
+                    session,
+                    user,
+                    agent: open.agent,
+                    kind: open.kind,
+                    target: open.target.as_deref().cloned().unwrap_or_default(),
+                    decision: open.decision,
+                    opened_at: open.since,
+                    closed_at: now,
+                    ending,
+                });
+            }
+        }
+        streams
+    }
+}
+
+impl From<&Open> for OpenStream {
+    fn from(open: &Open) -> Self {
+        Self {
+            agent: open.agent,
+            kind: open.kind,
+            target: open.target.as_deref().cloned().unwrap_or_default(),
+            decision: open.decision,
+            opened_at: open.since,
+        }
+    }
+}
+
+/// Proof that an exchange was let in; dropping it says that it ended.
+#[derive(Debug)]
+pub struct Entered {
+    signal: EndSignal,
+    sessions: Arc<Sessions>,
+    session: SessionId,
+    number: u64,
+}
+
+impl Entered {
+    /// What ends the exchange before its time.
+    pub fn ending(&self) -> EndSignal {
+        self.signal.clone()
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let Self {
+            signal: _,
+            sessions,
+            session,
+            number,
+        } = self;
+        let left = sessions.table.leave(session, *number, sessions.clock.now());
+        if left.is_some_and(|open| open.kind != Kind::Request) {
+            sessions.metrics.access.open_streams.dec();
+        }
+    }
+}
+
+fn before(now: Timestamp, by: Duration) -> Timestamp {
+    now.checked_sub(by).unwrap_or(Timestamp::MIN)
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,17 +2,35 @@
 //!
 //! In: a URL, `sqlite:` or `postgres:`. Out: what was acknowledged, whatever
 //! happens to the process. Never: a token, a cookie or a CSRF token, only their
-//! hashes; a cluster's credential.
+//! hashes; a cluster's credential; a change of which only a part is there.
+//!
+//! Reads go to the database at once, from a few connections. Changes go through
+//! one [`writer`], which puts those that wait at the same time into one
+//! transaction: a thousand at once cost a few waits for the disk, not a thousand.
+//!
+//! Times are kept to the microsecond, older parts cut off.
 
 use std::fmt;
 
 use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
-use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use crate::access::{AgentId, SessionId, User};
+use self::change::{Change, Outcome};
+use self::database::Database;
+pub use self::model::{About, Actor, AuditEvent, AuditFilter, BrowserSession, Owned, Revocation, SeenSession, Token};
+use self::writer::Writer;
+use crate::access::SessionId;
+
+mod audit;
+pub mod bounds;
+mod change;
+mod database;
+mod model;
+mod read;
+mod seen;
+mod writer;
 
 /// SHA-256 of a secret. Secrets made here have 256 random bits, so no salt is
 /// needed; those that are imported come from platforms that make them at random.
@@ -38,7 +56,7 @@ impl fmt::Debug for SecretHash {
 }
 
 /// Why the store did not do it.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The URL is of another kind, or the database cannot be opened.
     #[error("the store cannot be opened: {detail}")]
@@ -46,247 +64,168 @@ pub enum Error {
         /// Without user or password.
         detail: String,
     },
-    /// The database failed; nothing of the operation took effect.
+    /// The database failed. Nothing of the operation took effect, unless the
+    /// connection broke in the very moment of its commit: then all of it may have.
     #[error("the store does not answer: {detail}")]
     Failed {
         /// Without values.
         detail: String,
     },
-}
-
-/// Who does something: a person of the directory, or an operator's account.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Actor {
-    /// Number in the directory, where they have one.
-    pub user_id: Option<i64>,
-    /// Name for people.
-    pub name: String,
-}
-
-/// A personal access token without its secret.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Token {
-    /// Its number; also the id of its session.
-    pub id: Uuid,
-    /// What its owner calls it.
-    pub name: String,
-    /// Whose it is.
-    pub user: User,
-    /// The one agent it is for.
-    pub agent_id: AgentId,
-    /// `k8s_proxy` alone, except for imported ones, which then let nobody in.
-    pub scopes: Vec<String>,
-    /// When it was made.
-    pub created_at: Timestamp,
-    /// When it ends by itself.
-    pub expires_at: Timestamp,
-    /// When somebody ended it.
-    pub revoked_at: Option<Timestamp>,
-    /// When it was last used, to about a minute.
-    pub last_used_at: Option<Timestamp>,
-}
-
-/// A browser session without its secrets.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct BrowserSession {
-    /// Its number; also the id of its session.
-    pub id: Uuid,
-    /// Whose it is.
-    pub user: User,
-    /// Hash of the CSRF token.
-    #[serde(skip)]
-    pub csrf: SecretHash,
-    /// When it was made.
-    pub created_at: Timestamp,
-    /// When it ends by itself.
-    pub expires_at: Timestamp,
-    /// When somebody ended it.
-    pub revoked_at: Option<Timestamp>,
-}
-
-/// That a session ended before its time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Revocation {
-    /// Counts up; what is known to one process is all up to a number.
-    pub sequence: i64,
-    /// Which.
-    pub session: SessionId,
-    /// When it would have ended by itself: what is past need not be known.
-    pub until: Timestamp,
-}
-
-/// Something that is written down for good.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct AuditEvent {
-    /// Version 7, so that ids sort by time.
-    pub id: Uuid,
-    /// When it happened, or first happened.
-    pub first_at: Timestamp,
-    /// When it last happened.
-    pub last_at: Timestamp,
-    /// How often.
-    pub count: u64,
-    /// What happened: `token.created`, `token.revoked`, `session.created`,
-    /// `session.revoked`, `access.allowed`, `access.denied`, `stream.closed`.
-    pub action: String,
-    /// Who did it; empty for callers nobody knows.
-    pub user: String,
-    /// Their number, where they have one.
-    pub user_id: Option<i64>,
-    /// The agent it is about.
-    pub agent_id: Option<AgentId>,
-    /// The session it came with, or is about.
-    pub session: Option<String>,
-    /// Everything else: verb, resource, namespace, name, reason, client address,
-    /// Audit-ID, who revoked. Never a secret, a query or content.
-    pub details: serde_json::Map<String, serde_json::Value>,
-}
-
-/// Which audit events are asked for; every part that is set must match.
-#[derive(Clone, Debug, Default)]
-pub struct AuditFilter {
-    /// Of this person.
-    pub user_id: Option<i64>,
-    /// About one of these agents, when set.
-    pub agents: Option<Vec<AgentId>>,
-    /// With this action.
-    pub action: Option<String>,
-    /// Older than this event, for the next page.
-    pub before: Option<Uuid>,
-    /// At most this many, newest first; 1 to 1,000.
-    pub limit: u32,
-}
-
-/// Which tokens or browser sessions are asked for.
-#[derive(Clone, Debug, Default)]
-pub struct Owned {
-    /// Of this person.
-    pub user_id: Option<i64>,
-    /// For this agent; browser sessions are for all.
-    pub agent_id: Option<AgentId>,
-}
-
-/// Whose session is revoked, and for which agent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
-    /// Whose it is.
-    pub user: User,
-    /// The one agent it is for, where it is for one.
-    pub agent_id: Option<AgentId>,
-}
-
-/// A session that was seen at work lately, by one replica.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct SeenSession {
-    /// Text form of its id.
-    pub session: String,
-    /// The process that saw it.
-    pub replica: Uuid,
-    /// Whose it is.
-    pub user: User,
-    /// The agent it was used for.
-    pub agent_id: AgentId,
-    /// First request seen.
-    pub first_at: Timestamp,
-    /// Latest request seen, or now while something is open.
-    pub last_at: Timestamp,
-    /// Client address of the latest request.
-    pub client: String,
-    /// Requests seen.
-    pub requests: u64,
-    /// Watches, logs and tunnels open now.
-    pub open_streams: u32,
-    /// When the credential ends by itself.
-    pub expires_at: Option<Timestamp>,
+    /// There is one already with this id or this secret.
+    #[error("the store has a {what} with this id or secret already")]
+    Exists {
+        /// `token` or `session`.
+        what: &'static str,
+    },
+    /// A text from outside is too long. Nothing was written.
+    #[error("`{field}` is {observed} bytes long, {allowed} are allowed")]
+    TooLong {
+        /// Which.
+        field: &'static str,
+        /// Its length in bytes.
+        observed: usize,
+        /// The most there may be.
+        allowed: usize,
+    },
+    /// A text from outside has a NUL, which databases disagree about. Nothing was
+    /// written.
+    #[error("`{field}` has a NUL character")]
+    Nul {
+        /// Which.
+        field: &'static str,
+    },
 }
 
 /// Tokens, sessions, revocations and audit of one database.
-#[derive(Debug)]
-pub struct Store {}
+///
+/// Every method is one transaction, except for [`Self::forget_before`]; `Ok`
+/// means that it is on disk. A change whose caller goes away is made all the
+/// same. Dropping the store ends its connections once the changes that wait are
+/// made.
+pub struct Store {
+    database: Database,
+    writer: Writer,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("kind", &self.database.kind()).finish()
+    }
+}
 
 impl Store {
-    /// Opens the database and brings its tables to this version.
+    /// Opens the database and brings its tables to this version. A SQLite file
+    /// that is absent is made, for its owner alone. Replicas may start at once.
     ///
-    /// - `url`: `sqlite:PATH` or `postgres://…`.
+    /// - `url`: `sqlite:PATH` (the rest is the path, whatever is in it) or
+    ///   `postgres://…` as libpq has it (`sslmode`, `sslrootcert`).
+    ///
+    /// Needs a Tokio runtime, which then runs the writer.
     ///
     /// # Errors
     /// [`Error::Open`].
     pub async fn open(url: &SecretString) -> Result<Self, Error> {
-        let _ = url;
-        Ok(Self {})
+        let database = Database::open(url).await?;
+        let writer = Writer::start(database.clone());
+        Ok(Self { database, writer })
     }
 
-    /// See the store's contract.
+    /// Adds a token, and the audit event `token.created` with it.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::TooLong`], [`Error::Nul`], [`Error::Failed`].
     pub async fn create_token(&self, token: &Token, hash: SecretHash, by: &Actor) -> Result<(), Error> {
-        Err(Error::Failed {
-            detail: "not yet".to_owned(),
-        })
+        let event = audit::token_created(token, by)?;
+        self.change(Change::token(token, hash, Some(event))?).await
     }
 
-    /// See the store's contract.
+    /// Adds a token of another platform, as it is, without an audit event.
+    ///
+    /// # Errors
+    /// As [`Self::create_token`].
     pub async fn import_token(&self, token: &Token, hash: SecretHash) -> Result<(), Error> {
-        Err(Error::Failed {
-            detail: "not yet".to_owned(),
-        })
+        self.change(Change::token(token, hash, None)?).await
     }
 
-    /// See the store's contract.
+    /// The token with this secret, also when it has ended.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
     pub async fn find_token(&self, hash: SecretHash) -> Result<Option<Token>, Error> {
-        Err(Error::Failed {
-            detail: "not yet".to_owned(),
-        })
+        read::find_token(&self.database, hash).await
     }
 
-    /// See the store's contract.
+    /// Tokens, also those that have ended, newest first, at most 1,000.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
     pub async fn tokens(&self, owned: &Owned) -> Result<Vec<Token>, Error> {
-        Err(Error::Failed {
-            detail: "not yet".to_owned(),
-        })
+        read::tokens(&self.database, owned).await
     }
 
-    /// See the store's contract.
+    /// The token with this number, also when it has ended.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
     pub async fn token(&self, id: Uuid) -> Result<Option<Token>, Error> {
-        Err(Error::Failed {
-            detail: "not yet".to_owned(),
-        })
+        read::token(&self.database, id).await
     }
 
-    /// See the store's contract.
+    /// Notes that a token was used; an older time than the noted one is nothing.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
     pub async fn used_token(&self, id: Uuid, at: Timestamp) -> Result<(), Error> {
-        Err(Error::Failed {
-            detail: "not yet".to_owned(),
-        })
+        self.change(Change::TokenUsed { id, at }).await
     }
 
-    /// See the store's contract.
+    /// Adds a browser session, and the audit event `session.created` with it.
+    ///
+    /// - `hash`: of the cookie.
+    ///
+    /// # Errors
+    /// As [`Self::create_token`].
     pub async fn create_session(&self, session: &BrowserSession, hash: SecretHash, by: &Actor) -> Result<(), Error> {
-        Err(Error::Failed {
-            detail: "not yet".to_owned(),
-        })
+        let event = audit::session_created(session, by)?;
+        self.change(Change::session(session, hash, event)?).await
     }
 
-    /// See the store's contract.
+    /// The browser session with this cookie, also when it has ended.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
     pub async fn find_session(&self, hash: SecretHash) -> Result<Option<BrowserSession>, Error> {
-        Err(Error::Failed {
-            detail: "not yet".to_owned(),
-        })
+        read::find_session(&self.database, hash).await
     }
 
-    /// See the store's contract.
+    /// Browser sessions, newest first, at most 1,000. They are for all agents, so
+    /// only the person counts.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
     pub async fn browser_sessions(&self, owned: &Owned) -> Result<Vec<BrowserSession>, Error> {
-        Err(Error::Failed {
-            detail: "not yet".to_owned(),
-        })
+        read::browser_sessions(&self.database, owned).await
     }
 
-    /// See the store's contract.
+    /// The browser session with this number, also when it has ended.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
     pub async fn browser_session(&self, id: Uuid) -> Result<Option<BrowserSession>, Error> {
-        Err(Error::Failed {
-            detail: "not yet".to_owned(),
-        })
+        read::browser_session(&self.database, id).await
     }
 
-    /// See the store's contract.
+    /// Ends a session: marks its token or browser session, adds it to the
+    /// revocations, and the audit event `token.revoked` or `session.revoked`.
+    ///
+    /// Again for the same session, it changes nothing and gives what is there;
+    /// with a later `until` it counts as a new revocation, so that every replica
+    /// hears of the longer time.
+    ///
+    /// - `until`: when the credential ends by itself. `at`: now.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`], [`Error::Nul`], [`Error::Failed`].
     pub async fn revoke(
         &self,
         session: &SessionId,
@@ -294,50 +233,93 @@ impl Store {
         by: &Actor,
         about: &About,
     ) -> Result<Revocation, Error> {
-        Err(Error::Failed {
-            detail: "not yet".to_owned(),
-        })
+        let event = audit::revoked(session, at, by, about)?;
+        match self
+            .writer
+            .change(Change::revocation(session, (until, at), event)?)
+            .await?
+        {
+            Outcome::Revoked(revocation) => Ok(revocation),
+            Outcome::Done | Outcome::Removed(_) => Err(Error::Failed {
+                detail: "a revocation was not acknowledged as one".to_owned(),
+            }),
+        }
     }
 
-    /// See the store's contract.
+    /// Revocations after a number, in the order they took effect, at most 1,000.
+    /// None ever appears below one that was given out.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
     pub async fn revocations_after(&self, sequence: i64) -> Result<Vec<Revocation>, Error> {
-        Err(Error::Failed {
-            detail: "not yet".to_owned(),
-        })
+        read::revocations_after(&self.database, sequence).await
     }
 
-    /// See the store's contract.
+    /// Adds audit events; of one that is there already, by id, the latest time
+    /// and the count are replaced.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`], [`Error::Nul`], [`Error::Failed`]; none is written then.
     pub async fn record(&self, events: &[AuditEvent]) -> Result<(), Error> {
-        Err(Error::Failed {
-            detail: "not yet".to_owned(),
-        })
+        if events.is_empty() {
+            return Ok(());
+        }
+        let rows = events.iter().map(audit::Row::of).collect::<Result<_, _>>()?;
+        self.change(Change::Audit(rows)).await
     }
 
-    /// See the store's contract.
+    /// Audit events, newest first.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
     pub async fn audit(&self, filter: &AuditFilter) -> Result<Vec<AuditEvent>, Error> {
-        Err(Error::Failed {
-            detail: "not yet".to_owned(),
-        })
+        audit::select(&self.database, filter).await
     }
 
-    /// See the store's contract.
+    /// Notes which sessions a replica sees at work, in place of what it last said
+    /// of the same session and agent. The first time stays.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`], [`Error::Nul`], [`Error::Failed`].
     pub async fn seen(&self, rows: &[SeenSession]) -> Result<(), Error> {
-        Err(Error::Failed {
-            detail: "not yet".to_owned(),
-        })
+        if rows.is_empty() {
+            return Ok(());
+        }
+        self.change(Change::seen(rows)?).await
     }
 
-    /// See the store's contract.
+    /// Sessions seen at work since then, latest first, at most 1,000: one row for
+    /// each session and agent, what several replicas saw of it put together
+    /// (requests and open streams added up; replica and client of the latest).
+    /// What a replica last said before `since` does not count, so the streams of
+    /// one that died are soon forgotten.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
     pub async fn active(&self, since: Timestamp, owned: &Owned) -> Result<Vec<SeenSession>, Error> {
-        Err(Error::Failed {
-            detail: "not yet".to_owned(),
-        })
+        seen::active(&self.database, since, owned).await
     }
 
-    /// See the store's contract.
+    /// Forgets audit events and tokens that ended before `audit`, revocations and
+    /// browser sessions that have ended, and who was at work more than a day ago.
+    ///
+    /// Done in small transactions, so that other changes need not wait long; what
+    /// is left after an error is forgotten the next time.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
     pub async fn forget_before(&self, audit: Timestamp, now: Timestamp) -> Result<(), Error> {
-        Err(Error::Failed {
-            detail: "not yet".to_owned(),
-        })
+        for old in change::Old::all(audit, now) {
+            while let Outcome::Removed(rows) = self.writer.change(Change::Forget(old)).await? {
+                if rows < change::FORGET_AT_ONCE {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn change(&self, change: Change) -> Result<(), Error> {
+        self.writer.change(change).await.map(drop)
     }
 }

@@ -74,7 +74,7 @@ impl CheckArgs {
             .map_err(|error| error.to_string())?;
         let clock = Arc::new(cache::clock::SystemClock::start());
         let cache = Arc::new(Cache::new(cache::Settings::default(), clock, runtime.handle().clone()));
-        let loader = Loader::new(Arc::new(config), checker, Arc::new(Metrics::new()), cache)
+        let loader = Loader::new(Arc::new(config), checker, Arc::new(Metrics::new()), (cache, Clock::default()))
             .map_err(|error| error.to_string())?;
         found.extend(loader.first().diagnostics);
         Ok(found)

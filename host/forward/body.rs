@@ -17,7 +17,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
 use super::Error;
-use super::end::{Deadline, End};
+use super::end::{Deadline, Ends};
 use super::timeout::Lazy;
 use crate::headers::{Held, Owner, owner};
 
@@ -51,6 +51,9 @@ pub enum BodyError {
     /// The caller's credential ended.
     #[error("the caller's credential ended")]
     CredentialEnded,
+    /// Somebody revoked the caller's session.
+    #[error("the caller's session was revoked")]
+    Revoked,
     /// The backend broke off, or its framing is broken.
     #[error("reading from the backend failed")]
     Backend(#[source] hyper::Error),
@@ -71,6 +74,7 @@ pub(super) enum Failure {
     Silent,
     Broken,
     CredentialEnded,
+    Revoked,
 }
 
 impl Progress {
@@ -84,6 +88,7 @@ impl Progress {
             2 => Some(Failure::Silent),
             3 => Some(Failure::Broken),
             4 => Some(Failure::CredentialEnded),
+            5 => Some(Failure::Revoked),
             _ => None,
         }
     }
@@ -93,7 +98,8 @@ impl Progress {
             BodyError::TooLarge { .. } => 1,
             BodyError::ClientSilent { .. } => 2,
             BodyError::CredentialEnded => 4,
-            _ => 3,
+            BodyError::Revoked => 5,
+            BodyError::Client(_) | BodyError::BackendSilent { .. } | BodyError::Total | BodyError::Backend(_) => 3,
         };
         self.failure.store(failure, Ordering::Release);
     }
@@ -122,6 +128,16 @@ struct Upload {
     idle: Lazy,
     deadline: Option<Deadline>,
     progress: Option<Arc<Progress>>,
+    trailers: Trailers,
+}
+
+/// What becomes of a client's trailers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trailers {
+    /// Those a client can write are forwarded.
+    Forwarded,
+    /// None are.
+    Dropped,
 }
 
 struct Download {
@@ -183,6 +199,7 @@ impl Body {
             idle: Lazy::new(idle),
             deadline: None,
             progress: None,
+            trailers: Trailers::Forwarded,
         };
         Self {
             kind: Kind::Upload(upload),
@@ -191,15 +208,15 @@ impl Body {
     }
 
     /// Content a backend sends, with at most `idle` between two frames and
-    /// nothing after `end`.
-    pub(super) fn download(incoming: Incoming, idle: Option<Duration>, end: Option<End>) -> Self {
+    /// nothing after one of `ends`.
+    pub(super) fn download(incoming: Incoming, idle: Option<Duration>, ends: Ends) -> Self {
         if incoming.is_end_stream() {
             return Self::empty();
         }
         let download = Download {
             incoming,
             idle: idle.map(Lazy::new),
-            deadline: end.map(Deadline::new),
+            deadline: Deadline::new(ends),
         };
         Self {
             kind: Kind::Download(download),
@@ -220,11 +237,20 @@ impl Body {
         }
     }
 
-    /// Ends an upload at `end`, whatever becomes of the response.
-    pub(super) fn end_with(&mut self, end: Option<End>) {
+    /// Ends an upload at one of `ends`, whatever becomes of the response.
+    pub(super) fn end_with(&mut self, ends: Ends) {
         if let Kind::Upload(upload) = &mut self.kind {
-            upload.deadline = end.map(Deadline::new);
+            upload.deadline = Deadline::new(ends);
         }
+    }
+
+    /// The same content without the trailers a client sends after it.
+    #[must_use]
+    pub fn without_trailers(mut self) -> Self {
+        if let Kind::Upload(upload) = &mut self.kind {
+            upload.trailers = Trailers::Dropped;
+        }
+        self
     }
 
     /// Takes short content of a known length in whole, so that it can be sent
@@ -250,6 +276,7 @@ impl Body {
                 BodyError::TooLarge { .. } => Error::ContentTooLarge,
                 BodyError::ClientSilent { .. } => Error::ClientSilent,
                 BodyError::CredentialEnded => Error::CredentialEnded,
+                BodyError::Revoked => Error::Revoked,
                 BodyError::Client(_) | BodyError::BackendSilent { .. } | BodyError::Total | BodyError::Backend(_) => {
                     Error::ClientBroken
                 }
@@ -325,6 +352,9 @@ impl Upload {
                             })));
                         }
                     }
+                } else if self.trailers == Trailers::Dropped {
+                    // Trailers are the last frame.
+                    return Poll::Ready(None);
                 } else if let Some(trailers) = frame.trailers_mut() {
                     remove_foreign(trailers);
                 }

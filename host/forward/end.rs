@@ -1,7 +1,8 @@
 //! When an exchange must be over, and why.
 //!
-//! In: the configured bound, the end of the caller's credential. Out: the
-//! earlier of both. Never: an exchange that outlives its caller's credential.
+//! In: the configured bound, the end of the caller's credential, a signal from
+//! outside. Out: the earliest of them. Never: an exchange that outlives its
+//! caller's credential or session.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use uuid::Uuid;
 
 use super::timeout::Lazy;
 use super::{BodyError, Error};
+use crate::sessions::{EndSignal, Ending, Polled};
 
 /// A fixed end.
 #[derive(Clone, Copy, Debug)]
@@ -73,26 +75,84 @@ impl End {
     }
 }
 
-/// An end that content runs into.
+/// Everything that can end an exchange before it is done.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ends {
+    /// At a time.
+    pub(super) end: Option<End>,
+    /// From outside.
+    pub(super) signal: Option<Signal>,
+}
+
+/// The end from outside, of one exchange.
+#[derive(Clone, Debug)]
+pub(super) struct Signal {
+    pub(super) signal: EndSignal,
+    /// The one that let it pass.
+    pub(super) decision: Uuid,
+}
+
+impl Signal {
+    /// Why there is no response head.
+    pub(super) fn error(ending: Ending) -> Error {
+        match ending {
+            Ending::Revoked => Error::Revoked,
+            Ending::Expired => Error::CredentialEnded,
+        }
+    }
+
+    /// Why content is cut.
+    fn cut(ending: Ending, decision: Uuid) -> BodyError {
+        let reason = ending.as_str();
+        tracing::info!(target: "tollgate::decision", %decision, reason, "content is cut");
+        match ending {
+            Ending::Revoked => BodyError::Revoked,
+            Ending::Expired => BodyError::CredentialEnded,
+        }
+    }
+}
+
+/// Ends that content runs into.
 #[derive(Debug)]
 pub(super) struct Deadline {
-    end: End,
-    timer: Lazy,
+    timed: Option<(End, Lazy)>,
+    signal: Option<(Polled, Uuid)>,
 }
 
 impl Deadline {
-    pub(super) fn new(end: End) -> Self {
-        let timer = Lazy::until(end.at);
-        Self { end, timer }
+    /// Nothing when nothing can end the content.
+    pub(super) fn new(ends: Ends) -> Option<Self> {
+        let Ends { end, signal } = ends;
+        if end.is_none() && signal.is_none() {
+            return None;
+        }
+        Some(Self {
+            timed: end.map(|end| (end, Lazy::until(end.at))),
+            signal: signal.map(|one| (Polled::new(one.signal), one.decision)),
+        })
     }
 
-    /// The error when the end came, without waiting for it.
+    /// The error when an end came, without waiting for it.
     pub(super) fn past(&self) -> Option<BodyError> {
-        self.timer.is_past().then(|| self.end.cut())
+        if let Some((polled, decision)) = &self.signal
+            && let Some(ending) = polled.past()
+        {
+            return Some(Signal::cut(ending, *decision));
+        }
+        let (end, timer) = self.timed.as_ref()?;
+        timer.is_past().then(|| end.cut())
     }
 
-    /// Ready when the end came.
+    /// Ready when an end came.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<BodyError> {
-        self.timer.poll_expired(cx).map(|()| self.end.cut())
+        if let Some((polled, decision)) = &mut self.signal
+            && let Poll::Ready(ending) = polled.poll(cx)
+        {
+            return Poll::Ready(Signal::cut(ending, *decision));
+        }
+        match &mut self.timed {
+            Some((end, timer)) => timer.poll_expired(cx).map(|()| end.cut()),
+            None => Poll::Pending,
+        }
     }
 }

@@ -24,6 +24,7 @@ use super::{Body, Error, switch};
 use crate::front::extensions::config::TimeoutSpec;
 use crate::headers::{Held, Protocol, clean_response};
 use crate::server::Peer;
+use crate::sessions::EndSignal;
 
 /// Longest life of a tunnel when none is configured.
 const LIFETIME: Duration = Duration::from_hours(24);
@@ -61,6 +62,8 @@ pub(super) struct Tunnel {
     pub(super) protocol: Protocol,
     pub(super) client: OnUpgrade,
     pub(super) bounds: Bounds,
+    /// What ends it from outside.
+    pub(super) signal: Option<EndSignal>,
     pub(super) peer: Arc<Peer>,
     pub(super) held: Vec<Held>,
 }
@@ -72,6 +75,7 @@ impl Tunnel {
             protocol,
             client,
             bounds,
+            signal,
             peer,
             held,
         } = self;
@@ -87,11 +91,22 @@ impl Tunnel {
         tokio::spawn(async move {
             tokio::select! {
                 () = peer.closing().cancelled() => {}
+                () = ended(signal.as_ref()) => {}
                 _ = timeout(bounds.lifetime, run(client, backend, bounds.idle)) => {}
             }
             drop(held);
         });
         Ok(Response::from_parts(parts, Body::empty()))
+    }
+}
+
+/// Waits for the end from outside, forever where there is none.
+async fn ended(signal: Option<&EndSignal>) {
+    match signal {
+        Some(signal) => {
+            signal.ended().await;
+        }
+        None => std::future::pending().await,
     }
 }
 

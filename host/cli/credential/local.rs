@@ -35,7 +35,7 @@ impl Local {
         let clock = Arc::new(cache::clock::SystemClock::start());
         let cache = Arc::new(Cache::new(cache::Settings::default(), clock, runtime.handle().clone()));
         let checker = Checker::current().map_err(|error| Failure::new("host.program", error))?;
-        let loader = Loader::new(Arc::new(config), checker, Arc::new(Metrics::new()), Arc::clone(&cache))
+        let loader = Loader::new(Arc::new(config), checker, Arc::new(Metrics::new()), (Arc::clone(&cache), Clock::default()))
             .map_err(|error| Failure::new("host.plugins", error))?;
         Ok(Self {
             clusters: used(loader.clusters_alone())?,

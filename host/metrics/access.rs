@@ -1,0 +1,85 @@
+//! What is counted of people's access: streams, revocations, audit, the store.
+//!
+//! In: what the rooms say. Out: metrics. Never: a person, an agent or a session
+//! as a label.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ClosedLabel {
+    /// `revoked` or `expired`.
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OperationLabel {
+    operation: &'static str,
+}
+
+/// Counts of people's access.
+#[derive(Debug, Default)]
+pub struct Access {
+    /// Watches, logs and tunnels open now.
+    pub open_streams: Gauge,
+    /// Revocations that took effect here, those found at start among them.
+    pub revocations: Counter,
+    /// Audit events and counts that reached the store.
+    pub audit_rows: Counter,
+    /// Audit events and counts that wait for the store.
+    pub audit_pending: Gauge,
+    closed_streams: Family<ClosedLabel, Counter>,
+    store_failures: Family<OperationLabel, Counter>,
+}
+
+impl Access {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let access = Self::default();
+        registry.register(
+            "tollgate_open_streams",
+            "Watches, logs and tunnels of people that are open",
+            access.open_streams.clone(),
+        );
+        registry.register(
+            "tollgate_closed_streams",
+            "Streams of people that were ended before their time",
+            access.closed_streams.clone(),
+        );
+        registry.register(
+            "tollgate_session_revocations",
+            "Revocations that took effect here, those found at start among them",
+            access.revocations.clone(),
+        );
+        registry.register(
+            "tollgate_audit_rows",
+            "Audit events and counts written to the store",
+            access.audit_rows.clone(),
+        );
+        registry.register(
+            "tollgate_audit_pending",
+            "Audit events and counts that wait for the store",
+            access.audit_pending.clone(),
+        );
+        registry.register(
+            "tollgate_store_failures",
+            "Operations the store failed",
+            access.store_failures.clone(),
+        );
+        access
+    }
+
+    /// A stream was ended.
+    ///
+    /// - `reason`: `revoked` or `expired`.
+    pub fn stream_closed(&self, reason: &'static str) {
+        self.closed_streams.get_or_create(&ClosedLabel { reason }).inc();
+    }
+
+    /// The store failed an operation of this name.
+    pub fn store_failed(&self, operation: &'static str) {
+        self.store_failures.get_or_create(&OperationLabel { operation }).inc();
+    }
+}

@@ -1,0 +1,383 @@
+//! Who is inside, in memory, in shards.
+//!
+//! In: entering and leaving, revocations, ends of credentials. Out: what must be
+//! ended. Never: a lock held across an await, or two shards locked at once.
+
+use std::collections::hash_map::RandomState;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::BuildHasher as _;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use super::signal::Switch;
+use super::{Ending, Entering, Holder, Kind, Target};
+use crate::access::{AgentId, SessionId, User};
+use crate::store::{Owned, SeenSession};
+
+/// Sessions hash into these, so that requests of many sessions do not wait for
+/// each other.
+const SHARDS: usize = 64;
+
+/// Something of a session that is open.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) switch: Arc<Switch>,
+    pub(super) kind: Kind,
+    pub(super) agent: AgentId,
+    pub(super) expires_at: Option<Timestamp>,
+    pub(super) since: Timestamp,
+    pub(super) decision: Uuid,
+    /// Of streams and tunnels; requests come and go too often.
+    pub(super) target: Option<Box<Target>>,
+}
+
+/// A session at work for one agent.
+#[derive(Debug)]
+struct Use {
+    agent: AgentId,
+    user: User,
+    first_at: Timestamp,
+    last_at: Timestamp,
+    client: IpAddr,
+    requests: u64,
+    open_streams: u32,
+    expires_at: Option<Timestamp>,
+    /// Not yet in the store as it is here.
+    changed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Session {
+    /// One for each agent; few.
+    uses: Vec<Use>,
+    open: HashMap<u64, Arc<Open>>,
+    /// Ends that are on the schedule.
+    scheduled: BTreeSet<Timestamp>,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    sessions: HashMap<SessionId, Session>,
+    /// Revoked sessions, and until when that must be known.
+    revoked: HashMap<SessionId, Timestamp>,
+}
+
+/// Everyone inside.
+#[derive(Debug)]
+pub(super) struct Table {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: RandomState,
+    /// When credentials of sessions end, the next first.
+    schedule: Mutex<BTreeSet<(Timestamp, SessionId)>>,
+    /// Something earlier than all else was put on the schedule.
+    pub(super) sooner: Arc<Notify>,
+}
+
+/// What was open and must end: of whom.
+pub(super) struct Ended {
+    pub(super) session: SessionId,
+    pub(super) user: User,
+    pub(super) open: Arc<Open>,
+}
+
+impl Table {
+    pub(super) fn new() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+            schedule: Mutex::default(),
+            sooner: Arc::default(),
+        }
+    }
+
+    /// Registers an exchange under `number`.
+    pub(super) fn enter(
+        &self,
+        holder: &Holder<'_>,
+        what: Entering,
+        number: u64,
+        now: Timestamp,
+    ) -> Result<Arc<Switch>, Ending> {
+        if holder.expires_at.is_some_and(|end| end <= now) {
+            return Err(Ending::Expired);
+        }
+        let mut shard = self.shard(holder.session);
+        let Shard { sessions, revoked } = &mut *shard;
+        if revoked.contains_key(holder.session) {
+            return Err(Ending::Revoked);
+        }
+        let session = match sessions.get_mut(holder.session) {
+            Some(session) => session,
+            None => sessions.entry(holder.session.clone()).or_default(),
+        };
+        session.seen(holder, &what, now);
+        if let Some(end) = holder.expires_at
+            && session.scheduled.insert(end)
+        {
+            self.schedule(end, holder.session);
+        }
+        let switch = Arc::new(Switch::default());
+        let open = Open {
+            switch: switch.clone(),
+            kind: what.kind,
+            agent: holder.agent,
+            expires_at: holder.expires_at,
+            since: now,
+            decision: what.decision,
+            target: what.target,
+        };
+        session.open.insert(number, Arc::new(open));
+        Ok(switch)
+    }
+
+    /// Takes an exchange out; nothing when it was ended from here before.
+    pub(super) fn leave(&self, session: &SessionId, number: u64, now: Timestamp) -> Option<Arc<Open>> {
+        let mut shard = self.shard(session);
+        let session = shard.sessions.get_mut(session)?;
+        let open = session.open.remove(&number)?;
+        session.closed(&open, now);
+        Some(open)
+    }
+
+    /// Keeps a session out from now on. What it has open comes back, to be ended.
+    pub(super) fn revoke(&self, id: &SessionId, until: Timestamp, now: Timestamp) -> Vec<Ended> {
+        let mut shard = self.shard(id);
+        let known = shard.revoked.entry(id.clone()).or_insert(until);
+        *known = until.max(*known);
+        let Some(session) = shard.sessions.get_mut(id) else {
+            return Vec::new();
+        };
+        session.end(id, now, |_| true)
+    }
+
+    pub(super) fn is_revoked(&self, id: &SessionId) -> bool {
+        self.shard(id).revoked.contains_key(id)
+    }
+
+    /// When the next credential ends.
+    pub(super) fn next_end(&self) -> Option<Timestamp> {
+        lock(&self.schedule).first().map(|(end, _)| *end)
+    }
+
+    /// What is open of credentials that have ended comes back, to be ended.
+    pub(super) fn expire(&self, now: Timestamp) -> Vec<Ended> {
+        let due = {
+            let mut schedule = lock(&self.schedule);
+            let mut due = Vec::new();
+            while schedule.first().is_some_and(|(end, _)| *end <= now) {
+                due.extend(schedule.pop_first());
+            }
+            due
+        };
+        let mut ended = Vec::new();
+        for (end, id) in due {
+            let mut shard = self.shard(&id);
+            if let Some(session) = shard.sessions.get_mut(&id) {
+                session.scheduled.remove(&end);
+                ended.extend(session.end(&id, now, |open| open.expires_at.is_some_and(|end| end <= now)));
+            }
+        }
+        ended
+    }
+
+    /// Rows that the store does not have as they are here.
+    pub(super) fn changed(&self, replica: Uuid, now: Timestamp) -> Vec<SeenSession> {
+        let mut rows = Vec::new();
+        self.each(|id, session| {
+            for one in &mut session.uses {
+                if one.open_streams > 0 {
+                    one.last_at = now;
+                } else if !one.changed {
+                    continue;
+                }
+                one.changed = false;
+                rows.push(one.row(id, replica));
+            }
+        });
+        rows
+    }
+
+    /// The store did not take `rows`: they are still to be sent.
+    pub(super) fn keep(&self, rows: &[SeenSession]) {
+        for row in rows {
+            let Some(id) = SessionId::parse(&row.session) else {
+                continue;
+            };
+            if let Some(session) = self.shard(&id).sessions.get_mut(&id) {
+                for one in session.uses.iter_mut().filter(|one| one.agent == row.agent_id) {
+                    one.changed = true;
+                }
+            }
+        }
+    }
+
+    /// Rows of everyone here that is asked for.
+    pub(super) fn rows(&self, owned: &Owned, replica: Uuid, now: Timestamp) -> Vec<SeenSession> {
+        let mut rows = Vec::new();
+        self.each(|id, session| {
+            for one in &mut session.uses {
+                let of_user = owned.user_id.is_none_or(|user| user == one.user.id);
+                if of_user && owned.agent_id.is_none_or(|agent| agent == one.agent) {
+                    if one.open_streams > 0 {
+                        one.last_at = now;
+                    }
+                    rows.push(one.row(id, replica));
+                }
+            }
+        });
+        rows
+    }
+
+    /// What a session has open here.
+    pub(super) fn open(&self, id: &SessionId) -> Vec<Arc<Open>> {
+        let shard = self.shard(id);
+        let open = shard.sessions.get(id).into_iter();
+        open.flat_map(|session| session.open.values().cloned()).collect()
+    }
+
+    /// Forgets who was last seen before `idle`, and revocations of sessions that
+    /// would have ended before `now`.
+    pub(super) fn forget(&self, idle: Timestamp, now: Timestamp) {
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            shard.revoked.retain(|_, until| *until > now);
+            shard.sessions.retain(|id, session| {
+                if !session.open.is_empty() {
+                    return true;
+                }
+                session.uses.retain(|one| one.changed || one.last_at >= idle);
+                let stays = !session.uses.is_empty();
+                if !stays {
+                    let mut schedule = lock(&self.schedule);
+                    for end in &session.scheduled {
+                        schedule.remove(&(*end, id.clone()));
+                    }
+                }
+                stays
+            });
+        }
+    }
+
+    fn each(&self, mut visit: impl FnMut(&SessionId, &mut Session)) {
+        for shard in &self.shards {
+            for (id, session) in &mut lock(shard).sessions {
+                visit(id, session);
+            }
+        }
+    }
+
+    fn schedule(&self, end: Timestamp, session: &SessionId) {
+        let mut schedule = lock(&self.schedule);
+        let is_first = schedule.first().is_none_or(|(first, _)| end < *first);
+        schedule.insert((end, session.clone()));
+        drop(schedule);
+        if is_first {
+            self.sooner.notify_one();
+        }
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        reason = "the remainder is below the length; the upper bits of a hash may go"
+    )]
+    fn shard(&self, session: &SessionId) -> MutexGuard<'_, Shard> {
+        let hash = self.hasher.hash_one(session) as usize;
+        lock(&self.shards[hash % self.shards.len()])
+    }
+}
+
+impl Session {
+    fn seen(&mut self, holder: &Holder<'_>, what: &Entering, now: Timestamp) {
+        let found = self.uses.iter_mut().find(|one| one.agent == holder.agent);
+        let streams = u32::from(what.kind != Kind::Request);
+        let Some(one) = found else {
+            self.uses.push(Use {
+                agent: holder.agent,
+                user: holder.user.clone(),
+                first_at: now,
+                last_at: now,
+                client: what.client,
+                requests: 1,
+                open_streams: streams,
+                expires_at: holder.expires_at,
+                changed: true,
+            });
+            return;
+        };
+        one.last_at = now;
+        one.requests = one.requests.saturating_add(1);
+        one.open_streams = one.open_streams.saturating_add(streams);
+        // A session of an issuer outlives each of its tokens.
+        one.expires_at = one.expires_at.max(holder.expires_at);
+        one.changed = true;
+        one.client = what.client;
+        if one.user != *holder.user {
+            one.user = holder.user.clone();
+        }
+    }
+
+    fn closed(&mut self, open: &Open, now: Timestamp) {
+        if open.kind == Kind::Request {
+            return;
+        }
+        for one in self.uses.iter_mut().filter(|one| one.agent == open.agent) {
+            one.open_streams = one.open_streams.saturating_sub(1);
+            one.last_at = now;
+            one.changed = true;
+        }
+    }
+
+    /// Takes out what `must` end.
+    fn end(&mut self, id: &SessionId, now: Timestamp, must: impl Fn(&Open) -> bool) -> Vec<Ended> {
+        let numbers: Vec<_> = self
+            .open
+            .iter()
+            .filter(|(_, open)| must(open))
+            .map(|(n, _)| *n)
+            .collect();
+        let mut ended = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let Some(open) = self.open.remove(&number) else {
+                continue;
+            };
+            self.closed(&open, now);
+            // INVARIANT: uses are not forgotten while something is open.
+            let user = self.uses.iter().find(|one| one.agent == open.agent);
+            ended.push(Ended {
+                session: id.clone(),
+                user: user.map(|one| one.user.clone()).unwrap_or_else(|| User {
+                    id: 0,
+                    username: String::new(),
+                }),
+                open,
+            });
+        }
+        ended
+    }
+}
+
+impl Use {
+    fn row(&self, session: &SessionId, replica: Uuid) -> SeenSession {
+        SeenSession {
+            session: session.to_string(),
+            replica,
+            user: self.user.clone(),
+            agent_id: self.agent,
+            first_at: self.first_at,
+            last_at: self.last_at,
+            client: self.client.to_string(),
+            requests: self.requests,
+            open_streams: self.open_streams,
+            expires_at: self.expires_at,
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,186 @@
+//! What goes on beside requests: revocations of other processes, ends of
+//! credentials, who was seen.
+//!
+//! In: the store, the clock. Out: sessions shut out. Never: a revocation that is
+//! missed because the store did not answer for a while.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::timeout;
+
+use super::{ACTIVE, Ending, Sessions, before};
+use crate::clock::Clock;
+use crate::store;
+
+/// How often revocations of other processes are asked for.
+const POLL: Duration = Duration::from_millis(300);
+
+/// How often it is written down who was seen.
+const SEEN: Duration = Duration::from_secs(5);
+
+/// Longest wait for the store to answer one question.
+const ANSWER: Duration = Duration::from_secs(3);
+
+/// Longest sleep of the task that ends credentials.
+const REST: Duration = Duration::from_mins(1);
+
+/// How long ago a number must have been read for those below to be complete: a
+/// database gives numbers out before it shows their rows.
+const SETTLED: Duration = Duration::from_secs(10);
+
+/// Numbers below the first one read that are asked for again.
+const OVERLAP: i64 = 1_000;
+
+/// Rows of one answer of the store.
+const PAGE: usize = 1_000;
+
+/// How far revocations were read.
+#[derive(Debug, Default)]
+pub(super) struct Cursor {
+    known: i64,
+    settled: i64,
+    /// Numbers that were the highest, and when.
+    marks: VecDeque<(Timestamp, i64)>,
+}
+
+impl Cursor {
+    fn after(&mut self, now: Timestamp) -> i64 {
+        while let Some((at, number)) = self.marks.front().copied()
+            && at <= before(now, SETTLED)
+        {
+            self.settled = number;
+            self.marks.pop_front();
+        }
+        self.settled
+    }
+
+    fn read(&mut self, number: i64, now: Timestamp) {
+        if number <= self.known {
+            return;
+        }
+        if self.known == 0 {
+            self.settled = number.saturating_sub(OVERLAP).max(0);
+        }
+        self.known = number;
+        match self.marks.back_mut().filter(|(at, _)| *at == now) {
+            Some((_, last)) => *last = number,
+            None => self.marks.push_back((now, number)),
+        }
+    }
+}
+
+impl Sessions {
+    /// Shuts out who was revoked since.
+    pub(super) async fn learn(&self, cursor: &mut Cursor) -> Result<(), store::Error> {
+        let now = self.clock.now();
+        let mut after = cursor.after(now);
+        let mut highest = 0;
+        loop {
+            let page = self.store.revocations_after(after).await?;
+            for one in &page {
+                if one.until > now && !self.is_revoked(&one.session) {
+                    self.shut_out(&one.session, one.until);
+                }
+                highest = one.sequence.max(highest);
+            }
+            let Some(last) = page.last().filter(|_| page.len() >= PAGE) else {
+                break;
+            };
+            after = last.sequence;
+        }
+        // Only now: what was cut off is asked for again.
+        cursor.read(highest, now);
+        Ok(())
+    }
+}
+
+/// Starts the tasks; they end with the last of the others.
+pub(super) fn spawn(sessions: &Arc<Sessions>, cursor: Cursor) {
+    tokio::spawn(follow(Arc::downgrade(sessions), sessions.clock.clone(), cursor));
+    tokio::spawn(expire(Arc::downgrade(sessions), sessions.clock.clone()));
+    tokio::spawn(see(Arc::downgrade(sessions), sessions.clock.clone()));
+}
+
+async fn follow(sessions: Weak<Sessions>, clock: Clock, mut cursor: Cursor) {
+    let mut health = Health::new("revocations cannot be read");
+    loop {
+        sleep(&clock, POLL).await;
+        let Some(sessions) = sessions.upgrade() else { return };
+        let learned = answer(sessions.learn(&mut cursor)).await;
+        health.note(&sessions, "revocations", learned);
+    }
+}
+
+async fn expire(sessions: Weak<Sessions>, clock: Clock) {
+    loop {
+        let Some(here) = sessions.upgrade() else { return };
+        let now = clock.now();
+        let ended = here.table.expire(now);
+        here.close(ended, Ending::Expired, now);
+        let rest = now.checked_add(REST).unwrap_or(Timestamp::MAX);
+        let next = here.table.next_end().map_or(rest, |end| end.min(rest));
+        let sooner = here.table.sooner.clone();
+        // Others end when only this task is left.
+        drop(here);
+        tokio::select! {
+            () = clock.sleep_until(next) => {}
+            () = sooner.notified() => {}
+        }
+    }
+}
+
+async fn see(sessions: Weak<Sessions>, clock: Clock) {
+    let mut health = Health::new("active sessions cannot be written");
+    loop {
+        sleep(&clock, SEEN).await;
+        let Some(sessions) = sessions.upgrade() else { return };
+        let sent = sessions.flush().await;
+        health.note(&sessions, "seen", sent);
+        let now = clock.now();
+        sessions.table.forget(before(now, ACTIVE), now);
+    }
+}
+
+async fn sleep(clock: &Clock, time: Duration) {
+    let end = clock.now().checked_add(time).unwrap_or(Timestamp::MAX);
+    clock.sleep_until(end).await;
+}
+
+/// Does not wait forever for the store.
+pub(super) async fn answer(asked: impl Future<Output = Result<(), store::Error>>) -> Result<(), store::Error> {
+    let late = |_| store::Error::Failed {
+        detail: format!("no answer within {ANSWER:?}"),
+    };
+    timeout(ANSWER, asked).await.map_err(late).flatten()
+}
+
+/// Whether the store answers: said once when that changes.
+struct Health {
+    good: bool,
+    text: &'static str,
+}
+
+impl Health {
+    fn new(text: &'static str) -> Self {
+        Self { good: true, text }
+    }
+
+    fn note(&mut self, sessions: &Sessions, operation: &'static str, result: Result<(), store::Error>) {
+        match result {
+            Ok(()) if !self.good => tracing::info!("the store answers again"),
+            Ok(()) => {}
+            Err(error) => {
+                sessions.metrics.access.store_failed(operation);
+                if self.good {
+                    tracing::error!(%error, "{}; trying again until it works", self.text);
+                }
+                self.good = false;
+                return;
+            }
+        }
+        self.good = true;
+    }
+}

@@ -1,0 +1,217 @@
+//! Audit events: those the store makes itself, their rows, and how to ask for them.
+//!
+//! In: events, filters. Out: rows, events. Never: a secret, or the hash of one, in
+//! an event.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, AssertSqlSafe};
+use uuid::Uuid;
+
+use super::database::Database;
+use super::read::{Question, ROWS, Read, all, time, uuid, wrong};
+use super::{About, Actor, AuditEvent, AuditFilter, BrowserSession, Error, Token, bounds};
+use crate::access::{AccessType, AgentId, SessionId};
+
+/// Rows of one statement: fewer round trips, far below the values that can be
+/// bound.
+const ROWS_AT_ONCE: usize = 64;
+const COLUMNS: usize = 10;
+
+/// An event, checked and ready to be written.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    id: Uuid,
+    first_at: Timestamp,
+    last_at: Timestamp,
+    count: i64,
+    action: String,
+    username: String,
+    user_id: Option<i64>,
+    agent_id: Option<AgentId>,
+    session: Option<String>,
+    details: String,
+}
+
+impl Row {
+    /// Checks an event.
+    pub(super) fn of(event: &AuditEvent) -> Result<Self, Error> {
+        // JSON writes a NUL as `\u0000`.
+        let details = serde_json::to_string(&event.details).map_err(|_| Error::Failed {
+            detail: "details of an event cannot be written as JSON".to_owned(),
+        })?;
+        bounds::check("action", &event.action, bounds::ACTION)?;
+        bounds::check("username", &event.user, bounds::USERNAME)?;
+        bounds::check("session", event.session.as_deref().unwrap_or_default(), bounds::SESSION)?;
+        bounds::check("details", &details, bounds::DETAILS)?;
+        Ok(Self {
+            id: event.id,
+            first_at: event.first_at,
+            last_at: event.last_at,
+            count: i64::try_from(event.count).unwrap_or(i64::MAX),
+            action: event.action.clone(),
+            username: event.user.clone(),
+            user_id: event.user_id,
+            agent_id: event.agent_id,
+            session: event.session.clone(),
+            details,
+        })
+    }
+}
+
+/// Rows of one transaction, each event once: of the same one, the last counts.
+#[derive(Default)]
+pub(super) struct Batch<'a> {
+    rows: Vec<&'a Row>,
+    places: HashMap<Uuid, usize>,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn extend(&mut self, rows: impl IntoIterator<Item = &'a Row>) {
+        for row in rows {
+            let place = *self.places.entry(row.id).or_insert(self.rows.len());
+            match self.rows.get_mut(place) {
+                Some(there) => *there = row,
+                None => self.rows.push(row),
+            }
+        }
+    }
+
+    pub(super) async fn insert(&self, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
+        for rows in self.rows.chunks(ROWS_AT_ONCE) {
+            // SECURITY: the text is made of fixed parts and numbers alone.
+            let mut query = sqlx::query(AssertSqlSafe(insert(rows.len())));
+            for row in rows {
+                query = query
+                    .bind(row.id.as_bytes().as_slice())
+                    .bind(row.first_at.as_microsecond())
+                    .bind(row.last_at.as_microsecond())
+                    .bind(row.count)
+                    .bind(row.action.as_str())
+                    .bind(row.username.as_str())
+                    .bind(row.user_id)
+                    .bind(row.agent_id.map(AgentId::get))
+                    .bind(row.session.as_deref())
+                    .bind(row.details.as_str());
+            }
+            query.execute(&mut *connection).await?;
+        }
+        Ok(())
+    }
+}
+
+fn insert(rows: usize) -> String {
+    let mut sql = "INSERT INTO audit (id, first_at, last_at, count, action, username, user_id, agent_id, session, \
+                   details) VALUES "
+        .to_owned();
+    for value in 0..rows * COLUMNS {
+        let before = match value % COLUMNS {
+            0 if value == 0 => "(",
+            0 => "), (",
+            _ => ", ",
+        };
+        let _ = write!(sql, "{before}${}", value + 1);
+    }
+    sql.push_str(") ON CONFLICT (id) DO UPDATE SET last_at = excluded.last_at, count = excluded.count");
+    sql
+}
+
+pub(super) async fn select(database: &Database, filter: &AuditFilter) -> Result<Vec<AuditEvent>, Error> {
+    let question = Question::new(
+        "SELECT id, first_at, last_at, count, action, username, user_id, agent_id, session, details FROM audit",
+    )
+    .and("user_id =", filter.user_id)?
+    .and_one_of("agent_id", filter.agents.as_deref())
+    .and("action =", filter.action.as_deref())?
+    .and("id <", filter.before.as_ref().map(|id| id.as_bytes().as_slice()))?;
+    let limit = i64::from(filter.limit).clamp(1, ROWS);
+    all(question.ask(database, "id DESC", limit).await?, event_of)
+}
+
+fn event_of(row: &AnyRow) -> Result<AuditEvent, Error> {
+    let details: String = row.read("details")?;
+    let agent_id: Option<i64> = row.read("agent_id")?;
+    Ok(AuditEvent {
+        id: uuid(row, "id")?,
+        first_at: time(row, "first_at")?,
+        last_at: time(row, "last_at")?,
+        count: u64::try_from(row.read::<i64>("count")?).unwrap_or_default(),
+        action: row.read("action")?,
+        user: row.read("username")?,
+        user_id: row.read("user_id")?,
+        agent_id: agent_id
+            .map(|id| AgentId::new(id).ok_or_else(|| wrong("agent_id")))
+            .transpose()?,
+        session: row.read("session")?,
+        details: serde_json::from_str(&details).map_err(|_| wrong("details"))?,
+    })
+}
+
+/// `token.created`, by whoever made it.
+pub(super) fn token_created(token: &Token, by: &Actor) -> Result<Row, Error> {
+    let mut event = event("token.created", token.created_at, by);
+    event.agent_id = Some(token.agent_id);
+    event.session = Some(SessionId::new(AccessType::PersonalAccessToken, token.id.to_string()).to_string());
+    event.details = object(json!({
+        "name": token.name,
+        "owner": token.user.username,
+        "owner_id": token.user.id,
+        "scopes": token.scopes,
+        "expires_at": token.expires_at,
+    }));
+    Row::of(&event)
+}
+
+/// `session.created`, by whoever made it.
+pub(super) fn session_created(session: &BrowserSession, by: &Actor) -> Result<Row, Error> {
+    let mut event = event("session.created", session.created_at, by);
+    event.session = Some(SessionId::new(AccessType::SessionCookie, session.id.to_string()).to_string());
+    event.details = object(json!({
+        "owner": session.user.username,
+        "owner_id": session.user.id,
+        "expires_at": session.expires_at,
+    }));
+    Row::of(&event)
+}
+
+/// `token.revoked` or `session.revoked`, by whoever ended it.
+pub(super) fn revoked(session: &SessionId, at: Timestamp, by: &Actor, about: &About) -> Result<Row, Error> {
+    let action = match session.access_type() {
+        AccessType::PersonalAccessToken => "token.revoked",
+        AccessType::OidcIdToken | AccessType::SessionCookie | AccessType::CiJobToken => "session.revoked",
+    };
+    let mut event = event(action, at, by);
+    event.agent_id = about.agent_id;
+    event.session = Some(session.to_string());
+    event.details = object(json!({
+        "owner": about.user.username,
+        "owner_id": about.user.id,
+    }));
+    Row::of(&event)
+}
+
+fn event(action: &str, at: Timestamp, by: &Actor) -> AuditEvent {
+    AuditEvent {
+        id: Uuid::now_v7(),
+        first_at: at,
+        last_at: at,
+        count: 1,
+        action: action.to_owned(),
+        user: by.name.clone(),
+        user_id: by.user_id,
+        agent_id: None,
+        session: None,
+        details: Map::new(),
+    }
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+    }
+}

@@ -1,0 +1,61 @@
+//! How long texts from outside may be, in bytes.
+//!
+//! In: a text and its limit. Out: nothing, or an error that names both. Never: a
+//! text cut short, which would be another name.
+
+use super::Error;
+
+/// What somebody calls their token.
+pub const TOKEN_NAME: usize = 255;
+/// Name of a person, as the directory, a mapping or an account has it.
+pub const USERNAME: usize = 1024;
+/// Scopes of a token, put together with spaces.
+pub const SCOPES: usize = 1024;
+/// Text form of a session's id.
+pub const SESSION: usize = 256;
+/// Action of an audit event.
+pub const ACTION: usize = 64;
+/// Address of a client.
+pub const CLIENT: usize = 128;
+/// Details of an audit event, as JSON.
+pub const DETAILS: usize = 16 * 1024;
+
+/// Checks one text.
+pub(super) fn check(field: &'static str, text: &str, allowed: usize) -> Result<(), Error> {
+    let observed = text.len();
+    if observed > allowed {
+        return Err(Error::TooLong {
+            field,
+            observed,
+            allowed,
+        });
+    }
+    if text.contains('\0') {
+        return Err(Error::Nul { field });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_bytes_and_takes_the_limit_itself() {
+        assert_eq!(check("name", "éé", 4), Ok(()));
+        assert_eq!(
+            check("name", "éé", 3),
+            Err(Error::TooLong {
+                field: "name",
+                observed: 4,
+                allowed: 3
+            })
+        );
+    }
+
+    #[test]
+    fn takes_any_character_but_nul() {
+        assert_eq!(check("name", "a\u{1}\u{10ffff}", 16), Ok(()));
+        assert_eq!(check("name", "a\0", 16), Err(Error::Nul { field: "name" }));
+    }
+}

@@ -1,0 +1,315 @@
+//! What can change, and how it is written within a transaction.
+//!
+//! In: checked values. Out: SQL that both databases take. Never: a commit; a text
+//! from outside in SQL.
+
+use jiff::Timestamp;
+use sqlx::AnyConnection;
+use uuid::Uuid;
+
+use super::audit::{self, Batch};
+use super::database::Kind;
+use super::{BrowserSession, Error, Revocation, SecretHash, SeenSession, Token, bounds, seen};
+use crate::access::{AccessType, SessionId};
+
+/// Rows that are forgotten in one transaction.
+pub(super) const FORGET_AT_ONCE: u64 = 2_000;
+
+/// How long it is known who was at work.
+const SEEN: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
+
+/// One change, of which nothing or all takes effect.
+pub(super) enum Change {
+    /// A new token, and its audit event, where there is one.
+    Token {
+        token: Token,
+        hash: SecretHash,
+        event: Option<audit::Row>,
+    },
+    TokenUsed {
+        id: Uuid,
+        at: Timestamp,
+    },
+    /// A new browser session and its audit event.
+    Session {
+        session: BrowserSession,
+        hash: SecretHash,
+        event: audit::Row,
+    },
+    Revocation {
+        session: SessionId,
+        until: Timestamp,
+        at: Timestamp,
+        event: audit::Row,
+    },
+    Audit(Vec<audit::Row>),
+    Seen(Vec<SeenSession>),
+    Forget(Old),
+}
+
+/// What came of a change.
+pub(super) enum Outcome {
+    Done,
+    Revoked(Revocation),
+    /// So many rows.
+    Removed(u64),
+}
+
+/// What is old, before a time.
+#[derive(Clone, Copy)]
+pub(super) enum Old {
+    Audit(Timestamp),
+    Tokens(Timestamp),
+    Sessions(Timestamp),
+    Revocations(Timestamp),
+    Seen(Timestamp),
+}
+
+impl Old {
+    pub(super) fn all(audit: Timestamp, now: Timestamp) -> [Self; 5] {
+        [
+            Self::Audit(audit),
+            Self::Tokens(audit),
+            Self::Sessions(now),
+            Self::Revocations(now),
+            Self::Seen(now.checked_sub(SEEN).unwrap_or(Timestamp::MIN)),
+        ]
+    }
+}
+
+impl Change {
+    pub(super) fn token(token: &Token, hash: SecretHash, event: Option<audit::Row>) -> Result<Self, Error> {
+        bounds::check("token name", &token.name, bounds::TOKEN_NAME)?;
+        bounds::check("username", &token.user.username, bounds::USERNAME)?;
+        bounds::check("scopes", &token.scopes.join(" "), bounds::SCOPES)?;
+        Ok(Self::Token {
+            token: token.clone(),
+            hash,
+            event,
+        })
+    }
+
+    pub(super) fn session(session: &BrowserSession, hash: SecretHash, event: audit::Row) -> Result<Self, Error> {
+        bounds::check("username", &session.user.username, bounds::USERNAME)?;
+        Ok(Self::Session {
+            session: session.clone(),
+            hash,
+            event,
+        })
+    }
+
+    pub(super) fn revocation(
+        session: &SessionId,
+        (until, at): (Timestamp, Timestamp),
+        event: audit::Row,
+    ) -> Result<Self, Error> {
+        bounds::check("session", session.id(), bounds::SESSION)?;
+        Ok(Self::Revocation {
+            session: session.clone(),
+            until,
+            at,
+            event,
+        })
+    }
+
+    pub(super) fn seen(rows: &[SeenSession]) -> Result<Self, Error> {
+        for row in rows {
+            bounds::check("session", &row.session, bounds::SESSION)?;
+            bounds::check("username", &row.user.username, bounds::USERNAME)?;
+            bounds::check("client", &row.client, bounds::CLIENT)?;
+        }
+        Ok(Self::Seen(rows.to_vec()))
+    }
+
+    /// What exists already, when a unique constraint says so.
+    pub(super) fn what(&self) -> Option<&'static str> {
+        match self {
+            Self::Token { .. } => Some("token"),
+            Self::Session { .. } => Some("session"),
+            Self::TokenUsed { .. } | Self::Revocation { .. } | Self::Audit(_) | Self::Seen(_) | Self::Forget(_) => None,
+        }
+    }
+
+    /// Makes the change in a transaction; its audit events go to `events`, which
+    /// the caller inserts before the commit.
+    pub(super) async fn make<'a>(
+        &'a self,
+        connection: &mut AnyConnection,
+        kind: Kind,
+        events: &mut Batch<'a>,
+    ) -> Result<Outcome, sqlx::Error> {
+        match self {
+            Self::Token { token, hash, event } => {
+                insert_token(connection, token, *hash).await?;
+                events.extend(event.iter());
+            }
+            Self::TokenUsed { id, at } => token_used(connection, *id, *at).await?,
+            Self::Session { session, hash, event } => {
+                insert_session(connection, session, *hash).await?;
+                events.extend([event]);
+            }
+            Self::Revocation {
+                session,
+                until,
+                at,
+                event,
+            } => {
+                let (revocation, is_new) = revoke(connection, kind, session, *until).await?;
+                mark_revoked(connection, session, *at).await?;
+                events.extend(is_new.then_some(event));
+                return Ok(Outcome::Revoked(revocation));
+            }
+            Self::Audit(rows) => events.extend(rows),
+            Self::Seen(rows) => seen::upsert(connection, rows).await?,
+            Self::Forget(old) => return forget(connection, *old).await.map(Outcome::Removed),
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+async fn insert_token(connection: &mut AnyConnection, token: &Token, hash: SecretHash) -> Result<(), sqlx::Error> {
+    sqlx::query(
+        "INSERT INTO tokens (id, hash, name, user_id, username, agent_id, scopes, created_at, expires_at, \
+         revoked_at, last_used_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+    )
+    .bind(token.id.as_bytes().as_slice())
+    .bind(hash.0.as_slice())
+    .bind(token.name.as_str())
+    .bind(token.user.id)
+    .bind(token.user.username.as_str())
+    .bind(token.agent_id.get())
+    .bind(token.scopes.join(" "))
+    .bind(token.created_at.as_microsecond())
+    .bind(token.expires_at.as_microsecond())
+    .bind(token.revoked_at.map(Timestamp::as_microsecond))
+    .bind(token.last_used_at.map(Timestamp::as_microsecond))
+    .execute(connection)
+    .await
+    .map(drop)
+}
+
+async fn token_used(connection: &mut AnyConnection, id: Uuid, at: Timestamp) -> Result<(), sqlx::Error> {
+    sqlx::query("UPDATE tokens SET last_used_at = $2 WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2)")
+        .bind(id.as_bytes().as_slice())
+        .bind(at.as_microsecond())
+        .execute(connection)
+        .await
+        .map(drop)
+}
+
+async fn insert_session(
+    connection: &mut AnyConnection,
+    session: &BrowserSession,
+    hash: SecretHash,
+) -> Result<(), sqlx::Error> {
+    sqlx::query(
+        "INSERT INTO browser_sessions (id, hash, csrf, user_id, username, created_at, expires_at, revoked_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+    )
+    .bind(session.id.as_bytes().as_slice())
+    .bind(hash.0.as_slice())
+    .bind(session.csrf.0.as_slice())
+    .bind(session.user.id)
+    .bind(session.user.username.as_str())
+    .bind(session.created_at.as_microsecond())
+    .bind(session.expires_at.as_microsecond())
+    .bind(session.revoked_at.map(Timestamp::as_microsecond))
+    .execute(connection)
+    .await
+    .map(drop)
+}
+
+/// Adds to the revocations what is not among them for that long; says whether it
+/// did.
+async fn revoke(
+    connection: &mut AnyConnection,
+    kind: Kind,
+    session: &SessionId,
+    until: Timestamp,
+) -> Result<(Revocation, bool), sqlx::Error> {
+    if kind == Kind::Postgres {
+        // INVARIANT: numbers become visible in their order, so that nobody who
+        // asks for those after a number misses one. SQLite has one writer anyway.
+        sqlx::query("LOCK TABLE revocations IN EXCLUSIVE MODE")
+            .execute(&mut *connection)
+            .await?;
+    }
+    let text = session.to_string();
+    let found: Option<(i64, i64)> = sqlx::query_as("SELECT sequence, until FROM revocations WHERE session = $1")
+        .bind(text.as_str())
+        .fetch_optional(&mut *connection)
+        .await?;
+    let revocation = |sequence, until| Revocation {
+        sequence,
+        session: session.clone(),
+        until,
+    };
+    if let Some((sequence, there)) = found {
+        let there = Timestamp::from_microsecond(there).unwrap_or(Timestamp::MAX);
+        if there.as_microsecond() >= until.as_microsecond() {
+            return Ok((revocation(sequence, there), false));
+        }
+        sqlx::query("DELETE FROM revocations WHERE session = $1")
+            .bind(text.as_str())
+            .execute(&mut *connection)
+            .await?;
+    }
+    let (sequence,) = sqlx::query_as("INSERT INTO revocations (session, until) VALUES ($1, $2) RETURNING sequence")
+        .bind(text)
+        .bind(until.as_microsecond())
+        .fetch_one(connection)
+        .await?;
+    Ok((revocation(sequence, until), true))
+}
+
+/// Marks the token or browser session; the others have no row of their own.
+async fn mark_revoked(connection: &mut AnyConnection, session: &SessionId, at: Timestamp) -> Result<(), sqlx::Error> {
+    let sql = match session.access_type() {
+        AccessType::PersonalAccessToken => "UPDATE tokens SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL",
+        AccessType::SessionCookie => "UPDATE browser_sessions SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL",
+        AccessType::OidcIdToken | AccessType::CiJobToken => return Ok(()),
+    };
+    let Ok(id) = Uuid::try_parse(session.id()) else {
+        return Ok(());
+    };
+    sqlx::query(sql)
+        .bind(id.as_bytes().as_slice())
+        .bind(at.as_microsecond())
+        .execute(connection)
+        .await
+        .map(drop)
+}
+
+async fn forget(connection: &mut AnyConnection, old: Old) -> Result<u64, sqlx::Error> {
+    let (sql, before) = match old {
+        Old::Audit(before) => (
+            "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE last_at < $1 LIMIT $2)",
+            before,
+        ),
+        Old::Tokens(before) => (
+            "DELETE FROM tokens WHERE id IN (SELECT id FROM tokens WHERE expires_at < $1 LIMIT $2)",
+            before,
+        ),
+        Old::Sessions(before) => (
+            "DELETE FROM browser_sessions WHERE id IN \
+             (SELECT id FROM browser_sessions WHERE expires_at < $1 LIMIT $2)",
+            before,
+        ),
+        Old::Revocations(before) => (
+            "DELETE FROM revocations WHERE sequence IN \
+             (SELECT sequence FROM revocations WHERE until < $1 LIMIT $2)",
+            before,
+        ),
+        Old::Seen(before) => (
+            "DELETE FROM seen WHERE (session, agent_id, replica) IN \
+             (SELECT session, agent_id, replica FROM seen WHERE last_at < $1 LIMIT $2)",
+            before,
+        ),
+    };
+    let done = sqlx::query(sql)
+        .bind(before.as_microsecond())
+        .bind(i64::try_from(FORGET_AT_ONCE).unwrap_or(i64::MAX))
+        .execute(connection)
+        .await?;
+    Ok(done.rows_affected())
+}

@@ -1,0 +1,221 @@
+//! One database: its connections, its tables, and how its errors are told.
+//!
+//! In: a URL. Out: transactions, rows. Never: a URL, a user or a value in an
+//! error; a commit that is only in memory.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::str::FromStr as _;
+use std::time::Duration;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use secrecy::{ExposeSecret as _, SecretString};
+use sqlx::any::{Any, AnyConnectOptions, AnyPoolOptions, install_default_drivers};
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::{AnyConnection, AnyPool, Executor as _, SqlSafeStr as _, Transaction};
+use tokio::time::timeout;
+
+use super::Error;
+
+/// How long a read or a transaction may take, waiting for a connection included.
+const LIMIT: Duration = Duration::from_secs(10);
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Connections for reads, for each process.
+const READERS: u32 = 8;
+/// One is at work; the other is for when that one hangs.
+const WRITERS: u32 = 2;
+
+/// Bytes of a path that stand for themselves in a URL.
+const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.');
+
+/// The kinds of database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Sqlite,
+    Postgres,
+}
+
+/// Connections of one database; clones share them.
+#[derive(Clone)]
+pub(super) struct Database {
+    kind: Kind,
+    readers: AnyPool,
+    writers: AnyPool,
+}
+
+impl Database {
+    /// Opens it and brings its tables to this version.
+    pub(super) async fn open(url: &SecretString) -> Result<Self, Error> {
+        install_default_drivers();
+        let (kind, options) = options(url.expose_secret())?;
+        let database = Self {
+            kind,
+            readers: pool(kind, READERS).connect_lazy_with(options.clone()),
+            writers: pool(kind, WRITERS).connect_lazy_with(options),
+        };
+        database.migrate().await?;
+        Ok(database)
+    }
+
+    /// Which kind it is.
+    pub(super) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Connections for reads.
+    pub(super) fn readers(&self) -> &AnyPool {
+        &self.readers
+    }
+
+    /// Starts a transaction that will write.
+    pub(super) async fn begin(&self) -> Result<Transaction<'static, Any>, sqlx::Error> {
+        match self.kind {
+            // Takes the lock now: one that reads first may not get it later.
+            Kind::Sqlite => self.writers.begin_with("BEGIN IMMEDIATE").await,
+            Kind::Postgres => self.writers.begin().await,
+        }
+    }
+
+    async fn migrate(&self) -> Result<(), Error> {
+        let done = async {
+            let migrator = migrator(self.kind);
+            match self.kind {
+                // sqlx locks nothing here, so the whole of it is one transaction.
+                Kind::Sqlite => {
+                    let mut transaction = self.begin().await?;
+                    migrator.run_direct(None, &mut *transaction, false).await?;
+                    transaction.commit().await?;
+                }
+                Kind::Postgres => {
+                    let mut connection = self.writers.acquire().await?;
+                    // The lock of sqlx is the connection's, also after an error.
+                    connection.close_on_drop();
+                    migrator.run_direct(None, &mut *connection, false).await?;
+                }
+            }
+            Ok::<_, sqlx::migrate::MigrateError>(())
+        };
+        done.await.map_err(|error| Error::Open {
+            detail: match error {
+                sqlx::migrate::MigrateError::Execute(error)
+                | sqlx::migrate::MigrateError::ExecuteMigration(error, _) => detail(&error),
+                // The others name versions of tables only.
+                other => other.to_string(),
+            },
+        })
+    }
+}
+
+/// Runs a read or a transaction, within its time.
+pub(super) async fn timed<T>(work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+    timeout(LIMIT, work).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
+}
+
+/// What failed, as the other rooms are told.
+pub(super) fn failed(error: &sqlx::Error) -> Error {
+    Error::Failed { detail: detail(error) }
+}
+
+/// An error without values. The messages of both databases name tables and
+/// columns only, except for those about who may come in.
+fn detail(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::Database(error) => {
+            let code = error.code().unwrap_or_default();
+            if code.starts_with("28") {
+                return format!("the database refused the login ({code})");
+            }
+            if code.starts_with("22") {
+                return format!("the database refused a value ({code})");
+            }
+            format!("{} ({code})", error.message())
+        }
+        sqlx::Error::Io(error) => format!("the connection failed: {}", error.kind()),
+        sqlx::Error::Tls(_) => "TLS with the database failed".to_owned(),
+        sqlx::Error::PoolTimedOut => format!("no answer within {} s", LIMIT.as_secs()),
+        sqlx::Error::PoolClosed => "it is closed".to_owned(),
+        sqlx::Error::WorkerCrashed => "the database's thread ended".to_owned(),
+        sqlx::Error::Configuration(_) => "the URL has a setting that is not valid".to_owned(),
+        sqlx::Error::ColumnDecode { index, .. } => format!("column {index} has what cannot be there"),
+        sqlx::Error::ColumnNotFound(index) => format!("column `{index}` is missing"),
+        _ => "the database spoke in an unexpected way".to_owned(),
+    }
+}
+
+fn open_error(detail: impl Into<String>) -> Error {
+    Error::Open { detail: detail.into() }
+}
+
+fn options(url: &str) -> Result<(Kind, AnyConnectOptions), Error> {
+    let (kind, url) = if let Some(path) = url.strip_prefix("sqlite:") {
+        (Kind::Sqlite, sqlite_url(path)?)
+    } else if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        (Kind::Postgres, url.to_owned())
+    } else {
+        return Err(open_error("its URL starts with neither `sqlite:` nor `postgres://`"));
+    };
+    let options = AnyConnectOptions::from_str(&url).map_err(|_| open_error("its URL is not valid"))?;
+    Ok((kind, options))
+}
+
+/// Makes the file where it is absent, and gives a URL that sqlx reads as exactly
+/// this path.
+fn sqlite_url(path: &str) -> Result<String, Error> {
+    let path = path.strip_prefix("//").unwrap_or(path);
+    if path.is_empty() || path.starts_with(":memory:") {
+        return Err(open_error("`sqlite:` needs the path of a file"));
+    }
+    // SECURITY: made here, because SQLite would make it as the umask allows. The
+    // files beside it (`-wal`, `-shm`) get the mode of this one.
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|error| open_error(format!("`{path}`: {error}")))?;
+    let path = Path::new(path)
+        .canonicalize()
+        .map_err(|error| open_error(format!("`{path}`: {error}")))?;
+    let path = path.to_str().ok_or_else(|| open_error("its path is not UTF-8"))?;
+    Ok(format!("sqlite:{}", utf8_percent_encode(path, PATH)))
+}
+
+fn pool(kind: Kind, connections: u32) -> AnyPoolOptions {
+    AnyPoolOptions::new()
+        .max_connections(connections)
+        .acquire_timeout(CONNECT)
+        .after_connect(move |connection, _| Box::pin(prepare(kind, connection)))
+}
+
+/// Settings of one connection.
+async fn prepare(kind: Kind, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
+    let settings = match kind {
+        Kind::Sqlite => {
+            "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
+             PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;"
+        }
+        // INVARIANT: a commit is on disk, whatever the server's default. Stricter
+        // settings of the server stay.
+        Kind::Postgres => {
+            "SELECT CASE WHEN current_setting('synchronous_commit') = 'off' \
+             THEN set_config('synchronous_commit', 'on', false) END;"
+        }
+    };
+    connection.execute(sqlx::raw_sql(settings)).await.map(drop)
+}
+
+fn migrator(kind: Kind) -> Migrator {
+    let tables = match kind {
+        Kind::Sqlite => include_str!("migrations/sqlite/0001_store.sql"),
+        Kind::Postgres => include_str!("migrations/postgres/0001_store.sql"),
+    };
+    Migrator::with_migrations(vec![Migration::new(
+        1,
+        "store".into(),
+        MigrationType::Simple,
+        tables.into_sql_str(),
+        false,
+    )])
+}

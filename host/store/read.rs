@@ -1,0 +1,229 @@
+//! What is asked of the store, and how rows become values again.
+//!
+//! In: what is sought. Out: values. Never: a row that is guessed where a column
+//! has what cannot be there.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use sqlx::any::{Any, AnyArguments, AnyRow};
+use sqlx::{Arguments as _, AssertSqlSafe, Decode, Encode, Row as _, Type};
+use uuid::Uuid;
+
+use super::database::{Database, failed, timed};
+use super::{BrowserSession, Error, Owned, Revocation, SecretHash, Token};
+use crate::access::{AgentId, SessionId, User};
+
+/// The most rows one question is answered with.
+pub(super) const ROWS: i64 = 1_000;
+
+const TOKENS: &str = "SELECT id, name, user_id, username, agent_id, scopes, created_at, expires_at, revoked_at, \
+                      last_used_at FROM tokens";
+const SESSIONS: &str = "SELECT id, csrf, user_id, username, created_at, expires_at, revoked_at FROM browser_sessions";
+
+/// A question, put together from fixed texts and bound values.
+pub(super) struct Question {
+    sql: String,
+    values: AnyArguments,
+}
+
+impl Question {
+    /// - `from`: up to where conditions follow.
+    pub(super) fn new(from: &'static str) -> Self {
+        Self {
+            sql: format!("{from} WHERE TRUE"),
+            values: AnyArguments::default(),
+        }
+    }
+
+    /// Adds a condition, where there is a value for it.
+    ///
+    /// - `condition`: up to the value, as `id =`.
+    pub(super) fn and<'v, T>(mut self, condition: &'static str, value: Option<T>) -> Result<Self, Error>
+    where
+        T: Encode<'v, Any> + Type<Any>,
+    {
+        if let Some(value) = value {
+            let _ = write!(self.sql, " AND {condition} ");
+            self.value(value)?;
+        }
+        Ok(self)
+    }
+
+    /// Adds that a number must be one of these.
+    pub(super) fn and_one_of(mut self, column: &'static str, numbers: Option<&[AgentId]>) -> Self {
+        if let Some(numbers) = numbers {
+            // Numbers as they are: there may be more than values can be bound.
+            let numbers: Vec<_> = numbers.iter().map(ToString::to_string).collect();
+            let _ = match numbers.as_slice() {
+                [] => write!(self.sql, " AND FALSE"),
+                some => write!(self.sql, " AND {column} IN ({})", some.join(", ")),
+            };
+        }
+        self
+    }
+
+    /// Asks, for at most so many rows.
+    ///
+    /// - `order`: as `id DESC`.
+    pub(super) async fn ask(
+        mut self,
+        database: &Database,
+        order: &'static str,
+        limit: i64,
+    ) -> Result<Vec<AnyRow>, Error> {
+        let _ = write!(self.sql, " ORDER BY {order} LIMIT ");
+        self.value(limit)?;
+        // SECURITY: the text is made of fixed parts and numbers alone.
+        let rows = sqlx::query_with(AssertSqlSafe(self.sql), self.values).fetch_all(database.readers());
+        timed(rows).await.map_err(|error| failed(&error))
+    }
+
+    fn value<'v, T>(&mut self, value: T) -> Result<(), Error>
+    where
+        T: Encode<'v, Any> + Type<Any>,
+    {
+        self.values.add(value).map_err(|_| Error::Failed {
+            detail: "a value cannot be bound".to_owned(),
+        })?;
+        let _ = write!(self.sql, "${}", self.values.len());
+        Ok(())
+    }
+}
+
+pub(super) async fn find_token(database: &Database, hash: SecretHash) -> Result<Option<Token>, Error> {
+    let question = Question::new(TOKENS).and("hash =", Some(hash.0.as_slice()))?;
+    first(question.ask(database, "id", 1).await?, token_of)
+}
+
+pub(super) async fn token(database: &Database, id: Uuid) -> Result<Option<Token>, Error> {
+    let question = Question::new(TOKENS).and("id =", Some(id.as_bytes().as_slice()))?;
+    first(question.ask(database, "id", 1).await?, token_of)
+}
+
+pub(super) async fn tokens(database: &Database, owned: &Owned) -> Result<Vec<Token>, Error> {
+    let question = Question::new(TOKENS)
+        .and("user_id =", owned.user_id)?
+        .and("agent_id =", owned.agent_id.map(AgentId::get))?;
+    all(
+        question.ask(database, "created_at DESC, id DESC", ROWS).await?,
+        token_of,
+    )
+}
+
+pub(super) async fn find_session(database: &Database, hash: SecretHash) -> Result<Option<BrowserSession>, Error> {
+    let question = Question::new(SESSIONS).and("hash =", Some(hash.0.as_slice()))?;
+    first(question.ask(database, "id", 1).await?, session_of)
+}
+
+pub(super) async fn browser_session(database: &Database, id: Uuid) -> Result<Option<BrowserSession>, Error> {
+    let question = Question::new(SESSIONS).and("id =", Some(id.as_bytes().as_slice()))?;
+    first(question.ask(database, "id", 1).await?, session_of)
+}
+
+pub(super) async fn browser_sessions(database: &Database, owned: &Owned) -> Result<Vec<BrowserSession>, Error> {
+    let question = Question::new(SESSIONS).and("user_id =", owned.user_id)?;
+    all(
+        question.ask(database, "created_at DESC, id DESC", ROWS).await?,
+        session_of,
+    )
+}
+
+pub(super) async fn revocations_after(database: &Database, sequence: i64) -> Result<Vec<Revocation>, Error> {
+    let question =
+        Question::new("SELECT sequence, session, until FROM revocations").and("sequence >", Some(sequence))?;
+    all(question.ask(database, "sequence", ROWS).await?, |row| {
+        let session: String = row.read("session")?;
+        Ok(Revocation {
+            sequence: row.read("sequence")?,
+            session: SessionId::parse(&session).ok_or_else(|| wrong("session"))?,
+            until: time(row, "until")?,
+        })
+    })
+}
+
+fn token_of(row: &AnyRow) -> Result<Token, Error> {
+    let scopes: String = row.read("scopes")?;
+    Ok(Token {
+        id: uuid(row, "id")?,
+        name: row.read("name")?,
+        user: user(row)?,
+        agent_id: agent(row)?,
+        scopes: scopes.split_whitespace().map(str::to_owned).collect(),
+        created_at: time(row, "created_at")?,
+        expires_at: time(row, "expires_at")?,
+        revoked_at: time_opt(row, "revoked_at")?,
+        last_used_at: time_opt(row, "last_used_at")?,
+    })
+}
+
+fn session_of(row: &AnyRow) -> Result<BrowserSession, Error> {
+    let csrf: Vec<u8> = row.read("csrf")?;
+    Ok(BrowserSession {
+        id: uuid(row, "id")?,
+        user: user(row)?,
+        csrf: SecretHash(csrf.try_into().map_err(|_| wrong("csrf"))?),
+        created_at: time(row, "created_at")?,
+        expires_at: time(row, "expires_at")?,
+        revoked_at: time_opt(row, "revoked_at")?,
+    })
+}
+
+/// Every row as a value.
+pub(super) fn all<T>(rows: Vec<AnyRow>, read: impl Fn(&AnyRow) -> Result<T, Error>) -> Result<Vec<T>, Error> {
+    rows.iter().map(read).collect()
+}
+
+fn first<T>(rows: Vec<AnyRow>, read: impl Fn(&AnyRow) -> Result<T, Error>) -> Result<Option<T>, Error> {
+    rows.first().map(read).transpose()
+}
+
+/// Reads a column by its name.
+pub(super) trait Read {
+    fn read<'r, T>(&'r self, column: &'static str) -> Result<T, Error>
+    where
+        T: Decode<'r, Any> + Type<Any>;
+}
+
+impl Read for AnyRow {
+    fn read<'r, T>(&'r self, column: &'static str) -> Result<T, Error>
+    where
+        T: Decode<'r, Any> + Type<Any>,
+    {
+        self.try_get(column).map_err(|error| failed(&error))
+    }
+}
+
+pub(super) fn time(row: &AnyRow, column: &'static str) -> Result<Timestamp, Error> {
+    time_opt(row, column)?.ok_or_else(|| wrong(column))
+}
+
+pub(super) fn time_opt(row: &AnyRow, column: &'static str) -> Result<Option<Timestamp>, Error> {
+    let number: Option<i64> = row.read(column)?;
+    number
+        .map(|number| Timestamp::from_microsecond(number).map_err(|_| wrong(column)))
+        .transpose()
+}
+
+pub(super) fn uuid(row: &AnyRow, column: &'static str) -> Result<Uuid, Error> {
+    let bytes: Vec<u8> = row.read(column)?;
+    Uuid::from_slice(&bytes).map_err(|_| wrong(column))
+}
+
+pub(super) fn user(row: &AnyRow) -> Result<User, Error> {
+    Ok(User {
+        id: row.read("user_id")?,
+        username: row.read("username")?,
+    })
+}
+
+pub(super) fn agent(row: &AnyRow) -> Result<AgentId, Error> {
+    AgentId::new(row.read("agent_id")?).ok_or_else(|| wrong("agent_id"))
+}
+
+/// A column has what cannot be there.
+pub(super) fn wrong(column: &'static str) -> Error {
+    Error::Failed {
+        detail: format!("column `{column}` has what cannot be there"),
+    }
+}
