@@ -2,6 +2,7 @@
 //! OpenID provider.
 
 mod day;
+mod refusals;
 mod revocation;
 pub(crate) mod world;
 
