@@ -104,6 +104,7 @@ pub struct Metrics {
     credentials: Credentials,
     /// Streams, revocations, audit and store.
     pub access: Access,
+    impersonation: Family<GrantLabels, Gauge>,
 }
 
 /// Parts of the configuration that are loaded on their own.

@@ -211,17 +211,13 @@ impl Plan {
     }
 
     async fn ask(&self) -> BTreeMap<Arc<str>, Verdict> {
-        let asking = self.clusters.iter().map(async |(label, asked)| {
-            let verdict = match &asked.access {
-                Some(access) => review(access, &asked.grants).await,
-                None => Verdict::Unknown(Problem::NoCluster),
-            };
-            (Arc::clone(label), verdict)
-        });
-        futures_util::stream::iter(asking)
-            .buffer_unordered(AT_ONCE)
-            .collect()
-            .await
+        let asking = self
+            .clusters
+            .iter()
+            .map(|(label, asked)| ask(Arc::clone(label), asked.access.clone(), asked.grants.clone()));
+        // The list is whole before the first question.
+        let asking: Vec<_> = asking.collect();
+        futures_util::stream::iter(asking).buffer_unordered(AT_ONCE).collect().await
     }
 
     /// The command that prints what `label` lacks.
@@ -254,6 +250,14 @@ impl Plan {
         };
         self.agents.iter().map(report).collect()
     }
+}
+
+async fn ask(label: Arc<str>, access: Option<Arc<ClusterAccess>>, grants: Grants) -> (Arc<str>, Verdict) {
+    let verdict = match access {
+        Some(access) => review(&access, &grants).await,
+        None => Verdict::Unknown(Problem::NoCluster),
+    };
+    (label, verdict)
 }
 
 impl Verdict {
