@@ -14,7 +14,7 @@ use http::{HeaderMap, Method, Uri, Version};
 
 pub use clusters::{ClusterPath, ClusterRoute};
 pub use kubernetes::{KUBERNETES, KubernetesPath, is_kubernetes};
-pub use platform::PlatformRoute;
+pub use platform::{PlatformRoute, is_for_pages};
 
 /// Prefixes under which extensions are reachable: the documented one and the
 /// one Argo CD's own router uses.

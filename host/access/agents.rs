@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::membership::Lists;
-use super::{AccessAs, Agent, AgentId, Identity, Refusal, User};
+use super::{Access, AccessAs, Agent, AgentId, Identity, Membership, Refusal, SessionId, User};
 use crate::config::{PersonKey, UserLink};
 use crate::diagnostic::Diagnostic;
 use crate::state::Resources;
@@ -46,6 +47,17 @@ struct Entry {
 enum Shared {
     Closed(&'static str),
     Open { share_as: ShareAs, lists: Lists },
+}
+
+/// How an agent is shared with a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Whom the cluster sees.
+    pub share_as: ShareAs,
+    /// Listed projects in which they are at least a developer.
+    pub projects: Vec<Membership>,
+    /// Listed groups in which they are.
+    pub groups: Vec<Membership>,
 }
 
 /// Who a credential stands for.
@@ -163,6 +175,21 @@ impl Agents {
         shared.map(|entry| &entry.agent).collect()
     }
 
+    /// How an agent is shared with a person; nothing where it is not. Unlike
+    /// [`Agents::shared_with`], whatever their state is.
+    pub fn share(&self, id: AgentId, user_id: i64) -> Option<Share> {
+        let Shared::Open { share_as, lists } = &self.agents.get(&id)?.shared else {
+            return None;
+        };
+        let (projects, groups) = lists.of(user_id);
+        let member = !projects.is_empty() || !groups.is_empty();
+        member.then_some(Share {
+            share_as: *share_as,
+            projects,
+            groups,
+        })
+    }
+
     /// The user directory.
     pub fn people(&self) -> &Arc<Directory> {
         &self.people
@@ -250,6 +277,19 @@ impl Agents {
 
     fn named(&self, name: &str) -> Option<&Entry> {
         self.agents.values().find(|entry| entry.agent.name == name)
+    }
+}
+
+impl Granted {
+    /// With the credential it was granted to.
+    pub(super) fn access(self, session: SessionId, expires_at: Timestamp) -> Access {
+        Access {
+            agent: self.agent,
+            user: self.user,
+            access_as: self.access_as,
+            session,
+            expires_at: Some(expires_at),
+        }
     }
 }
 
