@@ -29,6 +29,7 @@ use crate::diagnostic::Diagnostic;
 use crate::metrics::{Metrics, Part};
 use crate::pipeline::{Gateway, Services};
 use crate::record::Recorder;
+use crate::self_check;
 use crate::server::{Certificates, Limits, Server};
 use crate::sessions::Sessions;
 use crate::snapshot::{Current, Loader};
@@ -108,12 +109,14 @@ impl Running {
         tracing::info!(listen = %address, admin = %admin_address, "listening");
 
         let findings = Findings::default();
+        let agents = self_check::spawn(&mut helpers, Arc::clone(&current), Arc::clone(&metrics));
         let admin = Admin {
             current: Arc::clone(&current),
             recorder: Arc::clone(&recorder),
             metrics,
             credentials: Arc::clone(&credentials),
             findings: findings.clone(),
+            agents,
         };
         let admin_stop = CancellationToken::new();
         let desk = Server::new(private, None, Limits::admin(&config.limits));

@@ -69,6 +69,12 @@ impl Peer {
         }
     }
 
+    /// The gateway itself, where it asks a cluster something of its own accord.
+    pub(crate) fn own() -> Self {
+        let address = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
+        Self::unlimited(address, Transport::Plain)
+    }
+
     /// A peer without a connection, for tests of later stages.
     #[cfg(test)]
     pub(crate) fn for_test(address: SocketAddr, transport: Transport) -> Self {
