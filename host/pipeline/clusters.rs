@@ -135,4 +135,3 @@ fn permit(
     record.step(Step::Authorize);
     Ok(permit?)
 }
-

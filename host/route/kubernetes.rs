@@ -52,7 +52,10 @@ mod tests {
         for (target, wanted) in [
             ("/k8s-proxy/", Some(("/", None))),
             ("/k8s-proxy/version", Some(("/version", None))),
-            ("/k8s-proxy/api/v1/x%2Fy?b=2&a=%31", Some(("/api/v1/x%2Fy", Some("b=2&a=%31")))),
+            (
+                "/k8s-proxy/api/v1/x%2Fy?b=2&a=%31",
+                Some(("/api/v1/x%2Fy", Some("b=2&a=%31"))),
+            ),
             ("/k8s-proxy", None),
             ("/k8s-proxyx/version", None),
             ("/other/k8s-proxy/version", None),
