@@ -370,6 +370,20 @@ impl Access {
     }
 }
 
+#[cfg(test)]
+impl Access {
+    /// For tests of the rooms behind this one: by a token that does not end.
+    pub(crate) fn for_test(agent: Agent, user: User, access_as: AccessAs, session: SessionId) -> Arc<Self> {
+        Arc::new(Self {
+            agent: Arc::new(agent),
+            user,
+            access_as,
+            session,
+            expires_at: None,
+        })
+    }
+}
+
 /// Why there is no access.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
