@@ -246,7 +246,7 @@ async fn what_changes_or_runs_something_is_never_only_counted() {
 async fn reads_that_differ_are_counted_apart() {
     let world = World::start().await;
     let base = pods("list");
-    let mut others = vec![
+    let mut others = [
         pods("get"),
         base.clone(),
         base.clone(),
