@@ -8,12 +8,26 @@
 //! The two halves of the design meet here: the gateway asks [`Question`]s, the
 //! platform (its own user directory, or a GitLab or Plural elsewhere) answers.
 
+mod agents;
+mod asked;
+mod authorizer;
+mod embedded;
+pub mod endpoint;
+mod gateway_token;
+mod membership;
+mod memory;
+mod remote;
+
 use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
+
+pub use agents::{Agents, Share};
+pub use authorizer::Authorizer;
+pub use remote::SetupError;
 
 /// Number of an agent: 1 to 2^63 - 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -207,7 +221,7 @@ impl AccessKey<'_> {
 }
 
 /// An ID token whose signature, issuer, audience and times are good.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct IdToken {
     /// The token, for a platform elsewhere.
     pub token: SecretString,
@@ -332,6 +346,14 @@ impl Access {
         self.session.access_type()
     }
 
+    /// A hash of whose it is, for limits: the same person has the same one with
+    /// every credential.
+    pub fn key(&self) -> u64 {
+        use std::hash::{BuildHasher as _, BuildHasherDefault};
+
+        BuildHasherDefault::<rustc_hash::FxHasher>::default().hash_one(("agent", self.user.id, &self.user.username))
+    }
+
     /// As whom they act.
     pub fn access_as(&self) -> &AccessAs {
         &self.access_as
@@ -352,8 +374,13 @@ impl Access {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Refused. The caller is told nothing more than that. (401)
-    #[error("{0}")]
-    Refused(Refusal),
+    #[error("{refusal}")]
+    Refused {
+        /// Why.
+        refusal: Refusal,
+        /// Whose credential it is, where it is somebody's.
+        bearer: Option<Box<Bearer>>,
+    },
     /// A CI job whose project the agent is not shared with. (403)
     #[error("the job's project may not use the agent")]
     JobNotAllowed,
@@ -409,8 +436,37 @@ pub enum Refusal {
     IdToken(String),
 }
 
+/// Somebody whose credential is known and good for nothing here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bearer {
+    /// Whose it is.
+    pub user: User,
+    /// The credential.
+    pub session: SessionId,
+}
+
+impl Error {
+    /// Whose credential was refused, where it is somebody's.
+    pub fn bearer(&self) -> Option<&Bearer> {
+        match self {
+            Self::Refused { bearer, .. } => bearer.as_deref(),
+            Self::JobNotAllowed | Self::Unavailable { .. } => None,
+        }
+    }
+}
+
 impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
+        Self::Refused { refusal, bearer: None }
+    }
+}
+
+impl Refusal {
+    /// With whose credential it is.
+    pub fn of(self, bearer: Bearer) -> Error {
+        Error::Refused {
+            refusal: self,
+            bearer: Some(Box::new(bearer)),
+        }
     }
 }

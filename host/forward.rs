@@ -21,6 +21,7 @@ mod backend;
 mod body;
 mod cluster;
 mod end;
+mod lanes;
 mod limits;
 pub(crate) mod timeout;
 pub(crate) mod tls;
@@ -113,7 +114,7 @@ impl Backend {
         }
         let (left, decision) = (outbound.left(), outbound.decision());
         let signal = outbound.signal().cloned().map(|signal| Signal { signal, decision });
-        let (head, upgrade, peer, held) = outbound.into_parts();
+        let (head, upgrade, peer, mut held) = outbound.into_parts();
         let timeouts = self.timeouts();
         let credential = left.and_then(|left| End::credential(left, decision));
         let end = End::earlier(timeouts.total.and_then(End::total), credential);
@@ -130,7 +131,11 @@ impl Backend {
         });
         let ends = Ends { end, signal };
         let progress = body.watch();
-        let call = self.client(upgrade.is_some()).request(head.map(|()| body));
+        let (client, place) = self.client(upgrade.is_some());
+        if let Some(place) = place {
+            held.push(Box::new(place));
+        }
+        let call = client.request(head.map(|()| body));
         let response = Waiting {
             call,
             progress,

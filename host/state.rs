@@ -10,11 +10,13 @@ use secrecy::SecretString;
 
 use crate::diagnostic::Location;
 
+pub mod agent;
 mod cluster;
 mod decode;
 pub mod destination;
 pub mod directory;
 pub(crate) mod fields;
+pub mod people;
 pub mod watch;
 pub(crate) mod yaml;
 
@@ -157,4 +159,8 @@ pub struct Resources {
     pub clusters: Vec<Cluster>,
     /// How each of [`Self::clusters`] is reached, by server.
     pub cluster_configs: BTreeMap<String, Arc<ClusterConfig>>,
+    /// Agents of the Kubernetes front by name, broken ones among them.
+    pub agents: BTreeMap<String, Arc<agent::AgentObject>>,
+    /// Users, groups and projects.
+    pub people: Arc<people::Directory>,
 }

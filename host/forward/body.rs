@@ -128,6 +128,16 @@ struct Upload {
     idle: Lazy,
     deadline: Option<Box<Deadline>>,
     progress: Option<Arc<Progress>>,
+    trailers: Trailers,
+}
+
+/// What becomes of a client's trailers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trailers {
+    /// Those a client can write are forwarded.
+    Forwarded,
+    /// None are.
+    Dropped,
 }
 
 struct Download {
@@ -189,6 +199,7 @@ impl Body {
             idle: Lazy::new(idle),
             deadline: None,
             progress: None,
+            trailers: Trailers::Forwarded,
         };
         Self {
             kind: Kind::Upload(upload),
@@ -231,6 +242,15 @@ impl Body {
         if let Kind::Upload(upload) = &mut self.kind {
             upload.deadline = Deadline::new(ends);
         }
+    }
+
+    /// The same content without the trailers a client sends after it.
+    #[must_use]
+    pub fn without_trailers(mut self) -> Self {
+        if let Kind::Upload(upload) = &mut self.kind {
+            upload.trailers = Trailers::Dropped;
+        }
+        self
     }
 
     /// Takes short content of a known length in whole, so that it can be sent
@@ -332,6 +352,9 @@ impl Upload {
                             })));
                         }
                     }
+                } else if self.trailers == Trailers::Dropped {
+                    // Trailers are the last frame.
+                    return Poll::Ready(None);
                 } else if let Some(trailers) = frame.trailers_mut() {
                     remove_foreign(trailers);
                 }

@@ -3,7 +3,9 @@
 //! In: a request head. Out: [`Cleaned`]. Never: a field that was removed comes
 //! back, whatever `Connection` or a plugin says.
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, SEC_WEBSOCKET_PROTOCOL, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, HOST, SEC_WEBSOCKET_PROTOCOL, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, request};
 use hyper::upgrade::OnUpgrade;
 
@@ -28,10 +30,15 @@ pub enum Protocol {
 impl Protocol {
     /// The value of `Upgrade`.
     pub fn value(self) -> HeaderValue {
-        HeaderValue::from_static(match self {
+        HeaderValue::from_static(self.as_str())
+    }
+
+    /// The same, as text.
+    pub fn as_str(self) -> &'static str {
+        match self {
             Self::WebSocket => "websocket",
             Self::Spdy => "SPDY/3.1",
-        })
+        }
     }
 
     fn parse(value: &str) -> Option<Self> {
@@ -58,6 +65,8 @@ pub struct Cleaned {
     pub(super) accepts_trailers: bool,
     /// Names of trailers the client announced and may send.
     pub(super) trailer: Option<HeaderValue>,
+    /// Gateways the request came through before, in one line.
+    pub(super) via: Option<HeaderValue>,
 }
 
 impl Cleaned {
@@ -116,6 +125,7 @@ pub fn clean(head: request::Parts) -> Result<Cleaned, Error> {
     let accepts_trailers = lists(&fields, &TE, "trailers");
     let trailer = announced_trailers(&fields);
     remove_named_by_connection(&mut fields)?;
+    let via = joined(&fields, &VIA);
     remove_foreign(&mut fields)?;
     remove_bearer_protocol(&mut fields);
     if upgrade.is_none() {
@@ -130,7 +140,17 @@ pub fn clean(head: request::Parts) -> Result<Cleaned, Error> {
         upgrade,
         accepts_trailers,
         trailer,
+        via,
     })
+}
+
+/// All lines of the list field `name` in one; none without a readable one.
+pub(super) fn joined(fields: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
+    let mut lines = fields.get_all(name).iter().filter(|line| !line.is_empty());
+    let first = lines.next()?;
+    let rest: Vec<&str> = lines.filter_map(|line| line.to_str().ok()).collect();
+    let first = first.to_str().ok()?;
+    HeaderValue::try_from([&[first], rest.as_slice()].concat().join(", ")).ok()
 }
 
 fn remove_foreign(fields: &mut HeaderMap) -> Result<(), Error> {

@@ -9,11 +9,13 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use super::fields::{Fields, Source};
-use super::yaml::Node;
+use super::yaml::{Node, Parsed};
 use super::{Cluster, ConfigMap, ObjectName, Resources, destination};
 use crate::diagnostic::{Diagnostic, Location};
 
+mod agent;
 mod cluster;
+mod people;
 mod project;
 mod secret;
 
@@ -22,11 +24,13 @@ mod secret;
 const OBJECT_BYTES: usize = 1024 * 1024;
 
 /// The kinds that are decoded, with the API version they must have.
-const KINDS: [(&str, &str); 4] = [
+const KINDS: [(&str, &str); 6] = [
     ("ConfigMap", "v1"),
     ("Secret", "v1"),
     ("AppProject", "argoproj.io/v1alpha1"),
     ("Application", "argoproj.io/v1alpha1"),
+    ("Agent", "tollgate.dev/v1alpha1"),
+    ("UserDirectory", "tollgate.dev/v1alpha1"),
 ];
 
 /// Objects read so far.
@@ -35,6 +39,8 @@ pub(crate) struct Collector {
     resources: Resources,
     seen: BTreeMap<(&'static str, ObjectName), Location>,
     found_clusters: Vec<(Cluster, Location)>,
+    agents: agent::Draft,
+    people: people::Draft,
     /// Every finding so far.
     pub(crate) findings: Vec<Diagnostic>,
 }
@@ -57,7 +63,28 @@ impl Collector {
             resources,
             seen: BTreeMap::new(),
             found_clusters: Vec::new(),
+            agents: agent::Draft::default(),
+            people: people::Draft::default(),
             findings: Vec::new(),
+        }
+    }
+
+    /// Reads a file that is an agent's configuration by its `path`, which is
+    /// relative to the folder of the load. Gives whether it was one.
+    pub(crate) fn configuration(&mut self, path: &str, parsed: &Parsed, source: &Source) -> bool {
+        let Some(name) = agent::configured_by(path) else {
+            return false;
+        };
+        self.agents.file(name, parsed, source, &mut self.findings);
+        true
+    }
+
+    /// Takes in that a file cannot be read: an agent's configuration closes that
+    /// agent, any other file refuses the load.
+    pub(crate) fn unreadable(&mut self, path: &str, finding: Diagnostic) {
+        match agent::configured_by(path) {
+            Some(name) => self.agents.unreadable(name, finding, &mut self.findings),
+            None => self.findings.push(finding),
         }
     }
 
@@ -164,6 +191,8 @@ impl Collector {
                         .insert(object.name.name.clone(), Arc::new(project));
                 }
             }
+            "Agent" => self.agents.object(object, &mut self.findings),
+            "UserDirectory" => self.people.add(object, &mut self.findings),
             // KINDS holds nothing else.
             _ => {
                 if let Some(application) = project::application(object, &mut self.findings) {
@@ -194,19 +223,36 @@ impl Collector {
     }
 
     fn secret(&mut self, object: &Object<'_>) {
-        let (secret, bytes) = secret::secret(object, &mut self.findings);
+        let (mut secret, bytes) = secret::secret(object, &mut self.findings);
         self.check_size("Secret", bytes, object);
         let is_cluster = object
             .labels
             .get(secret::TYPE_LABEL)
             .is_some_and(|kind| kind == "cluster");
-        if is_cluster && let Some(cluster) = secret::cluster(&secret, &object.name.name, &mut self.findings) {
+        let usable = !is_cluster || self.expand_kubeconfig(&mut secret, &object.name.name);
+        if is_cluster
+            && usable
+            && let Some(cluster) = secret::cluster(&secret, &object.name.name, &mut self.findings)
+        {
             let config = cluster::config(object, &secret, &cluster, &mut self.findings);
             let configs = &mut self.resources.cluster_configs;
             configs.insert(cluster.server.clone(), Arc::new(config));
             self.found_clusters.push((cluster, secret.location.clone()));
         }
         self.resources.secrets.insert(object.name.name.clone(), secret);
+    }
+
+    /// Whether the Secret can be used, after its kubeconfig was taken apart.
+    fn expand_kubeconfig(&mut self, secret: &mut super::Secret, name: &str) -> bool {
+        let Err(mistakes) = cluster::kubeconfig::expand(secret) else {
+            return true;
+        };
+        for mistake in mistakes {
+            let message = format!("the cluster of secret `{name}` cannot be used: {mistake}");
+            let finding = Diagnostic::warning(secret.location.clone(), message);
+            self.findings.push(finding);
+        }
+        false
     }
 
     fn check_size(&mut self, kind: &str, bytes: usize, object: &Object<'_>) {
@@ -275,6 +321,8 @@ impl Collector {
                 .entry(known.server.clone())
                 .or_insert_with(|| Arc::new(cluster::own()));
         }
+        self.resources.agents = self.agents.finish(&self.resources.clusters, &mut self.findings);
+        self.resources.people = Arc::new(self.people.finish(&mut self.findings));
         (self.resources, self.findings)
     }
 }

@@ -15,12 +15,17 @@ use crate::diagnostic::{Diagnostic, Loaded, Location};
 
 mod walk;
 
+pub(in crate::state) use walk::GITLAB;
+
 /// Reads every `*.yaml`, `*.yml` and `*.json` file below `folder`.
 ///
 /// - Folders inside are read too, up to 16 deep; hidden files and folders
 ///   (also `..data` of a mounted ConfigMap), editor copies and
-///   `kustomization.yaml` are left out; symbolic links are followed, each real
+///   `kustomization.yaml` are left out; of a `.gitlab` folder only
+///   `agents/<name>/config.yaml` is read; symbolic links are followed, each real
 ///   file is read once.
+/// - `agents/<name>/config.yaml`, wherever it is, is not taken for an object but
+///   for GitLab's configuration of the Agent called `<name>`.
 /// - A file is at most 64 MiB, all files together 512 MiB, at most 20,000 files.
 /// - `namespace` is the control plane's: objects without a namespace belong to
 ///   it, those of others are left out, except Applications.
@@ -35,14 +40,17 @@ pub fn load(folder: &Path, namespace: &str) -> Loaded<Resources> {
     let mut findings = Vec::new();
     for path in walk::files(folder, &mut findings) {
         let name: Arc<str> = Arc::from(path.display().to_string());
+        // Folders above the state's own say nothing about what is in it.
+        let inside = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
         match walk::read(&path) {
-            Ok(text) => read(&text, name, &mut collector),
+            Ok(text) => read(&text, (name, &inside), &mut collector),
             Err(refused) => {
                 let finding = Diagnostic::error(Location::new(name, refused.line), refused.message);
-                collector.findings.push(match refused.hint {
+                let finding = match refused.hint {
                     Some(hint) => finding.with_hint(hint),
                     None => finding,
-                });
+                };
+                collector.unreadable(&inside, finding);
             }
         }
     }
@@ -55,14 +63,17 @@ pub fn load(folder: &Path, namespace: &str) -> Loaded<Resources> {
 /// for the path.
 pub fn load_text(text: &str, name: &str, namespace: &str) -> Loaded<Resources> {
     let mut collector = Collector::new(namespace);
-    read(text, Arc::from(name), &mut collector);
+    read(text, (Arc::from(name), name), &mut collector);
     let (resources, findings) = collector.finish();
     Loaded::new(resources, findings)
 }
 
-fn read(text: &str, name: Arc<str>, collector: &mut Collector) {
+fn read(text: &str, (name, inside): (Arc<str>, &str), collector: &mut Collector) {
     let source = Source::file(name);
     let parsed = yaml::parse(text);
+    if collector.configuration(inside, &parsed, &source) {
+        return;
+    }
     for problem in parsed.problems {
         collector.findings.push(Diagnostic::error(
             source.at(problem.line, problem.column),

@@ -128,6 +128,20 @@ impl<'a> Fields<'a> {
         self.node.get(key)
     }
 
+    /// Where an entry's key stands.
+    pub(crate) fn place(&self, entry: &Entry) -> Location {
+        self.source.at(entry.line, entry.column)
+    }
+
+    /// Every key that is not among `known` is a finding.
+    pub(crate) fn only(&self, known: &[&str], findings: &mut Vec<Diagnostic>) {
+        for entry in self.entries().iter().filter(|entry| !known.contains(&&*entry.key)) {
+            let message = format!("`{}` is not known", self.path_of(&entry.key));
+            let hint = format!("known are `{}`", known.join("`, `"));
+            findings.push(Diagnostic::error(self.place(entry), message).with_hint(hint));
+        }
+    }
+
     /// A mapping under `key`; absent and null are `None` without a finding.
     pub(crate) fn child(&self, key: &str, findings: &mut Vec<Diagnostic>) -> Option<Self> {
         Self::open(self.node(key)?, self.source, self.path_of(key), findings)
@@ -217,6 +231,23 @@ impl<'a> Fields<'a> {
         let message = format!("`{}` must be a whole number, found {}", self.path_of(key), node.kind());
         findings.push(Diagnostic::error(self.source.of(node), message));
         0
+    }
+}
+
+impl Fields<'_> {
+    /// A number that must be there, from 1.
+    pub(crate) fn number(&self, key: &str, findings: &mut Vec<Diagnostic>) -> Option<i64> {
+        let before = findings.len();
+        let number = self.integer(key, findings);
+        if number < 1 && findings.len() == before {
+            let path = self.path_of(key);
+            let message = match self.node(key) {
+                Some(_) => format!("`{path}` is `{number}`, at least 1 is allowed"),
+                None => format!("`{path}` is missing"),
+            };
+            findings.push(Diagnostic::error(self.location(), message));
+        }
+        (number >= 1).then_some(number)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which files of a folder count, and reading them whole.
 //!
-//! In: a folder. Out: texts. Never: a file above the bound, a hidden one.
+//! In: a folder. Out: texts. Never: a file above the bound, a hidden one except
+//! the configurations of agents.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Metadata};
@@ -13,6 +14,8 @@ const FILE_BYTES: u64 = 64 * 1024 * 1024;
 const TOTAL_BYTES: u64 = 512 * 1024 * 1024;
 const FILES: usize = 20_000;
 const DEPTH: usize = 16;
+/// The one hidden folder that is looked into.
+pub(in crate::state) const GITLAB: &str = ".gitlab";
 
 /// Why a file cannot be used.
 #[derive(Debug)]
@@ -91,6 +94,9 @@ impl Walk<'_> {
         let Some(name) = path.file_name().and_then(|name| name.to_str()).map(str::to_owned) else {
             return;
         };
+        if name == GITLAB {
+            return self.gitlab(&path.join("agents"));
+        }
         if name.starts_with('.') || self.files.len() > FILES {
             return;
         }
@@ -100,6 +106,32 @@ impl Walk<'_> {
             Ok(_) => {}
             Err(error) if counts(&name) => self.refuse(&path, format!("cannot be read: {error}")),
             Err(_) => {}
+        }
+    }
+
+    /// The configurations of agents: `<name>/config.yaml`. Nothing else of a
+    /// `.gitlab` folder is about the gateway.
+    fn gitlab(&mut self, agents: &Path) {
+        if !agents.is_dir() {
+            return;
+        }
+        let entries = fs::read_dir(agents).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let mut paths: Vec<PathBuf> = match entries {
+            Ok(entries) => entries.into_iter().map(|entry| entry.path()).collect(),
+            Err(error) => return self.refuse(agents, format!("folder cannot be read: {error}")),
+        };
+        paths.sort();
+        for path in paths {
+            let name = path.file_name().and_then(|name| name.to_str());
+            if name.is_none_or(|name| name.starts_with('.')) || self.files.len() > FILES {
+                continue;
+            }
+            let path = path.join("config.yaml");
+            if let Ok(metadata) = fs::metadata(&path)
+                && metadata.is_file()
+            {
+                self.file(path, &metadata);
+            }
         }
     }
 

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use crate::state::directory::GITLAB;
+
 /// Contents are compared for files up to this size; larger ones by metadata.
 const CONTENT_BYTES: u64 = 4 * 1024 * 1024;
 
@@ -36,7 +38,8 @@ struct Look {
     files: usize,
 }
 
-/// Looks at everything below `paths` that is not hidden. Blocking.
+/// Looks at everything below `paths` that is not hidden, and at `.gitlab`.
+/// Blocking.
 pub(super) fn take(paths: &[PathBuf], depth: Depth) -> Fingerprint {
     let mut look = Look {
         digest: Sha256::new(),
@@ -76,7 +79,7 @@ impl Look {
                 let shown = |path: &PathBuf| {
                     !path
                         .file_name()
-                        .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+                        .is_some_and(|name| name.as_encoded_bytes().starts_with(b".") && name != GITLAB)
                 };
                 let mut paths: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).filter(shown).collect();
                 paths.sort();

@@ -1,0 +1,45 @@
+//! A question that outlives the request it came with.
+//!
+//! In: [`Question`]. Out: [`Asked`], for the task that asks. Never: a copy where
+//! the answer is remembered.
+
+use secrecy::SecretString;
+
+use super::{AccessKey, AgentId, IdToken, Question};
+
+/// An owned [`Question`].
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) agent: AgentId,
+    pub(super) key: AskedKey,
+}
+
+/// An owned [`AccessKey`].
+#[derive(Debug)]
+pub(super) enum AskedKey {
+    PersonalAccessToken(SecretString),
+    OidcIdToken(Box<IdToken>),
+    SessionCookie {
+        cookie: SecretString,
+        csrf_token: SecretString,
+    },
+    CiJobToken(SecretString),
+}
+
+impl From<&Question<'_>> for Asked {
+    fn from(question: &Question<'_>) -> Self {
+        let key = match question.key {
+            AccessKey::PersonalAccessToken(token) => AskedKey::PersonalAccessToken(token.clone()),
+            AccessKey::OidcIdToken(token) => AskedKey::OidcIdToken(Box::new(token.clone())),
+            AccessKey::SessionCookie { cookie, csrf_token } => AskedKey::SessionCookie {
+                cookie: cookie.clone(),
+                csrf_token: csrf_token.clone(),
+            },
+            AccessKey::CiJobToken(token) => AskedKey::CiJobToken(token.clone()),
+        };
+        Self {
+            agent: question.agent,
+            key,
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Asks whoever can say, and remembers the answer for a while.
+//!
+//! In: a question. Out: [`Access`]. Refuses: as the platform does; what was
+//! revoked or has expired since. Never: access whose session is known to be
+//! revoked, whatever is remembered.
+
+use std::sync::Arc;
+
+use super::agents::Agents;
+use super::asked::Asked;
+use super::embedded::Embedded;
+use super::memory::{Memory, Verdict};
+use super::remote::{Remote, SetupError};
+use super::{Bearer, Question, Refusal, SessionId};
+use crate::clock::Clock;
+use crate::config;
+use crate::sessions::Sessions;
+use crate::store::Store;
+
+/// Says whether a person may use an agent. One a process; it outlives reloads.
+#[derive(Debug)]
+pub struct Authorizer {
+    platform: Platform,
+    memory: Memory,
+    sessions: Arc<Sessions>,
+    clock: Clock,
+}
+
+/// Who judges.
+#[derive(Clone, Debug)]
+enum Platform {
+    Embedded(Embedded),
+    Remote(Remote),
+}
+
+impl Authorizer {
+    /// Of the settings. Reads the shared secret of a remote platform: blocks.
+    ///
+    /// # Errors
+    /// [`SetupError`]: the secret or the certificate authority cannot be used.
+    pub fn new(
+        config: &config::Kubernetes,
+        store: Arc<Store>,
+        sessions: Arc<Sessions>,
+        clock: Clock,
+    ) -> Result<Self, SetupError> {
+        let embedded = Embedded::new(store, &config.users, clock.clone());
+        let platform = match &config.authorizer {
+            config::Authorizer::Embedded => Platform::Embedded(embedded),
+            config::Authorizer::Remote {
+                url,
+                secret,
+                certificate_authority,
+            } => {
+                let authority = certificate_authority.as_deref();
+                Platform::Remote(Remote::new((url, authority), secret, embedded, clock.clone())?)
+            }
+        };
+        let memory = Memory::new(clock.clone(), (config.success_ttl, config.refusal_ttl));
+        Ok(Self {
+            platform,
+            memory: memory.map_err(|_| SetupError::Randomness)?,
+            sessions,
+            clock,
+        })
+    }
+
+    /// Whether the person with this credential may use the agent, and as whom.
+    ///
+    /// Takes some microseconds for what was answered lately, else a look into
+    /// the store or a request to the platform, at most 15 s. Cancel safe.
+    ///
+    /// # Errors
+    /// `Refused`, which callers cannot tell apart; `JobNotAllowed` for CI jobs;
+    /// `Unavailable`.
+    pub async fn authorize(&self, agents: &Arc<Agents>, question: &Question<'_>) -> Verdict {
+        let key = match &self.platform {
+            Platform::Embedded(_) => self.memory.key(question, &[&agents.number().to_le_bytes()]),
+            // What the state says of the agent, so that a reload counts at once.
+            Platform::Remote(_) => match agents.agent(question.agent) {
+                Some(agent) => {
+                    let project = agent.config_project.to_le_bytes();
+                    let by_claim = [u8::from(agents.is_granted_by_claim(agent.id))];
+                    let world: [&[u8]; 4] = [agent.name.as_bytes(), agent.cluster.as_bytes(), &project, &by_claim];
+                    self.memory.key(question, &world)
+                }
+                None => self.memory.key(question, &[]),
+            },
+        };
+        let ask = || {
+            let (platform, agents, asked) = (self.platform.clone(), Arc::clone(agents), Asked::from(question));
+            async move {
+                let access = match &platform {
+                    Platform::Embedded(embedded) => embedded.judge(&agents, &asked).await,
+                    Platform::Remote(remote) => remote.judge(&agents, &asked).await,
+                };
+                access.map(Arc::new)
+            }
+        };
+        let access = self.memory.answer(key, ask).await?;
+        // INVARIANT: asked on every request, so that nothing remembered outlives
+        // a revocation.
+        let refusal = if self.sessions.is_revoked(&access.session) {
+            Refusal::Revoked
+        } else if access.expires_at.is_some_and(|end| end <= self.clock.now()) {
+            Refusal::Expired
+        } else {
+            return Ok(access);
+        };
+        Err(refusal.of(Bearer {
+            user: access.user.clone(),
+            session: access.session.clone(),
+        }))
+    }
+
+    /// Drops what is remembered of a session.
+    pub fn forget(&self, session: &SessionId) {
+        self.memory.forget(session);
+    }
+
+    /// Whether tokens of CI jobs are known to who judges; else they are a kind of
+    /// credential that does not exist.
+    pub fn takes_ci_tokens(&self) -> bool {
+        match self.platform {
+            Platform::Embedded(_) => false,
+            Platform::Remote(_) => true,
+        }
+    }
+
+    /// Whether the gateway itself judges.
+    pub fn is_embedded(&self) -> bool {
+        !self.takes_ci_tokens()
+    }
+}

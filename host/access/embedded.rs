@@ -1,0 +1,195 @@
+//! The gateway as its own platform.
+//!
+//! In: a credential, tokens and sessions of the store, the agents and people of
+//! the state. Out: what an agent gives. Refuses: what is not known, revoked,
+//! expired, for another agent, of another scope, with another CSRF token. Never:
+//! a caller who learns of an agent before their credential proved good.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use jiff::Timestamp;
+use secrecy::SecretString;
+
+use super::agents::{Agents, Claimant, stranger};
+use super::asked::{Asked, AskedKey};
+use super::{Access, AccessType, AgentId, Bearer, Error, IdToken, Refusal, SessionId};
+use crate::clock::Clock;
+use crate::config::UserLink;
+use crate::store::{SecretHash, Store, Token};
+
+/// The one scope a token may have.
+const SCOPE: &str = "k8s_proxy";
+/// How exact `last_used_at` is.
+const USED_EVERY: Duration = Duration::from_secs(60);
+
+/// Judges by store and state.
+#[derive(Clone, Debug)]
+pub(super) struct Embedded {
+    store: Arc<Store>,
+    links: Arc<[UserLink]>,
+    clock: Clock,
+}
+
+/// A credential somebody has, good or not.
+struct Found {
+    bearer: Bearer,
+    revoked_at: Option<Timestamp>,
+    expires_at: Timestamp,
+}
+
+impl Embedded {
+    /// Of a store; `links` say who is meant by ID tokens.
+    pub(super) fn new(store: Arc<Store>, links: &[UserLink], clock: Clock) -> Self {
+        Self {
+            store,
+            links: Arc::from(links),
+            clock,
+        }
+    }
+
+    /// Judges one question.
+    pub(super) async fn judge(&self, agents: &Agents, asked: &Asked) -> Result<Access, Error> {
+        match &asked.key {
+            AskedKey::PersonalAccessToken(secret) => self.token(agents, asked.agent, secret).await,
+            AskedKey::SessionCookie { cookie, csrf_token } => {
+                self.cookie(agents, asked.agent, (cookie, csrf_token)).await
+            }
+            AskedKey::OidcIdToken(token) => self.id_token(agents, asked.agent, token),
+            // Jobs are known to a platform that runs them.
+            AskedKey::CiJobToken(_) => Err(Refusal::UnknownKey.into()),
+        }
+    }
+
+    async fn token(&self, agents: &Agents, agent: AgentId, secret: &SecretString) -> Result<Access, Error> {
+        let token = self.store.find_token(SecretHash::of(secret)).await;
+        let token = token.map_err(unavailable)?.ok_or(Refusal::UnknownKey)?;
+        let found = Found {
+            bearer: Bearer {
+                session: SessionId::new(AccessType::PersonalAccessToken, token.id.to_string()),
+                user: token.user.clone(),
+            },
+            revoked_at: token.revoked_at,
+            expires_at: token.expires_at,
+        };
+        let access = self.enter((agents, agent), found, || {
+            if token.scopes != [SCOPE] {
+                return Err(Refusal::Scope);
+            }
+            if token.agent_id != agent {
+                return Err(Refusal::OtherAgent);
+            }
+            Ok(())
+        })?;
+        self.note_use(&token);
+        Ok(access)
+    }
+
+    async fn cookie(
+        &self,
+        agents: &Agents,
+        agent: AgentId,
+        (cookie, csrf_token): (&SecretString, &SecretString),
+    ) -> Result<Access, Error> {
+        let session = self.store.find_session(SecretHash::of(cookie)).await;
+        let session = session.map_err(unavailable)?.ok_or(Refusal::UnknownKey)?;
+        let found = Found {
+            bearer: Bearer {
+                session: SessionId::new(AccessType::SessionCookie, session.id.to_string()),
+                user: session.user,
+            },
+            revoked_at: session.revoked_at,
+            expires_at: session.expires_at,
+        };
+        self.enter((agents, agent), found, || {
+            // SECURITY: hashes, in constant time; the time says nothing of the token.
+            let presented = SecretHash::of(csrf_token);
+            let same = verify_slices_are_equal(presented.as_bytes(), session.csrf.as_bytes());
+            same.map_err(|_| Refusal::Csrf)
+        })
+    }
+
+    /// Lets the holder of a credential of the store in.
+    ///
+    /// - `more`: what the kind of credential asks for besides.
+    fn enter(
+        &self,
+        (agents, agent): (&Agents, AgentId),
+        found: Found,
+        more: impl FnOnce() -> Result<(), Refusal>,
+    ) -> Result<Access, Error> {
+        let judged = self.check(found.revoked_at, found.expires_at).and_then(|()| {
+            more()?;
+            let person = agents.user(found.bearer.user.id).ok_or(Refusal::UnknownUser)?;
+            let claimant = Claimant {
+                person: Some(person),
+                mapped: None,
+            };
+            agents.grant(agent, claimant)
+        });
+        match judged {
+            Ok(granted) => Ok(granted.access(found.bearer.session, found.expires_at)),
+            Err(refusal) => Err(refusal.of(found.bearer)),
+        }
+    }
+
+    fn id_token(&self, agents: &Agents, agent: AgentId, token: &IdToken) -> Result<Access, Error> {
+        let claimant = Claimant {
+            person: agents.user_of(&self.links, &token.issuer, &token.claims),
+            mapped: token.mapped.as_ref(),
+        };
+        let judged = self.check(None, token.expires_at).and_then(|()| {
+            if token.agent != agent {
+                return Err(Refusal::OtherAgent);
+            }
+            agents.grant(agent, claimant)
+        });
+        let session = token.session.clone();
+        let user = claimant.person.map(|person| person.user.clone());
+        let user = user.or_else(|| claimant.mapped.map(stranger));
+        match (judged, user) {
+            (Ok(granted), _) => Ok(granted.access(session, token.expires_at)),
+            (Err(refusal), Some(user)) => Err(refusal.of(Bearer { user, session })),
+            (Err(refusal), None) => Err(refusal.into()),
+        }
+    }
+
+    fn check(&self, revoked_at: Option<Timestamp>, expires_at: Timestamp) -> Result<(), Refusal> {
+        if revoked_at.is_some() {
+            return Err(Refusal::Revoked);
+        }
+        if expires_at <= self.clock.now() {
+            return Err(Refusal::Expired);
+        }
+        Ok(())
+    }
+
+    /// Writes down that a token was used, beside the request.
+    fn note_use(&self, token: &Token) {
+        let now = self.clock.now();
+        let lately = token.last_used_at.is_some_and(|last| {
+            let since = Duration::try_from(now.duration_since(last)).unwrap_or_default();
+            since < USED_EVERY
+        });
+        if lately {
+            return;
+        }
+        let (store, id) = (Arc::clone(&self.store), token.id);
+        tokio::spawn(async move {
+            if let Err(error) = store.used_token(id, now).await {
+                tracing::warn!(%error, token = %id, "the last use of a token could not be written");
+            }
+        });
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape `map_err` takes")]
+fn unavailable(error: crate::store::Error) -> Error {
+    Error::Unavailable {
+        detail: error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+//! `POST /api/v4/internal/kubernetes/authorize_proxy_user`: this gateway as the
+//! platform of others.
+//!
+//! In: a question of a gateway that has the shared secret. Out: the answer as
+//! JSON. Refuses: 401 without the secret, before anything is read; 400; 401 with
+//! a body of its own for credentials that are not good; 403; 404; 500. Never: an
+//! answer about CI jobs; why a credential is not good.
+//!
+//! Source: GitLab, `API::Internal::Kubernetes`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use secrecy::SecretString;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::agents::Agents;
+use super::authorizer::Authorizer;
+use super::gateway_token::SharedSecret;
+use super::remote::{INVALID_KEY, SetupError, WireId};
+use super::{Access, AccessAs, AccessKey, AgentId, Error, IdToken, Membership, Question, Refusal, Role};
+use crate::clock::Clock;
+use crate::config;
+
+/// Path of the endpoint.
+pub const PATH: &str = "/api/v4/internal/kubernetes/authorize_proxy_user";
+/// Bytes of one question, at most: the longest ID token and little besides.
+pub const MOST_BYTES: usize = 128 * 1024;
+
+/// Answers other gateways.
+#[derive(Debug)]
+pub struct Endpoint {
+    secret: SharedSecret,
+    clock: Clock,
+}
+
+/// A question as it comes.
+#[derive(Deserialize)]
+struct WireQuestion {
+    agent_id: WireId,
+    access_type: WireType,
+    access_key: SecretString,
+    csrf_token: Option<SecretString>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum WireType {
+    PersonalAccessToken,
+    OidcIdToken,
+    SessionCookie,
+}
+
+impl Endpoint {
+    /// Of the settings; none without `platformSecretFile`. Blocks.
+    ///
+    /// # Errors
+    /// [`SetupError`]: the secret cannot be used, or somebody else judges.
+    pub fn new(config: &config::Kubernetes, clock: Clock) -> Result<Option<Self>, SetupError> {
+        let Some(file) = &config.platform_secret else {
+            return Ok(None);
+        };
+        match config.authorizer {
+            config::Authorizer::Embedded => Ok(Some(Self {
+                secret: SharedSecret::read(file)?,
+                clock,
+            })),
+            config::Authorizer::Remote { .. } => Err(SetupError::Chain),
+        }
+    }
+
+    /// Answers one question.
+    ///
+    /// - `field`: value of `Gitlab-Kas-Api-Request`, when there is exactly one.
+    /// - `body`: at most [`MOST_BYTES`]; the caller bounds it.
+    /// - `verify`: proves an ID token, as for requests of this gateway's own.
+    ///
+    /// Cancel safe.
+    pub async fn answer<V, F>(
+        &self,
+        (field, body): (Option<&HeaderValue>, &[u8]),
+        (authorizer, agents): (&Authorizer, &Arc<Agents>),
+        verify: V,
+    ) -> Response<Bytes>
+    where
+        V: FnOnce(SecretString) -> F,
+        F: Future<Output = Result<IdToken, Error>>,
+    {
+        // SECURITY: first, so that nobody else learns of credentials.
+        if !field.is_some_and(|proof| self.secret.is_proof(proof, self.clock.seconds())) {
+            return message(
+                StatusCode::UNAUTHORIZED,
+                "the gateway's own token is missing or not valid",
+            );
+        }
+        let Ok(wire) = serde_json::from_slice::<WireQuestion>(body) else {
+            return message(StatusCode::BAD_REQUEST, "the body is not a question");
+        };
+        let Some(agent) = wire.agent_id.number().and_then(AgentId::new) else {
+            return message(StatusCode::BAD_REQUEST, "`agent_id` is not a number");
+        };
+        let id_token;
+        let key = match wire.access_type {
+            WireType::PersonalAccessToken => AccessKey::PersonalAccessToken(&wire.access_key),
+            WireType::OidcIdToken => match verify(wire.access_key).await {
+                Ok(token) => {
+                    id_token = token;
+                    AccessKey::OidcIdToken(&id_token)
+                }
+                Err(error) => return refused(&error),
+            },
+            WireType::SessionCookie => match &wire.csrf_token {
+                Some(csrf_token) => AccessKey::SessionCookie {
+                    cookie: &wire.access_key,
+                    csrf_token,
+                },
+                None => return message(StatusCode::BAD_REQUEST, "`csrf_token` is missing"),
+            },
+        };
+        match authorizer.authorize(agents, &Question { agent, key }).await {
+            Ok(access) => granted(&access),
+            Err(error) => refused(&error),
+        }
+    }
+}
+
+fn granted(access: &Access) -> Response<Bytes> {
+    let access_as = match access.access_as() {
+        AccessAs::Agent => json!({ "agent": {} }),
+        AccessAs::User { projects, groups } => json!({
+            "user": { "projects": memberships(projects), "groups": memberships(groups) }
+        }),
+        AccessAs::Mapped(_) => json!({ "mapped": {} }),
+        AccessAs::CiJob(_) | AccessAs::Impersonate(_) => {
+            return message(StatusCode::INTERNAL_SERVER_ERROR, "the answer is about a CI job");
+        }
+    };
+    let (agent, user) = (access.agent(), access.user());
+    let body = json!({
+        "agent": { "id": agent.id.get(), "config_project": { "id": agent.config_project } },
+        "user": { "id": user.id, "username": user.username },
+        "access_as": access_as,
+    });
+    respond(StatusCode::OK, "application/json", body.to_string().into())
+}
+
+fn memberships(of: &[Membership]) -> Vec<Value> {
+    let one = |membership: &Membership| {
+        let roles: Vec<&str> = membership.roles.iter().copied().map(Role::as_str).collect();
+        json!({ "id": membership.id, "roles": roles })
+    };
+    of.iter().map(one).collect()
+}
+
+fn refused(error: &Error) -> Response<Bytes> {
+    match error {
+        Error::Refused { refusal, .. } => match refusal {
+            Refusal::UnknownKey
+            | Refusal::Expired
+            | Refusal::Revoked
+            | Refusal::Csrf
+            | Refusal::UnknownUser
+            | Refusal::Blocked
+            | Refusal::IdToken(_) => {
+                let body = Bytes::from_static(INVALID_KEY.as_bytes());
+                respond(StatusCode::UNAUTHORIZED, "text/plain; charset=utf-8", body)
+            }
+            Refusal::Scope | Refusal::OtherAgent | Refusal::NotShared(_) | Refusal::NotMember => {
+                message(StatusCode::FORBIDDEN, "the user may not use the agent")
+            }
+            Refusal::UnknownAgent => message(StatusCode::NOT_FOUND, "there is no such agent"),
+            // Whoever judges is this gateway itself.
+            Refusal::Platform(_) => message(StatusCode::FORBIDDEN, "the user may not use the agent"),
+        },
+        Error::JobNotAllowed => message(StatusCode::FORBIDDEN, "the user may not use the agent"),
+        Error::Unavailable { detail } => {
+            tracing::error!(%detail, "a question of a gateway cannot be answered");
+            message(StatusCode::INTERNAL_SERVER_ERROR, "access cannot be judged")
+        }
+    }
+}
+
+fn message(status: StatusCode, text: &str) -> Response<Bytes> {
+    respond(
+        status,
+        "application/json",
+        json!({ "message": text }).to_string().into(),
+    )
+}
+
+fn respond(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Bytes> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let fields = response.headers_mut();
+    fields.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! How a gateway proves itself to its platform.
+//!
+//! In: the file of the secret both have. Out: a JWT for thirty seconds, or that
+//! one is good. Refuses: another algorithm, issuer, audience, secret or time.
+//! Never: the secret in an error.
+//!
+//! Source: GitLab, `Gitlab::Kas.verify_api_request`.
+
+use std::fmt;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderName, HeaderValue};
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use super::remote::SetupError;
+
+/// The header field.
+pub(super) const FIELD: HeaderName = HeaderName::from_static("gitlab-kas-api-request");
+const ISSUER: &str = "gitlab-kas";
+const AUDIENCE: &str = "gitlab";
+/// How long a token is good for, in seconds, as GitLab's agent server has it.
+const LIFE: i64 = 30;
+/// The longest life of a token that is believed, in seconds.
+const LONGEST_LIFE: i64 = 5 * 60;
+/// Seconds two clocks may be apart, for `nbf` alone.
+const LEEWAY: i64 = 30;
+/// Bytes of the secret, at least: HS256 is as strong as its key (RFC 7518,
+/// section 3.2).
+const SECRET_BYTES: usize = 32;
+
+/// The secret of gateway and platform.
+pub(super) struct SharedSecret {
+    sign: EncodingKey,
+    verify: DecodingKey,
+}
+
+impl fmt::Debug for SharedSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedSecret")
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Claims {
+    iss: String,
+    aud: Audiences,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    iat: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nbf: Option<i64>,
+    exp: i64,
+}
+
+/// `aud` is one text or a list (RFC 7519, section 4.1.3).
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Audiences {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl SharedSecret {
+    /// Reads the file: base64, white space around it left out. Blocks.
+    pub(super) fn read(path: &Path) -> Result<Self, SetupError> {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path).map(Zeroizing::new);
+        let text = text.map_err(|error| SetupError::SecretFile {
+            file: file.clone(),
+            reason: error.to_string(),
+        })?;
+        let bytes = STANDARD.decode(text.trim()).map(Zeroizing::new);
+        let bytes = bytes.map_err(|_| SetupError::SecretFile {
+            file: file.clone(),
+            reason: "it is not base64".to_owned(),
+        })?;
+        if bytes.len() < SECRET_BYTES {
+            let reason = format!("it has {} bytes, at least {SECRET_BYTES} are allowed", bytes.len());
+            return Err(SetupError::SecretFile { file, reason });
+        }
+        Ok(Self {
+            sign: EncodingKey::from_secret(&bytes),
+            verify: DecodingKey::from_secret(&bytes),
+        })
+    }
+
+    /// A token for the next thirty seconds.
+    ///
+    /// - `now`: seconds since 1970.
+    pub(super) fn token(&self, now: i64) -> Option<HeaderValue> {
+        let claims = Claims {
+            iss: ISSUER.to_owned(),
+            aud: Audiences::One(AUDIENCE.to_owned()),
+            iat: Some(now),
+            nbf: Some(now.saturating_sub(5)),
+            exp: now.saturating_add(LIFE),
+        };
+        let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &self.sign).ok()?;
+        let mut value = HeaderValue::from_str(&token).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
+
+    /// Whether a token is one of a gateway that has the secret.
+    ///
+    /// - `now`: seconds since 1970.
+    pub(super) fn is_proof(&self, token: &HeaderValue, now: i64) -> bool {
+        let mut rules = Validation::new(Algorithm::HS256);
+        // Times are checked below, by our own clock.
+        rules.validate_exp = false;
+        rules.validate_nbf = false;
+        rules.set_issuer(&[ISSUER]);
+        rules.set_audience(&[AUDIENCE]);
+        rules.set_required_spec_claims(&["exp", "iss", "aud"]);
+        // SECURITY: the signature is compared in constant time by aws-lc.
+        let Ok(token) = jsonwebtoken::decode::<Claims>(token.as_bytes(), &self.verify, &rules) else {
+            return false;
+        };
+        let Claims { nbf, exp, .. } = token.claims;
+        let begun = nbf.is_none_or(|start| start <= now.saturating_add(LEEWAY));
+        begun && now < exp && exp <= now.saturating_add(LONGEST_LIFE)
+    }
+}
+
+#[cfg(test)]
+mod tests;

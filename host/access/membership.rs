@@ -1,0 +1,104 @@
+//! Where a person's roles in an agent's lists come from.
+//!
+//! In: `user_access`, the user directory. Out: [`Lists`], with the members of
+//! every listed group or project and of what is above it. Never: a role from
+//! below a listed group; a role under developer.
+
+use std::sync::Arc;
+
+use super::{Membership, Role};
+use crate::diagnostic::Diagnostic;
+use crate::state::agent::UserAccess;
+use crate::state::people::{Directory, Members, Namespace};
+
+/// The projects and groups of one `user_access` that the directory has.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    projects: Vec<Listed>,
+    groups: Vec<Listed>,
+}
+
+/// A listed project or group.
+#[derive(Debug)]
+struct Listed {
+    id: i64,
+    path: Arc<str>,
+    /// Its own members, then those of each group above it.
+    members: Vec<Arc<Members>>,
+}
+
+impl Lists {
+    /// Looks the lists up; what the directory does not have grants nothing.
+    pub(super) fn resolve(
+        access: &UserAccess,
+        (agent, people): (&str, &Directory),
+        findings: &mut Vec<Diagnostic>,
+    ) -> Self {
+        let mut lists = Self::default();
+        let mut missing = |kind: &str, path: &str| {
+            // A platform elsewhere has a directory of its own.
+            if !people.is_empty() {
+                let message = format!("agent `{agent}` is shared with the {kind} `{path}`, which no directory has");
+                findings.push(Diagnostic::warning(access.location.clone(), message));
+            }
+        };
+        for path in &access.projects {
+            match people.project(path) {
+                Some(project) => lists.projects.push(Listed::new(project, people)),
+                None => missing("project", path),
+            }
+        }
+        for path in &access.groups {
+            match people.group(path) {
+                Some(group) => lists.groups.push(Listed::new(group, people)),
+                None => missing("group", path),
+            }
+        }
+        lists
+    }
+
+    /// Projects and groups in which a person is at least a developer.
+    pub(super) fn of(&self, user: i64) -> (Vec<Membership>, Vec<Membership>) {
+        let of = |listed: &[Listed]| listed.iter().filter_map(|listed| listed.membership(user)).collect();
+        (of(&self.projects), of(&self.groups))
+    }
+
+    /// Whether a person is at least a developer in any of them.
+    pub(super) fn has(&self, user: i64) -> bool {
+        let mut all = self.projects.iter().chain(&self.groups);
+        all.any(|listed| listed.effective(user).is_some())
+    }
+}
+
+impl Listed {
+    fn new(space: &Namespace, people: &Directory) -> Self {
+        let above = people.groups_above(&space.path);
+        let members = std::iter::once(space).chain(above);
+        Self {
+            id: space.id,
+            path: Arc::clone(&space.path),
+            members: members.map(|space| Arc::clone(&space.members)).collect(),
+        }
+    }
+
+    /// The highest role, where it is enough.
+    fn effective(&self, user: i64) -> Option<Role> {
+        let roles = self.members.iter().filter_map(|members| members.get(&user));
+        roles.max().copied().filter(|role| *role >= Role::Developer)
+    }
+
+    fn membership(&self, user: i64) -> Option<Membership> {
+        let effective = self.effective(user)?;
+        Some(Membership {
+            id: self.id,
+            path: self.path.as_ref().to_owned(),
+            roles: emitted(effective),
+        })
+    }
+}
+
+/// Roles that are told of an effective one: reporter up to it.
+fn emitted(effective: Role) -> Vec<Role> {
+    let told = |role: &Role| (Role::Reporter..=effective).contains(role);
+    Role::LADDER.into_iter().filter(told).collect()
+}

@@ -1,0 +1,334 @@
+//! A GitLab or Plural elsewhere, or another Tollgate, as the platform.
+//!
+//! In: a credential. Out: what the platform says, bound to an agent of our own
+//! state. Refuses: what the platform refuses, agents the state does not have.
+//! Never: an answer that is not understood whole; a redirect followed; a proxy of
+//! the environment; a body without bound.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode, header};
+use reqwest::{Certificate, Client, RequestBuilder};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use url::Url;
+use zeroize::Zeroizing;
+
+use super::agents::Agents;
+use super::asked::{Asked, AskedKey};
+use super::embedded::Embedded;
+use super::gateway_token::{self, SharedSecret};
+use super::{Access, AccessType, Agent, AgentId, Error, IdToken, Refusal, SessionId};
+use crate::clock::Clock;
+use crate::diagnostic::with_causes;
+
+mod job;
+mod person;
+
+/// Bytes of one answer: 1,000 entries take a tenth.
+const ANSWER_BYTES: usize = 1024 * 1024;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time for one request, its body included.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// What the body of a 401 has when the person's credential is meant, not ours.
+pub(super) const INVALID_KEY: &str = "Invalid user access key";
+
+/// Why there is no authorizer.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The file of the shared secret cannot be used.
+    #[error("the shared secret in `{file}` cannot be used: {reason}")]
+    SecretFile {
+        /// Path as the settings have it.
+        file: String,
+        /// Without content.
+        reason: String,
+    },
+    /// `certificateAuthority` is not PEM, or TLS cannot start.
+    #[error("the client for the platform cannot be made: {0}")]
+    Client(String),
+    /// The URL takes no path.
+    #[error("`{0}` cannot be the base of a platform")]
+    Url(String),
+    /// A platform elsewhere judges, so that this gateway cannot be one.
+    #[error("`kubernetes.platformSecretFile` needs `kubernetes.authorizer: embedded`")]
+    Chain,
+    /// The system has no randomness.
+    #[error("the system gives no random numbers")]
+    Randomness,
+}
+
+/// Asks a platform. Clones are the same one.
+#[derive(Clone, Debug)]
+pub(super) struct Remote {
+    http: Client,
+    person_url: Url,
+    job_url: Url,
+    secret: Arc<SharedSecret>,
+    /// For what the issuer alone grants: no platform is asked.
+    own: Embedded,
+    clock: Clock,
+}
+
+impl Remote {
+    /// Of a base URL, PEM of its authorities and the file of the secret. Blocks.
+    pub(super) fn new(
+        (base, authority): (&Url, Option<&str>),
+        secret: &Path,
+        own: Embedded,
+        clock: Clock,
+    ) -> Result<Self, SetupError> {
+        Ok(Self {
+            http: client(authority)?,
+            person_url: below(base, &["internal", "kubernetes", "authorize_proxy_user"])?,
+            job_url: below(base, &["job", "allowed_agents"])?,
+            secret: Arc::new(SharedSecret::read(secret)?),
+            own,
+            clock,
+        })
+    }
+
+    /// Judges one question.
+    ///
+    /// The platform is asked about agents the state does not have too: while it
+    /// is away, no other answer may tell which agents there are.
+    pub(super) async fn judge(&self, agents: &Agents, asked: &Asked) -> Result<Access, Error> {
+        match &asked.key {
+            AskedKey::PersonalAccessToken(token) => {
+                let person = Presented::new(AccessType::PersonalAccessToken, token, None);
+                self.person(agents, asked.agent, person).await
+            }
+            AskedKey::SessionCookie { cookie, csrf_token } => {
+                let person = Presented::new(AccessType::SessionCookie, cookie, Some(csrf_token));
+                self.person(agents, asked.agent, person).await
+            }
+            AskedKey::OidcIdToken(token) if token.agent != asked.agent => Err(Refusal::OtherAgent.into()),
+            AskedKey::OidcIdToken(_) if agents.is_granted_by_claim(asked.agent) => self.own.judge(agents, asked).await,
+            AskedKey::OidcIdToken(token) => self.person(agents, asked.agent, Presented::of(token)).await,
+            AskedKey::CiJobToken(token) => self.job(agents, asked.agent, token).await,
+        }
+    }
+
+    async fn person(&self, agents: &Agents, id: AgentId, person: Presented<'_>) -> Result<Access, Error> {
+        let question = WireQuestion {
+            agent_id: id.get(),
+            access_type: person.access_type,
+            access_key: person.credential.expose_secret(),
+            csrf_token: person.csrf_token.map(|token| token.expose_secret()),
+        };
+        let body = serde_json::to_vec(&question).map(Zeroizing::new);
+        let body = body.map_err(|_| unavailable("the question cannot be written as JSON"))?;
+        let proof = self.secret.token(self.clock.seconds());
+        let proof = proof.ok_or_else(|| unavailable("no token for the platform can be signed"))?;
+        let request = self.http.post(self.person_url.clone());
+        let request = request
+            .header(gateway_token::FIELD, proof)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Bytes::from_owner(body));
+        let (status, body) = self.send(request).await?;
+        match status {
+            StatusCode::OK => {}
+            // An access key nobody has is 400 in GitLab; told apart from a refusal
+            // it would tell callers which keys exist.
+            StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
+                return Err(Refusal::Platform(status.as_u16()).into());
+            }
+            StatusCode::UNAUTHORIZED if is_about_the_key(&body) => {
+                return Err(Refusal::Platform(status.as_u16()).into());
+            }
+            StatusCode::UNAUTHORIZED => {
+                return Err(unavailable(
+                    "the platform does not believe this gateway: `authorizer.remote.secretFile` is not its secret",
+                ));
+            }
+            other => return Err(answered(other)),
+        }
+        let agent = agents.agent(id);
+        let access = person::read(&body, (agents, id), person)?;
+        access(agent.ok_or(Refusal::UnknownAgent)?)
+    }
+
+    async fn job(&self, agents: &Agents, id: AgentId, token: &SecretString) -> Result<Access, Error> {
+        // No field can hold it, so no platform knows it.
+        let value = HeaderValue::from_str(token.expose_secret());
+        let mut value = value.map_err(|_| Refusal::UnknownKey)?;
+        value.set_sensitive(true);
+        let request = self.http.get(self.job_url.clone()).header("Job-Token", value);
+        let (status, body) = self.send(request).await?;
+        match status {
+            StatusCode::OK => {}
+            StatusCode::FORBIDDEN => return Err(Error::JobNotAllowed),
+            StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED | StatusCode::NOT_FOUND => {
+                return Err(Refusal::Platform(status.as_u16()).into());
+            }
+            other => return Err(answered(other)),
+        }
+        let granted = job::read(&body, id)?;
+        let agent = agents.agent(id).ok_or(Refusal::UnknownAgent)?;
+        Ok(Access {
+            agent: as_told(agent, granted.config_project),
+            user: granted.user,
+            access_as: granted.access_as,
+            session: session(AccessType::CiJobToken, token),
+            expires_at: None,
+        })
+    }
+
+    async fn send(&self, request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), Error> {
+        // Without the URL, which says nothing new.
+        let failed = |error: reqwest::Error| {
+            let reason = with_causes(&error.without_url());
+            unavailable(&format!("the platform cannot be reached: {reason}"))
+        };
+        let request = request.header(header::ACCEPT, "application/json");
+        let mut response = request.send().await.map_err(failed)?;
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(failed)? {
+            if body.len().saturating_add(chunk.len()) > ANSWER_BYTES {
+                let detail = format!("the platform answered more than {ANSWER_BYTES} bytes");
+                return Err(unavailable(&detail));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok((response.status(), body))
+    }
+}
+
+/// A person's credential, as the platform is told it.
+struct Presented<'a> {
+    access_type: AccessType,
+    credential: &'a SecretString,
+    csrf_token: Option<&'a SecretString>,
+    session: SessionId,
+    id_token: Option<&'a IdToken>,
+}
+
+impl<'a> Presented<'a> {
+    fn new(access_type: AccessType, credential: &'a SecretString, csrf_token: Option<&'a SecretString>) -> Self {
+        Self {
+            access_type,
+            credential,
+            csrf_token,
+            session: session(access_type, credential),
+            id_token: None,
+        }
+    }
+
+    fn of(token: &'a IdToken) -> Self {
+        Self {
+            access_type: AccessType::OidcIdToken,
+            credential: &token.token,
+            csrf_token: None,
+            session: token.session.clone(),
+            id_token: Some(token),
+        }
+    }
+}
+
+/// The body of `authorize_proxy_user`.
+#[derive(Serialize)]
+struct WireQuestion<'a> {
+    agent_id: i64,
+    access_type: AccessType,
+    access_key: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    csrf_token: Option<&'a str>,
+}
+
+/// A number, or text that stands for one.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum WireId {
+    Number(i64),
+    Text(String),
+}
+
+impl WireId {
+    /// The number, from 1: as it is, or as canonical decimal.
+    pub(super) fn number(&self) -> Option<i64> {
+        match self {
+            Self::Number(number) => (*number > 0).then_some(*number),
+            Self::Text(text) => AgentId::parse(text).map(AgentId::get),
+        }
+    }
+}
+
+/// Something with nothing but its number.
+#[derive(Debug, Deserialize)]
+struct WireNumbered {
+    id: WireId,
+}
+
+#[derive(Debug, Deserialize)]
+struct WireUser {
+    id: WireId,
+    username: String,
+}
+
+/// What the session of a credential is known by, when a platform elsewhere keeps
+/// it: the same in every replica, and no secret.
+fn session(access_type: AccessType, credential: &SecretString) -> SessionId {
+    let digest = Sha256::digest(credential.expose_secret().as_bytes());
+    let half: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    SessionId::new(access_type, half)
+}
+
+/// Our agent, in the project the platform says.
+fn as_told(agent: &Arc<Agent>, config_project: i64) -> Arc<Agent> {
+    if agent.config_project == config_project {
+        return Arc::clone(agent);
+    }
+    Arc::new(Agent {
+        config_project,
+        ..Agent::clone(agent)
+    })
+}
+
+fn is_about_the_key(body: &[u8]) -> bool {
+    memchr::memmem::find(body, INVALID_KEY.as_bytes()).is_some()
+}
+
+fn below(base: &Url, path: &[&str]) -> Result<Url, SetupError> {
+    let mut url = base.clone();
+    url.path_segments_mut()
+        .map_err(|()| SetupError::Url(base.to_string()))?
+        .pop_if_empty()
+        .extend(["api", "v4"])
+        .extend(path);
+    Ok(url)
+}
+
+fn client(authority: Option<&str>) -> Result<Client, SetupError> {
+    let unusable = |reason: String| SetupError::Client(reason);
+    let mut builder = Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .timeout(REQUEST_TIMEOUT)
+        .user_agent(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
+    if let Some(pem) = authority {
+        let roots = Certificate::from_pem_bundle(pem.as_bytes()).map_err(|error| unusable(with_causes(&error)))?;
+        if roots.is_empty() {
+            return Err(unusable("no certificate in `certificateAuthority`".to_owned()));
+        }
+        builder = builder.tls_certs_only(roots);
+    }
+    builder.build().map_err(|error| unusable(with_causes(&error)))
+}
+
+fn answered(status: StatusCode) -> Error {
+    unavailable(&format!("the platform answered {}", status.as_u16()))
+}
+
+fn unavailable(detail: &str) -> Error {
+    Error::Unavailable {
+        detail: detail.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

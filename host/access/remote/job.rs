@@ -1,0 +1,149 @@
+//! The platform's answer about a CI job.
+//!
+//! In: the body of a 200. Out: whom the cluster sees. Refuses: agents that are
+//! not in the job's list. Never: `access_as` that is not exactly one known thing.
+//!
+//! Source: GitLab, `GET /api/v4/job/allowed_agents`.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::person::known;
+use super::{WireNumbered, WireUser, unavailable};
+use crate::access::{AccessAs, AgentId, CiJob, Error, Identity, User};
+
+#[derive(Deserialize)]
+struct WireJob {
+    allowed_agents: Vec<WireAllowed>,
+    job: WireNumbered,
+    pipeline: WireNumbered,
+    project: WireProject,
+    user: WireUser,
+    environment: Option<WireEnvironment>,
+}
+
+#[derive(Deserialize)]
+struct WireAllowed {
+    id: super::WireId,
+    config_project: WireNumbered,
+    configuration: Option<WireConfiguration>,
+}
+
+#[derive(Deserialize)]
+struct WireConfiguration {
+    access_as: Option<Map<String, Value>>,
+}
+
+#[derive(Deserialize)]
+struct WireProject {
+    id: super::WireId,
+    #[serde(default)]
+    groups: Vec<WireNumbered>,
+}
+
+#[derive(Deserialize)]
+struct WireEnvironment {
+    slug: String,
+    tier: String,
+}
+
+#[derive(Deserialize)]
+struct WireIdentity {
+    username: String,
+    uid: Option<String>,
+    #[serde(default)]
+    groups: Vec<String>,
+    #[serde(default)]
+    extra: Vec<WireExtra>,
+}
+
+#[derive(Deserialize)]
+struct WireExtra {
+    key: String,
+    #[serde(default)]
+    val: Vec<String>,
+}
+
+/// What the platform gives a job.
+#[derive(Debug)]
+pub(super) struct Granted {
+    pub(super) config_project: i64,
+    pub(super) user: User,
+    pub(super) access_as: AccessAs,
+}
+
+/// Reads an answer for an agent.
+pub(super) fn read(body: &[u8], id: AgentId) -> Result<Granted, Error> {
+    let answer: WireJob = serde_json::from_slice(body).map_err(|_| not_understood("it is not the JSON expected"))?;
+    let job = CiJob {
+        id: number(&answer.job)?,
+        pipeline: number(&answer.pipeline)?,
+        project: positive(&answer.project.id)?,
+        groups: answer.project.groups.iter().map(number).collect::<Result<_, _>>()?,
+        environment: answer.environment.map(|found| (found.slug, found.tier)),
+    };
+    let mut allowed = answer.allowed_agents.into_iter();
+    let allowed = allowed.find(|agent| agent.id.number() == Some(id.get()));
+    let allowed = allowed.ok_or(Error::JobNotAllowed)?;
+    let access_as = allowed.configuration.and_then(|configuration| configuration.access_as);
+    Ok(Granted {
+        config_project: number(&allowed.config_project)?,
+        user: known(answer.user)?,
+        access_as: match access_as {
+            None => AccessAs::Agent,
+            Some(access_as) => identity(access_as, job)?,
+        },
+    })
+}
+
+fn identity(access_as: Map<String, Value>, job: CiJob) -> Result<AccessAs, Error> {
+    let mut entries = access_as.into_iter();
+    let (Some((key, value)), None) = (entries.next(), entries.next()) else {
+        return Err(not_understood("`access_as` has not exactly one key"));
+    };
+    match (key.as_str(), value.is_object()) {
+        ("agent", true) => Ok(AccessAs::Agent),
+        ("ci_job", true) => Ok(AccessAs::CiJob(Box::new(job))),
+        ("impersonate", true) => fixed(value),
+        _ => Err(not_understood("`access_as` is of an unknown kind")),
+    }
+}
+
+fn fixed(value: Value) -> Result<AccessAs, Error> {
+    let wire: WireIdentity =
+        serde_json::from_value(value).map_err(|_| not_understood("`impersonate` is not the JSON expected"))?;
+    if wire.username.is_empty() {
+        return Err(not_understood("`impersonate.username` is empty"));
+    }
+    let mut identity = Identity {
+        username: wire.username,
+        uid: wire.uid.filter(|uid| !uid.is_empty()),
+        ..Identity::default()
+    };
+    for group in wire.groups {
+        if !identity.groups.contains(&group) {
+            identity.groups.push(group);
+        }
+    }
+    for WireExtra { key, val } in wire.extra {
+        // As kube-apiserver reads them: without case, values of one key together.
+        let key = key.to_lowercase();
+        match identity.extra.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, values)) => values.extend(val),
+            None => identity.extra.push((key, val)),
+        }
+    }
+    Ok(AccessAs::Impersonate(identity))
+}
+
+fn number(numbered: &WireNumbered) -> Result<i64, Error> {
+    positive(&numbered.id)
+}
+
+fn positive(id: &super::WireId) -> Result<i64, Error> {
+    id.number().ok_or_else(|| not_understood("an id is no number"))
+}
+
+fn not_understood(why: &str) -> Error {
+    unavailable(&format!("the platform's answer about the job is not understood: {why}"))
+}

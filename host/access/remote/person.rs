@@ -1,0 +1,164 @@
+//! The platform's answer about a person.
+//!
+//! In: the body of a 200. Out: [`Access`]. Refuses: memberships below developer.
+//! Never: a guess; `access_as` that is not exactly one known thing is no answer.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{Presented, WireId, WireNumbered, WireUser, as_told, unavailable};
+use crate::access::agents::stranger;
+use crate::access::{Access, AccessAs, Agent, AgentId, Agents, Error, Membership, Refusal, Role, User};
+use crate::state::people::Namespace;
+
+#[derive(Deserialize)]
+struct WireAnswer {
+    agent: WireAgent,
+    user: WireUser,
+    access_as: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct WireAgent {
+    id: WireId,
+    config_project: WireNumbered,
+}
+
+/// `access_as.user`.
+#[derive(Deserialize)]
+struct WireMemberships {
+    projects: Option<Vec<WireMembership>>,
+    groups: Option<Vec<WireMembership>>,
+}
+
+#[derive(Deserialize)]
+struct WireMembership {
+    id: WireId,
+    roles: Vec<String>,
+}
+
+/// Reads an answer; what is given makes the access to our agent.
+pub(super) fn read<'a>(
+    body: &[u8],
+    (agents, id): (&Agents, AgentId),
+    person: Presented<'a>,
+) -> Result<impl FnOnce(&Arc<Agent>) -> Result<Access, Error> + use<'a>, Error> {
+    let answer: WireAnswer = serde_json::from_slice(body).map_err(|_| not_understood("it is not the JSON expected"))?;
+    if answer.agent.id.number() != Some(id.get()) {
+        return Err(not_understood("it is about another agent"));
+    }
+    let config_project = answer.agent.config_project.id.number();
+    let config_project = config_project.ok_or_else(|| not_understood("`agent.config_project.id` is no number"))?;
+    let (access_as, user) = identity(answer.access_as, answer.user, (agents, &person))?;
+    Ok(move |agent: &Arc<Agent>| {
+        Ok(Access {
+            agent: as_told(agent, config_project),
+            user,
+            access_as,
+            session: person.session,
+            expires_at: person.id_token.map(|token| token.expires_at),
+        })
+    })
+}
+
+fn identity(
+    access_as: Map<String, Value>,
+    user: WireUser,
+    (agents, person): (&Agents, &Presented<'_>),
+) -> Result<(AccessAs, User), Error> {
+    let mut entries = access_as.into_iter();
+    let (Some((key, value)), None) = (entries.next(), entries.next()) else {
+        return Err(not_understood("`access_as` has not exactly one key"));
+    };
+    if !value.is_object() {
+        return Err(not_understood("`access_as` holds no mapping"));
+    }
+    let access_as = match key.as_str() {
+        "agent" => AccessAs::Agent,
+        "user" => memberships(value, agents)?,
+        // Tollgate's own: the platform lets the person in, and whom the cluster
+        // sees is what this gateway's `claimMappings` say.
+        "mapped" => {
+            let mapped = person.id_token.and_then(|token| token.mapped.clone());
+            let mapped = mapped.ok_or_else(|| not_understood("`access_as.mapped` without `claimMappings` here"))?;
+            if user.id.number().is_none() {
+                let stranger = stranger(&mapped);
+                return Ok((AccessAs::Mapped(mapped), stranger));
+            }
+            AccessAs::Mapped(mapped)
+        }
+        _ => return Err(not_understood("`access_as` is of an unknown kind")),
+    };
+    Ok((access_as, known(user)?))
+}
+
+/// A user with a number and a name.
+pub(super) fn known(user: WireUser) -> Result<User, Error> {
+    match user.id.number() {
+        Some(id) if !user.username.is_empty() => Ok(User {
+            id,
+            username: user.username,
+        }),
+        Some(_) | None => Err(not_understood("`user` has no number or no name")),
+    }
+}
+
+fn memberships(value: Value, agents: &Agents) -> Result<AccessAs, Error> {
+    let lists: WireMemberships =
+        serde_json::from_value(value).map_err(|_| not_understood("`access_as.user` is not the JSON expected"))?;
+    let people = agents.people();
+    let projects = list(lists.projects, |id| match id {
+        Ok(number) => people.project_numbered(number),
+        Err(path) => people.project(path),
+    })?;
+    let groups = list(lists.groups, |id| match id {
+        Ok(number) => people.group_numbered(number),
+        Err(path) => people.group(path),
+    })?;
+    if projects.is_empty() && groups.is_empty() {
+        return Err(Refusal::NotMember.into());
+    }
+    Ok(AccessAs::User { projects, groups })
+}
+
+/// Memberships of at least developer; `find` knows numbers and paths of our own
+/// directory.
+fn list<'d>(
+    entries: Option<Vec<WireMembership>>,
+    find: impl Fn(Result<i64, &str>) -> Option<&'d Namespace>,
+) -> Result<Vec<Membership>, Error> {
+    let mut memberships = Vec::new();
+    for entry in entries.unwrap_or_default() {
+        let known = match (&entry.id, entry.id.number()) {
+            (_, Some(number)) => find(Ok(number)),
+            (WireId::Text(path), None) => find(Err(&path.to_lowercase())),
+            (WireId::Number(_), None) => None,
+        };
+        let id = entry.id.number().or(known.map(|space| space.id));
+        let id =
+            id.ok_or_else(|| not_understood("a project or group has an id that is no number and no known path"))?;
+        let roles = roles(&entry.roles);
+        // A role below developer lets nobody in, whoever says so.
+        if roles.last().is_some_and(|highest| *highest >= Role::Developer) {
+            memberships.push(Membership {
+                id,
+                path: known.map_or_else(String::new, |space| space.path.as_ref().to_owned()),
+                roles,
+            });
+        }
+    }
+    Ok(memberships)
+}
+
+/// Roles from reporter on that are known here, least first. GitLab tells of guest
+/// too, and gets new roles between these, which grant nothing here.
+fn roles(told: &[String]) -> Vec<Role> {
+    let is_told = |role: &Role| *role >= Role::Reporter && told.iter().any(|word| word == role.as_str());
+    Role::LADDER.into_iter().filter(is_told).collect()
+}
+
+fn not_understood(why: &str) -> Error {
+    unavailable(&format!("the platform's answer is not understood: {why}"))
+}
