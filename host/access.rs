@@ -17,6 +17,10 @@ mod gateway_token;
 mod membership;
 mod memory;
 mod remote;
+#[cfg(test)]
+mod platform_stub;
+#[cfg(test)]
+mod world;
 
 use std::fmt;
 use std::sync::Arc;
