@@ -14,7 +14,7 @@ use http::HeaderName;
 
 mod clean;
 mod identity;
-pub mod kubernetes;
+mod kubernetes;
 mod names;
 mod response;
 mod seal;
@@ -23,6 +23,7 @@ mod upstream;
 
 pub use clean::{Cleaned, Protocol, clean};
 pub use identity::{Caller, Identity};
+pub use kubernetes::{client_impersonates, contain_response};
 pub use names::{Owner, owner};
 pub use response::clean_response;
 pub use seal::{Held, Outbound, Own};

@@ -31,8 +31,8 @@ use crate::record::Recorder;
 use crate::server::{Certificates, Limits, Server};
 use crate::sessions::Sessions;
 use crate::snapshot::{Current, Loader};
-use crate::store::Store;
 use crate::state::watch::{Events, Timing, watch};
+use crate::store::Store;
 
 /// Time the decision file has to take the last lines.
 const FLUSH: Duration = Duration::from_secs(5);
@@ -214,7 +214,7 @@ async fn services(config: &Config, clock: &Clock, metrics: &Arc<Metrics>) -> any
     };
     let audit = Audit::start(Arc::clone(&store), clock.clone(), times, Arc::clone(metrics));
     audit.listen(&sessions);
-    let authorizer = Authorizer::new(settings, Arc::clone(&store), Arc::clone(&sessions), clock.clone())?;
+    let authorizer = Authorizer::new(settings, Arc::clone(&store), sessions.clone(), clock.clone())?;
     Ok(Some(Arc::new(Services {
         store,
         sessions,

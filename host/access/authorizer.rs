@@ -11,15 +11,22 @@ use super::asked::Asked;
 use super::embedded::Embedded;
 use super::memory::{Memory, Verdict};
 use super::remote::{Remote, SetupError};
-use super::{Question, Refusal, SessionId};
+use super::{Bearer, Question, Refusal, SessionId};
 use crate::clock::Clock;
 use crate::config;
+use crate::sessions::Sessions;
 use crate::store::Store;
 
 /// What knows of sessions that were ended before their time.
 pub trait Revocations: std::fmt::Debug + Send + Sync {
     /// Whether a session was ended, here or by another replica.
     fn is_revoked(&self, session: &SessionId) -> bool;
+}
+
+impl Revocations for Sessions {
+    fn is_revoked(&self, session: &SessionId) -> bool {
+        self.is_revoked(session)
+    }
 }
 
 /// Says whether a person may use an agent. One a process; it outlives reloads.
@@ -105,13 +112,17 @@ impl Authorizer {
         let access = self.memory.answer(key, ask).await?;
         // INVARIANT: asked on every request, so that nothing remembered outlives
         // a revocation.
-        if self.revocations.is_revoked(&access.session) {
-            return Err(Refusal::Revoked.into());
-        }
-        if access.expires_at.is_some_and(|end| end <= self.clock.now()) {
-            return Err(Refusal::Expired.into());
-        }
-        Ok(access)
+        let refusal = if self.revocations.is_revoked(&access.session) {
+            Refusal::Revoked
+        } else if access.expires_at.is_some_and(|end| end <= self.clock.now()) {
+            Refusal::Expired
+        } else {
+            return Ok(access);
+        };
+        Err(refusal.of(Bearer {
+            user: access.user.clone(),
+            session: access.session.clone(),
+        }))
     }
 
     /// Drops what is remembered of a session.

@@ -14,7 +14,7 @@ use secrecy::SecretString;
 
 use super::agents::{Agents, Claimant};
 use super::asked::{Asked, AskedKey};
-use super::{Access, AccessType, Error, IdToken, Refusal, SessionId};
+use super::{Access, AccessType, Bearer, Error, IdToken, Refusal, SessionId};
 use crate::clock::Clock;
 use crate::config::UserLink;
 use crate::state::people::Person;
@@ -79,14 +79,22 @@ impl Embedded {
             .await
             .map_err(unavailable)?;
         let token = token.ok_or(Refusal::UnknownKey)?;
-        self.check(token.revoked_at, token.expires_at)?;
-        if token.scopes != [SCOPE] {
-            return Err(Refusal::Scope.into());
+        let good = self.check(token.revoked_at, token.expires_at).and_then(|()| {
+            if token.scopes != [SCOPE] {
+                return Err(Refusal::Scope);
+            }
+            if token.agent_id != asked.agent {
+                return Err(Refusal::OtherAgent);
+            }
+            Ok(())
+        });
+        match good {
+            Ok(()) => Ok(token),
+            Err(refusal) => Err(refusal.of(Bearer {
+                session: SessionId::new(AccessType::PersonalAccessToken, token.id.to_string()),
+                user: token.user,
+            })),
         }
-        if token.agent_id != asked.agent {
-            return Err(Refusal::OtherAgent.into());
-        }
-        Ok(token)
     }
 
     async fn cookie(&self, cookie: &SecretString, csrf_token: &SecretString) -> Result<Proven, Error> {
@@ -96,15 +104,23 @@ impl Embedded {
             .await
             .map_err(unavailable)?;
         let session = session.ok_or(Refusal::UnknownKey)?;
-        self.check(session.revoked_at, session.expires_at)?;
-        // SECURITY: hashes, in constant time; the time says nothing of the token.
-        let presented = SecretHash::of(csrf_token);
-        verify_slices_are_equal(presented.as_bytes(), session.csrf.as_bytes()).map_err(|_| Refusal::Csrf)?;
-        Ok(Proven {
-            session: SessionId::new(AccessType::SessionCookie, session.id.to_string()),
-            user_id: session.user.id,
-            expires_at: session.expires_at,
-        })
+        let id = SessionId::new(AccessType::SessionCookie, session.id.to_string());
+        let good = self.check(session.revoked_at, session.expires_at).and_then(|()| {
+            // SECURITY: hashes, in constant time; the time says nothing of the token.
+            let presented = SecretHash::of(csrf_token);
+            verify_slices_are_equal(presented.as_bytes(), session.csrf.as_bytes()).map_err(|_| Refusal::Csrf)
+        });
+        match good {
+            Ok(()) => Ok(Proven {
+                session: id,
+                user_id: session.user.id,
+                expires_at: session.expires_at,
+            }),
+            Err(refusal) => Err(refusal.of(Bearer {
+                user: session.user,
+                session: id,
+            })),
+        }
     }
 
     fn id_token(&self, agents: &Agents, asked: &Asked, token: &IdToken) -> Result<Access, Error> {
@@ -112,11 +128,18 @@ impl Embedded {
         if token.agent != asked.agent {
             return Err(Refusal::OtherAgent.into());
         }
+        let person = agents.user_of(&self.links, &token.issuer, &token.claims);
         let claimant = Claimant {
-            person: agents.user_of(&self.links, &token.issuer, &token.claims),
+            person,
             mapped: token.mapped.as_ref(),
         };
-        let granted = agents.grant(asked.agent, claimant)?;
+        let granted = agents.grant(asked.agent, claimant).map_err(|refusal| match person {
+            Some(person) => refusal.of(Bearer {
+                user: person.user.clone(),
+                session: token.session.clone(),
+            }),
+            None => refusal.into(),
+        })?;
         Ok(Access {
             agent: granted.agent,
             user: granted.user,
@@ -142,7 +165,12 @@ impl Embedded {
             person: Some(person),
             mapped: None,
         };
-        let granted = agents.grant(asked.agent, claimant)?;
+        let granted = agents.grant(asked.agent, claimant).map_err(|refusal| {
+            refusal.of(Bearer {
+                user: person.user.clone(),
+                session: proven.session.clone(),
+            })
+        })?;
         Ok(Access {
             agent: granted.agent,
             user: granted.user,

@@ -156,7 +156,7 @@ fn memberships(of: &[Membership]) -> Vec<Value> {
 
 fn refused(error: &Error) -> Response<Bytes> {
     match error {
-        Error::Refused(refusal) => match refusal {
+        Error::Refused { refusal, .. } => match refusal {
             Refusal::UnknownKey
             | Refusal::Expired
             | Refusal::Revoked

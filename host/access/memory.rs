@@ -168,7 +168,7 @@ impl Memory {
                     let left = end.duration_since(clock.now());
                     Duration::try_from(left).unwrap_or_default().min(success)
                 }),
-                Err(Error::Refused(_) | Error::JobNotAllowed) => refusal,
+                Err(Error::Refused { .. } | Error::JobNotAllowed) => refusal,
                 Err(Error::Unavailable { .. }) => Duration::ZERO,
             };
             let until = clock.running().saturating_add(good_for);

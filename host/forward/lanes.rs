@@ -123,7 +123,11 @@ mod tests {
         drop(second);
         assert_eq!(lanes.count(), 2);
         let _fourth = lanes.take();
-        assert_eq!(lanes.count(), 2, "the first is full, the second was empty and is made anew");
+        assert_eq!(
+            lanes.count(),
+            2,
+            "the first is full, the second was empty and is made anew"
+        );
         drop(third);
     }
 }

@@ -16,11 +16,11 @@ use crate::authenticate::agent::{self, CiTokens, Presented};
 use crate::authorize;
 use crate::authorize::kubernetes::{Attributes, KubernetesPermit};
 use crate::clock::Clock;
-use crate::credential::clusters::{ClusterAccess, Found};
+use crate::credential::clusters::Found;
 use crate::forward::{self, Body};
 use crate::headers::{self, Cleaned, client_impersonates};
 use crate::impersonate::Impersonation;
-use crate::record::{Impersonated, KubernetesNote, Open, Step};
+use crate::record::{Impersonated, Open, Step};
 use crate::rejection::{Rejection, Voice};
 use crate::route::KubernetesPath;
 use crate::server::Peer;
@@ -238,42 +238,40 @@ impl Walk<'_> {
         (admitted, body): (Admitted, Body),
         path: &KubernetesPath<'_>,
     ) -> Result<Response<Body>, Rejection> {
+        let Walk {
+            peer,
+            snapshot,
+            front: _,
+            services,
+            record,
+        } = self;
         let Admitted { permit, cleaned, held } = admitted;
         let access = permit.access();
-        let cluster = self.cluster(&access.agent().cluster)?;
-        self.record
-            .note(|record| record.destination = Some(Arc::clone(cluster.cluster())));
-        let entering = Entering::new(permit.attributes(), self.record.id(), self.peer.address().ip());
-        let entered = self
-            .services
-            .sessions
-            .enter(access, entering)
-            .map_err(Rejection::Ended)?;
+        let cluster = match snapshot.clusters.find(&access.agent().cluster) {
+            Found::One(cluster) => cluster,
+            Found::Several(_) | Found::None => return Err(Rejection::NoCluster),
+        };
+        record.note(|record| record.destination = Some(Arc::clone(cluster.cluster())));
+        let entering = Entering::new(permit.attributes(), record.id(), peer.address().ip());
+        let entered = services.sessions.enter(access, entering).map_err(Rejection::Ended)?;
         let exchange = Exchange {
             cluster,
             rest: path.rest,
             query: path.query,
             told: Told::Caller(permit.impersonation()),
-            peer: self.peer,
-            decision: self.record.id(),
+            peer,
+            decision: record.id(),
             until: None,
             ending: Some(entered.ending()),
         };
-        let answered = exchange.send((cleaned, body), (held, entered), self.record).await;
-        self.record.step(Step::Forward);
+        let answered = exchange.send((cleaned, body), (held, entered), record).await;
+        record.step(Step::Forward);
         let mut response = match answered? {
             Answered::Answer(response) => response,
             Answered::Unknown(_) => return Err(Rejection::UnknownToCluster),
         };
         headers::contain_response(response.headers_mut());
         Ok(response)
-    }
-
-    fn cluster(&self, name: &str) -> Result<&Arc<ClusterAccess>, Rejection> {
-        match self.snapshot.clusters.find(name) {
-            Found::One(cluster) => Ok(cluster),
-            Found::Several(_) | Found::None => Err(Rejection::NoCluster),
-        }
     }
 }
 

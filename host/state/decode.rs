@@ -232,7 +232,8 @@ impl Collector {
         let usable = !is_cluster || self.expand_kubeconfig(&mut secret, &object.name.name);
         if is_cluster
             && usable
-            && let Some(cluster) = secret::cluster(&secret, &object.name.name, &mut self.findings) {
+            && let Some(cluster) = secret::cluster(&secret, &object.name.name, &mut self.findings)
+        {
             let config = cluster::config(object, &secret, &cluster, &mut self.findings);
             let configs = &mut self.resources.cluster_configs;
             configs.insert(cluster.server.clone(), Arc::new(config));

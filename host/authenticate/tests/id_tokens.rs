@@ -80,7 +80,7 @@ async fn verify(tokens: &IdTokens, token: &str) -> Result<Arc<IdToken>, Error> {
 /// The text of a refusal; it is always the same kind of one.
 async fn refusal(tokens: &IdTokens, token: &str) -> String {
     match verify(tokens, token).await {
-        Err(Error::Refused(refusal)) => refusal.to_string(),
+        Err(Error::Refused { refusal, .. }) => refusal.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -278,7 +278,7 @@ async fn verified_tokens_are_remembered_until_they_end() {
     assert!(Arc::ptr_eq(&first, &verify(&tokens, &token).await.unwrap()));
     world.clock.advance(Duration::from_secs(61));
     let refused = verify(&tokens, &token).await.unwrap_err();
-    assert_eq!(refused, Error::Refused(Refusal::Expired));
+    assert_eq!(refused, Refusal::Expired.into());
 }
 
 #[tokio::test]

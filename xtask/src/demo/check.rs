@@ -204,7 +204,10 @@ async fn agent(world: &World) -> Result<()> {
         let response = client.post(&tokens).bearer_auth(owner).body(wanted.to_string());
         let response = response.header("content-type", "application/json").send().await?;
         let status = response.status().as_u16();
-        Ok((status, serde_json::from_str(&response.text().await?).unwrap_or_default()))
+        Ok((
+            status,
+            serde_json::from_str(&response.text().await?).unwrap_or_default(),
+        ))
     };
     let (status, refused) = create(&world.bob).await?;
     ensure!(status == 403, "bob got a token: {status} {refused}");
@@ -215,21 +218,37 @@ async fn agent(world: &World) -> Result<()> {
         let response = client.get(format!("{}/k8s-proxy/api", world.gateway));
         let response = response.bearer_auth(bearer).send().await?;
         let status = response.status().as_u16();
-        Ok((status, serde_json::from_str(&response.text().await?).unwrap_or_default()))
+        Ok((
+            status,
+            serde_json::from_str(&response.text().await?).unwrap_or_default(),
+        ))
     };
     let (status, body) = ask().await?;
     ensure!(status == 200, "alice got {status} through the agent: {body}");
     let told = &body["impersonated"];
     ensure!(told["user"] == "gitlab:user:alice", "the cluster was told {told}");
     ensure!(
-        told["groups"].as_array().is_some_and(|groups| groups.iter().any(|group| group == "gitlab:project_role:11:maintainer")),
+        told["groups"]
+            .as_array()
+            .is_some_and(|groups| groups.iter().any(|group| group == "gitlab:project_role:11:maintainer")),
         "the cluster was told {told}"
     );
     let id = made["token"]["id"].as_str().context("no id")?;
-    let revoked = client.delete(format!("{tokens}/{id}")).bearer_auth(&world.alice).send().await?;
-    ensure!(revoked.status().is_success(), "the token was not revoked: {}", revoked.status());
+    let revoked = client
+        .delete(format!("{tokens}/{id}"))
+        .bearer_auth(&world.alice)
+        .send()
+        .await?;
+    ensure!(
+        revoked.status().is_success(),
+        "the token was not revoked: {}",
+        revoked.status()
+    );
     let (status, body) = ask().await?;
-    ensure!(status == 401 && body["kind"] == "Status", "a revoked token got {status}: {body}");
+    ensure!(
+        status == 401 && body["kind"] == "Status",
+        "a revoked token got {status}: {body}"
+    );
     Ok(())
 }
 

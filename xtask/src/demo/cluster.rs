@@ -92,7 +92,9 @@ async fn answer(request: Request<Incoming>, minted: Arc<AtomicU64>) -> Result<Re
             let latest = minted.load(Ordering::Relaxed);
             let told = |name: &str| -> Vec<String> {
                 let lines = head.headers.get_all(name).iter();
-                lines.map(|line| String::from_utf8_lossy(line.as_bytes()).into_owned()).collect()
+                lines
+                    .map(|line| String::from_utf8_lossy(line.as_bytes()).into_owned())
+                    .collect()
             };
             let mut said = json!({"kind": "APIVersions", "versions": ["v1"], "path": path, "tokensMinted": latest});
             if let Some(user) = told("impersonate-user").first() {

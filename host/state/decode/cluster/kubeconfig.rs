@@ -32,8 +32,8 @@ pub(in crate::state::decode) fn expand(secret: &mut Secret) -> Result<(), Vec<St
         }
     }
     // A parser's text could quote what stands there.
-    let kubeconfig = Kubeconfig::from_yaml(text.expose_secret())
-        .map_err(|_| vec![format!("`{KUBECONFIG}` is not a kubeconfig")])?;
+    let kubeconfig =
+        Kubeconfig::from_yaml(text.expose_secret()).map_err(|_| vec![format!("`{KUBECONFIG}` is not a kubeconfig")])?;
     let wanted = context.as_ref().map(|name| name.expose_secret());
     let wanted = wanted.or(kubeconfig.current_context.as_deref()).unwrap_or_default();
     let (cluster, user) = find(&kubeconfig, wanted).map_err(|mistake| vec![mistake])?;
@@ -57,7 +57,10 @@ fn find<'a>(kubeconfig: &'a Kubeconfig, wanted: &str) -> Result<(&'a Cluster, Op
     let context = context
         .and_then(|context| context.context.as_ref())
         .ok_or_else(|| format!("`{KUBECONFIG}` has no context `{wanted}`; name one in `{CONTEXT}`"))?;
-    let cluster = kubeconfig.clusters.iter().find(|cluster| cluster.name == context.cluster);
+    let cluster = kubeconfig
+        .clusters
+        .iter()
+        .find(|cluster| cluster.name == context.cluster);
     let cluster = cluster
         .and_then(|cluster| cluster.cluster.as_ref())
         .ok_or_else(|| format!("the cluster of context `{wanted}` is not in `{KUBECONFIG}`"))?;
@@ -86,7 +89,11 @@ fn config(cluster: &Cluster, user: Option<&AuthInfo>, mistakes: &mut Vec<String>
     put(&mut tls, "serverName", cluster.tls_server_name.as_deref());
     put(&mut tls, "caData", cluster.certificate_authority_data.as_deref());
     put(&mut config, "proxyUrl", cluster.proxy_url.as_deref());
-    files("certificate-authority", cluster.certificate_authority.as_ref(), mistakes);
+    files(
+        "certificate-authority",
+        cluster.certificate_authority.as_ref(),
+        mistakes,
+    );
     if let Some(user) = user {
         files("tokenFile", user.token_file.as_ref(), mistakes);
         files("client-certificate", user.client_certificate.as_ref(), mistakes);
@@ -100,7 +107,9 @@ fn config(cluster: &Cluster, user: Option<&AuthInfo>, mistakes: &mut Vec<String>
             || user.impersonate_groups.is_some()
             || user.impersonate_user_extra.is_some();
         if impersonates {
-            mistakes.push(format!("`{KUBECONFIG}` impersonates somebody; the gateway does that itself"));
+            mistakes.push(format!(
+                "`{KUBECONFIG}` impersonates somebody; the gateway does that itself"
+            ));
         }
         let secret = |value: &Option<SecretString>| value.as_ref().map(|value| value.expose_secret().to_owned());
         put(&mut config, "bearerToken", secret(&user.token).as_deref());

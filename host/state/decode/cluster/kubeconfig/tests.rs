@@ -47,12 +47,27 @@ fn a_kubeconfig_stands_for_server_and_config() {
 #[test]
 fn what_cannot_be_used_closes_the_cluster_and_says_what_to_do() {
     for (more, wanted) in [
-        (kubeconfig(json!({"exec": {"command": "aws", "apiVersion": "v1"}})), "no program is run here"),
+        (
+            kubeconfig(json!({"exec": {"command": "aws", "apiVersion": "v1"}})),
+            "no program is run here",
+        ),
         (kubeconfig(json!({"tokenFile": "/var/run/token"})), "--flatten"),
-        (kubeconfig(json!({"token": "t", "as": "admin"})), "impersonates somebody"),
-        (kubeconfig(json!({"token": "t"})) + "  context: broken\n", "is not in `kubeconfig`"),
-        (kubeconfig(json!({"token": "t"})) + "  context: missing\n", "has no context `missing`"),
-        (kubeconfig(json!({"token": "t"})) + "  server: https://other.example\n", "keep one"),
+        (
+            kubeconfig(json!({"token": "t", "as": "admin"})),
+            "impersonates somebody",
+        ),
+        (
+            kubeconfig(json!({"token": "t"})) + "  context: broken\n",
+            "is not in `kubeconfig`",
+        ),
+        (
+            kubeconfig(json!({"token": "t"})) + "  context: missing\n",
+            "has no context `missing`",
+        ),
+        (
+            kubeconfig(json!({"token": "t"})) + "  server: https://other.example\n",
+            "keep one",
+        ),
         ("  kubeconfig: '{{'\n".to_owned(), "is not a kubeconfig"),
     ] {
         let text = format!(
