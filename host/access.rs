@@ -26,7 +26,7 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
 pub use agents::{Agents, Share};
-pub use authorizer::{Authorizer, Revocations};
+pub use authorizer::Authorizer;
 pub use remote::SetupError;
 
 /// Number of an agent: 1 to 2^63 - 1.

@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::membership::Lists;
-use super::{AccessAs, Agent, AgentId, Identity, Membership, Refusal, User};
+use super::{Access, AccessAs, Agent, AgentId, Identity, Membership, Refusal, SessionId, User};
 use crate::config::{PersonKey, UserLink};
 use crate::diagnostic::Diagnostic;
 use crate::state::Resources;
@@ -276,6 +277,19 @@ impl Agents {
 
     fn named(&self, name: &str) -> Option<&Entry> {
         self.agents.values().find(|entry| entry.agent.name == name)
+    }
+}
+
+impl Granted {
+    /// With the credential it was granted to.
+    pub(super) fn access(self, session: SessionId, expires_at: Timestamp) -> Access {
+        Access {
+            agent: self.agent,
+            user: self.user,
+            access_as: self.access_as,
+            session,
+            expires_at: Some(expires_at),
+        }
     }
 }
 

@@ -17,24 +17,12 @@ use crate::config;
 use crate::sessions::Sessions;
 use crate::store::Store;
 
-/// What knows of sessions that were ended before their time.
-pub trait Revocations: std::fmt::Debug + Send + Sync {
-    /// Whether a session was ended, here or by another replica.
-    fn is_revoked(&self, session: &SessionId) -> bool;
-}
-
-impl Revocations for Sessions {
-    fn is_revoked(&self, session: &SessionId) -> bool {
-        self.is_revoked(session)
-    }
-}
-
 /// Says whether a person may use an agent. One a process; it outlives reloads.
 #[derive(Debug)]
 pub struct Authorizer {
     platform: Platform,
     memory: Memory,
-    revocations: Arc<dyn Revocations>,
+    sessions: Arc<Sessions>,
     clock: Clock,
 }
 
@@ -53,7 +41,7 @@ impl Authorizer {
     pub fn new(
         config: &config::Kubernetes,
         store: Arc<Store>,
-        revocations: Arc<dyn Revocations>,
+        sessions: Arc<Sessions>,
         clock: Clock,
     ) -> Result<Self, SetupError> {
         let embedded = Embedded::new(store, &config.users, clock.clone());
@@ -72,7 +60,7 @@ impl Authorizer {
         Ok(Self {
             platform,
             memory: memory.map_err(|_| SetupError::Randomness)?,
-            revocations,
+            sessions,
             clock,
         })
     }
@@ -112,7 +100,7 @@ impl Authorizer {
         let access = self.memory.answer(key, ask).await?;
         // INVARIANT: asked on every request, so that nothing remembered outlives
         // a revocation.
-        let refusal = if self.revocations.is_revoked(&access.session) {
+        let refusal = if self.sessions.is_revoked(&access.session) {
             Refusal::Revoked
         } else if access.expires_at.is_some_and(|end| end <= self.clock.now()) {
             Refusal::Expired

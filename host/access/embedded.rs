@@ -12,12 +12,11 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use jiff::Timestamp;
 use secrecy::SecretString;
 
-use super::agents::{Agents, Claimant};
+use super::agents::{Agents, Claimant, stranger};
 use super::asked::{Asked, AskedKey};
-use super::{Access, AccessType, Bearer, Error, IdToken, Refusal, SessionId};
+use super::{Access, AccessType, AgentId, Bearer, Error, IdToken, Refusal, SessionId};
 use crate::clock::Clock;
 use crate::config::UserLink;
-use crate::state::people::Person;
 use crate::store::{SecretHash, Store, Token};
 
 /// The one scope a token may have.
@@ -33,10 +32,10 @@ pub(super) struct Embedded {
     clock: Clock,
 }
 
-/// Whose a good credential is.
-struct Proven {
-    session: SessionId,
-    user_id: i64,
+/// A credential somebody has, good or not.
+struct Found {
+    bearer: Bearer,
+    revoked_at: Option<Timestamp>,
     expires_at: Timestamp,
 }
 
@@ -52,101 +51,108 @@ impl Embedded {
 
     /// Judges one question.
     pub(super) async fn judge(&self, agents: &Agents, asked: &Asked) -> Result<Access, Error> {
-        let proven = match &asked.key {
-            AskedKey::PersonalAccessToken(token) => {
-                let token = self.token(asked, token).await?;
-                let proven = Proven {
-                    session: SessionId::new(AccessType::PersonalAccessToken, token.id.to_string()),
-                    user_id: token.user.id,
-                    expires_at: token.expires_at,
-                };
-                let access = self.enter(agents, asked, proven)?;
-                self.note_use(&token);
-                return Ok(access);
+        match &asked.key {
+            AskedKey::PersonalAccessToken(secret) => self.token(agents, asked.agent, secret).await,
+            AskedKey::SessionCookie { cookie, csrf_token } => {
+                self.cookie(agents, asked.agent, (cookie, csrf_token)).await
             }
-            AskedKey::SessionCookie { cookie, csrf_token } => self.cookie(cookie, csrf_token).await?,
-            AskedKey::OidcIdToken(token) => return self.id_token(agents, asked, token),
+            AskedKey::OidcIdToken(token) => self.id_token(agents, asked.agent, token),
             // Jobs are known to a platform that runs them.
-            AskedKey::CiJobToken(_) => return Err(Refusal::UnknownKey.into()),
-        };
-        self.enter(agents, asked, proven)
+            AskedKey::CiJobToken(_) => Err(Refusal::UnknownKey.into()),
+        }
     }
 
-    async fn token(&self, asked: &Asked, secret: &SecretString) -> Result<Token, Error> {
-        let token = self
-            .store
-            .find_token(SecretHash::of(secret))
-            .await
-            .map_err(unavailable)?;
-        let token = token.ok_or(Refusal::UnknownKey)?;
-        let good = self.check(token.revoked_at, token.expires_at).and_then(|()| {
+    async fn token(&self, agents: &Agents, agent: AgentId, secret: &SecretString) -> Result<Access, Error> {
+        let token = self.store.find_token(SecretHash::of(secret)).await;
+        let token = token.map_err(unavailable)?.ok_or(Refusal::UnknownKey)?;
+        let found = Found {
+            bearer: Bearer {
+                session: SessionId::new(AccessType::PersonalAccessToken, token.id.to_string()),
+                user: token.user.clone(),
+            },
+            revoked_at: token.revoked_at,
+            expires_at: token.expires_at,
+        };
+        let access = self.enter((agents, agent), found, || {
             if token.scopes != [SCOPE] {
                 return Err(Refusal::Scope);
             }
-            if token.agent_id != asked.agent {
+            if token.agent_id != agent {
                 return Err(Refusal::OtherAgent);
             }
             Ok(())
-        });
-        match good {
-            Ok(()) => Ok(token),
-            Err(refusal) => Err(refusal.of(Bearer {
-                session: SessionId::new(AccessType::PersonalAccessToken, token.id.to_string()),
-                user: token.user,
-            })),
-        }
+        })?;
+        self.note_use(&token);
+        Ok(access)
     }
 
-    async fn cookie(&self, cookie: &SecretString, csrf_token: &SecretString) -> Result<Proven, Error> {
-        let session = self
-            .store
-            .find_session(SecretHash::of(cookie))
-            .await
-            .map_err(unavailable)?;
-        let session = session.ok_or(Refusal::UnknownKey)?;
-        let id = SessionId::new(AccessType::SessionCookie, session.id.to_string());
-        let good = self.check(session.revoked_at, session.expires_at).and_then(|()| {
+    async fn cookie(
+        &self,
+        agents: &Agents,
+        agent: AgentId,
+        (cookie, csrf_token): (&SecretString, &SecretString),
+    ) -> Result<Access, Error> {
+        let session = self.store.find_session(SecretHash::of(cookie)).await;
+        let session = session.map_err(unavailable)?.ok_or(Refusal::UnknownKey)?;
+        let found = Found {
+            bearer: Bearer {
+                session: SessionId::new(AccessType::SessionCookie, session.id.to_string()),
+                user: session.user,
+            },
+            revoked_at: session.revoked_at,
+            expires_at: session.expires_at,
+        };
+        self.enter((agents, agent), found, || {
             // SECURITY: hashes, in constant time; the time says nothing of the token.
             let presented = SecretHash::of(csrf_token);
-            verify_slices_are_equal(presented.as_bytes(), session.csrf.as_bytes()).map_err(|_| Refusal::Csrf)
+            let same = verify_slices_are_equal(presented.as_bytes(), session.csrf.as_bytes());
+            same.map_err(|_| Refusal::Csrf)
+        })
+    }
+
+    /// Lets the holder of a credential of the store in.
+    ///
+    /// - `more`: what the kind of credential asks for besides.
+    fn enter(
+        &self,
+        (agents, agent): (&Agents, AgentId),
+        found: Found,
+        more: impl FnOnce() -> Result<(), Refusal>,
+    ) -> Result<Access, Error> {
+        let judged = self.check(found.revoked_at, found.expires_at).and_then(|()| {
+            more()?;
+            let person = agents.user(found.bearer.user.id).ok_or(Refusal::UnknownUser)?;
+            let claimant = Claimant {
+                person: Some(person),
+                mapped: None,
+            };
+            agents.grant(agent, claimant)
         });
-        match good {
-            Ok(()) => Ok(Proven {
-                session: id,
-                user_id: session.user.id,
-                expires_at: session.expires_at,
-            }),
-            Err(refusal) => Err(refusal.of(Bearer {
-                user: session.user,
-                session: id,
-            })),
+        match judged {
+            Ok(granted) => Ok(granted.access(found.bearer.session, found.expires_at)),
+            Err(refusal) => Err(refusal.of(found.bearer)),
         }
     }
 
-    fn id_token(&self, agents: &Agents, asked: &Asked, token: &IdToken) -> Result<Access, Error> {
-        self.check(None, token.expires_at)?;
-        if token.agent != asked.agent {
-            return Err(Refusal::OtherAgent.into());
-        }
-        let person = agents.user_of(&self.links, &token.issuer, &token.claims);
+    fn id_token(&self, agents: &Agents, agent: AgentId, token: &IdToken) -> Result<Access, Error> {
         let claimant = Claimant {
-            person,
+            person: agents.user_of(&self.links, &token.issuer, &token.claims),
             mapped: token.mapped.as_ref(),
         };
-        let granted = agents.grant(asked.agent, claimant).map_err(|refusal| match person {
-            Some(person) => refusal.of(Bearer {
-                user: person.user.clone(),
-                session: token.session.clone(),
-            }),
-            None => refusal.into(),
-        })?;
-        Ok(Access {
-            agent: granted.agent,
-            user: granted.user,
-            access_as: granted.access_as,
-            session: token.session.clone(),
-            expires_at: Some(token.expires_at),
-        })
+        let judged = self.check(None, token.expires_at).and_then(|()| {
+            if token.agent != agent {
+                return Err(Refusal::OtherAgent);
+            }
+            agents.grant(agent, claimant)
+        });
+        let session = token.session.clone();
+        let user = claimant.person.map(|person| person.user.clone());
+        let user = user.or_else(|| claimant.mapped.map(stranger));
+        match (judged, user) {
+            (Ok(granted), _) => Ok(granted.access(session, token.expires_at)),
+            (Err(refusal), Some(user)) => Err(refusal.of(Bearer { user, session })),
+            (Err(refusal), None) => Err(refusal.into()),
+        }
     }
 
     fn check(&self, revoked_at: Option<Timestamp>, expires_at: Timestamp) -> Result<(), Refusal> {
@@ -157,27 +163,6 @@ impl Embedded {
             return Err(Refusal::Expired);
         }
         Ok(())
-    }
-
-    fn enter(&self, agents: &Agents, asked: &Asked, proven: Proven) -> Result<Access, Error> {
-        let person: &Person = agents.user(proven.user_id).ok_or(Refusal::UnknownUser)?;
-        let claimant = Claimant {
-            person: Some(person),
-            mapped: None,
-        };
-        let granted = agents.grant(asked.agent, claimant).map_err(|refusal| {
-            refusal.of(Bearer {
-                user: person.user.clone(),
-                session: proven.session.clone(),
-            })
-        })?;
-        Ok(Access {
-            agent: granted.agent,
-            user: granted.user,
-            access_as: granted.access_as,
-            session: proven.session,
-            expires_at: Some(proven.expires_at),
-        })
     }
 
     /// Writes down that a token was used, beside the request.

@@ -26,8 +26,8 @@ use crate::config;
 
 /// Path of the endpoint.
 pub const PATH: &str = "/api/v4/internal/kubernetes/authorize_proxy_user";
-/// Bytes of one question, at most: a token and little besides.
-pub const MOST_BYTES: usize = 64 * 1024;
+/// Bytes of one question, at most: the longest ID token and little besides.
+pub const MOST_BYTES: usize = 128 * 1024;
 
 /// Answers other gateways.
 #[derive(Debug)]

@@ -115,14 +115,14 @@ fn job_json(job: &CiJob) -> Json {
         groups,
         environment,
     } = job;
-    let environment = environment
-        .as_ref()
-        .map(|(slug, tier)| json!({"slug": slug, "tier": tier}));
-    json!({
+    let mut known = json!({
         "id": id,
         "pipeline": pipeline,
         "project": project,
         "groups": groups,
-        "environment": environment,
-    })
+    });
+    if let (Some((slug, tier)), Some(known)) = (environment, known.as_object_mut()) {
+        known.insert("environment".to_owned(), json!({"slug": slug, "tier": tier}));
+    }
+    known
 }

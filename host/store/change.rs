@@ -103,7 +103,7 @@ impl Change {
         (until, at): (Timestamp, Timestamp),
         event: audit::Row,
     ) -> Result<Self, Error> {
-        bounds::check("session", session.id(), bounds::SESSION)?;
+        bounds::check("session", &session.to_string(), bounds::SESSION)?;
         Ok(Self::Revocation {
             session: session.clone(),
             until,

@@ -9,6 +9,7 @@ use regorus::Value;
 use regorus::value::Object;
 use serde_json::json;
 
+use crate::access::Identity;
 use crate::authorize::kubernetes::Attributes;
 use crate::impersonate::{Impersonation, Known};
 
@@ -19,42 +20,46 @@ pub struct Standing(Object);
 impl Standing {
     /// Takes some 10 µs: once an access.
     pub(crate) fn new(known: Known, impersonation: &Impersonation) -> Self {
-        let identity = match impersonation {
-            Impersonation::Nobody => Value::Null,
-            Impersonation::As(identity) => {
-                let extra: serde_json::Map<_, _> = identity
-                    .extra
-                    .iter()
-                    .map(|(key, values)| (key.clone(), json!(values)))
-                    .collect();
-                Value::from(json!({
-                    "username": identity.username,
-                    "groups": identity.groups,
-                    "uid": identity.uid,
-                    "extra": extra,
-                }))
-            }
-        };
         let Known {
             agent,
             user,
             access,
             job,
         } = known;
-        let parts = [
-            ("agent", Value::from(agent)),
-            ("user", Value::from(user)),
-            ("access", Value::from(access)),
-            ("job", Value::from(job)),
+        let identity = match impersonation {
+            Impersonation::Nobody => serde_json::Value::Null,
+            Impersonation::As(identity) => identity_json(identity),
+        };
+        let mut parts = vec![
+            ("agent", agent),
+            ("user", user),
+            ("access", access),
             ("identity", identity),
         ];
-        Self(
-            parts
-                .into_iter()
-                .map(|(key, value)| (Value::from(key), value))
-                .collect(),
-        )
+        if !job.is_null() {
+            parts.push(("job", job));
+        }
+        let entries = parts
+            .into_iter()
+            .map(|(key, value)| (Value::from(key), Value::from(value)));
+        Self(entries.collect())
     }
+}
+
+fn identity_json(identity: &Identity) -> serde_json::Value {
+    let Identity {
+        username,
+        groups,
+        uid,
+        extra,
+    } = identity;
+    let values = extra.iter().map(|(key, values)| (key.clone(), json!(values)));
+    let values: serde_json::Map<_, _> = values.collect();
+    let mut known = json!({"username": username, "groups": groups, "extra": values});
+    if let (Some(uid), Some(known)) = (uid, known.as_object_mut()) {
+        known.insert("uid".to_owned(), json!(uid));
+    }
+    known
 }
 
 keys!(

@@ -1,0 +1,84 @@
+//! Several processes on one database.
+
+use futures_util::future::join_all;
+use tollgate::access::{AccessType, SessionId};
+use tollgate::store::{About, AuditFilter, Store};
+
+use crate::support::{Backend, actor, all_events, at, create, event, hash, on_both, token, user};
+
+on_both!(
+    hear_of_every_revocation_of_each_other,
+    stand_in_nobodys_way,
+    see_at_once_what_another_acknowledged,
+);
+
+const EACH: usize = 150;
+
+async fn hear_of_every_revocation_of_each_other(backend: Backend) {
+    let replicas = [backend.open().await, backend.open().await, backend.open().await];
+    let listener = backend.open().await;
+    let about = About {
+        user: user(7),
+        agent_id: None,
+    };
+    let by = actor(7);
+    let revoke = join_all((0..replicas.len() * EACH).map(|number| {
+        let session = SessionId::new(AccessType::OidcIdToken, number.to_string());
+        let store = &replicas[number % replicas.len()];
+        let (about, by) = (&about, &by);
+        async move { store.revoke(&session, (at(1_000), at(0)), by, about).await.unwrap() }
+    }));
+    // Always asks for what is after the last number it heard, as gateways do.
+    let listen = async {
+        let (mut heard, mut last) = (0, 0);
+        while heard < EACH * replicas.len() {
+            let new = listener.revocations_after(last).await.unwrap();
+            last = new.last().map_or(last, |revocation| revocation.sequence);
+            heard += new.len();
+        }
+    };
+    let both = async { tokio::join!(revoke, listen) };
+    tokio::time::timeout(std::time::Duration::from_secs(60), both)
+        .await
+        .expect("a revocation was missed");
+}
+
+/// The same rows, in opposite orders.
+async fn stand_in_nobodys_way(backend: Backend) {
+    let replicas = [backend.open().await, backend.open().await];
+    let tokens: Vec<_> = (0..60).map(|second| token(7, 1, second)).collect();
+    join_all(tokens.iter().map(|token| create(&replicas[0], token))).await;
+    for round in 0..5 {
+        let forward = join_all(tokens.iter().map(|token| replicas[0].used_token(token.id, at(round))));
+        let backward = join_all(
+            tokens
+                .iter()
+                .rev()
+                .map(|token| replicas[1].used_token(token.id, at(round))),
+        );
+        let (forward, backward) = tokio::join!(forward, backward);
+        for done in forward.into_iter().chain(backward) {
+            done.unwrap();
+        }
+    }
+}
+
+async fn see_at_once_what_another_acknowledged(backend: Backend) {
+    let (one, other) = (backend.open().await, backend.open().await);
+    let see = async |one: &Store, other: &Store, secret: &str| {
+        let made = token(7, 1, 0);
+        one.create_token(&made, hash(secret), &actor(7)).await.unwrap();
+        assert_eq!(other.find_token(hash(secret)).await.unwrap(), Some(made));
+    };
+    see(&one, &other, "a").await;
+    see(&other, &one, "b").await;
+    let mut counted = event("access.allowed", 7, 0);
+    one.record(std::slice::from_ref(&counted)).await.unwrap();
+    counted.count = 5;
+    other.record(std::slice::from_ref(&counted)).await.unwrap();
+    let filter = AuditFilter {
+        action: Some("access.allowed".to_owned()),
+        ..AuditFilter::default()
+    };
+    assert_eq!(all_events(&one, filter).await, [counted]);
+}
