@@ -112,10 +112,7 @@ impl Gateway {
             },
             None => self.recorded((head, body), (peer, &snapshot), record, voice).await,
         };
-        let mut text = uuid::Uuid::encode_buffer();
-        if let Ok(value) = HeaderValue::from_str(decision.hyphenated().encode_lower(&mut text)) {
-            response.headers_mut().insert(DECISION_ID, value);
-        }
+        name_decision(&mut response, decision);
         response
     }
 
@@ -332,7 +329,10 @@ impl Handler for Gateway {
             record.trace_id = head.and_then(|head| trace_id(&head.headers));
         });
         let path = head.map_or("", |head| head.uri.path());
-        refuse(&Rejection::Server(refusal), record, voice(&snapshot, path))
+        let decision = record.id();
+        let mut response = refuse(&Rejection::Server(refusal), record, voice(&snapshot, path));
+        name_decision(&mut response, decision);
+        response
     }
 
     fn broken_off(&self, peer: &Arc<Peer>) {
@@ -407,6 +407,14 @@ fn refuse(rejection: &Rejection, mut record: Open, voice: Voice) -> Response<Bod
     record.note(|record| record.detail = rejection.detail());
     record.close(answer.outcome, answer.status, answer.reason);
     answer.into_response(decision, voice).map(Body::from)
+}
+
+/// Says under which id the decision is recorded.
+fn name_decision(response: &mut Response<Body>, decision: uuid::Uuid) {
+    let mut text = uuid::Uuid::encode_buffer();
+    if let Ok(value) = HeaderValue::from_str(decision.hyphenated().encode_lower(&mut text)) {
+        response.headers_mut().insert(DECISION_ID, value);
+    }
 }
 
 /// How the front of a path speaks.
