@@ -29,7 +29,7 @@ use jiff::Timestamp;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
-pub use agents::Agents;
+pub use agents::{Agents, Share};
 pub use authorizer::Authorizer;
 pub use remote::SetupError;
 
@@ -371,6 +371,20 @@ impl Access {
     /// When the credential ends by itself.
     pub fn expires_at(&self) -> Option<Timestamp> {
         self.expires_at
+    }
+}
+
+#[cfg(test)]
+impl Access {
+    /// For tests of the rooms behind this one: by a token that does not end.
+    pub(crate) fn for_test(agent: Agent, user: User, access_as: AccessAs, session: SessionId) -> Arc<Self> {
+        Arc::new(Self {
+            agent: Arc::new(agent),
+            user,
+            access_as,
+            session,
+            expires_at: None,
+        })
     }
 }
 

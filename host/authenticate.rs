@@ -20,6 +20,7 @@ use rustc_hash::FxBuildHasher;
 use serde_json::Map;
 
 mod account;
+pub mod agent;
 mod build;
 
 mod error;

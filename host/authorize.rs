@@ -19,6 +19,7 @@ pub mod clusters;
 mod facts;
 mod judgment;
 pub mod kubernetes;
+pub mod platform;
 pub mod rbac;
 pub mod rego;
 

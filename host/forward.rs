@@ -21,6 +21,7 @@ mod backend;
 mod body;
 mod cluster;
 mod end;
+mod lanes;
 mod limits;
 pub(crate) mod timeout;
 pub(crate) mod tls;
@@ -75,6 +76,13 @@ pub enum Error {
     /// The backend switches protocols without being asked, or to another one. (502)
     #[error("the backend switched to a protocol that was not asked for")]
     Protocol,
+    /// The backend answers a request to switch protocols as if nothing had to be
+    /// switched. (502)
+    #[error("the backend answered a request to switch protocols with `{status}`")]
+    Unswitched {
+        /// Its status, below 400.
+        status: StatusCode,
+    },
     /// The request was sealed for another backend: a mistake in the gateway. (500)
     #[error("the request was made for another backend")]
     OtherBackend,
@@ -84,7 +92,7 @@ impl Error {
     /// The status the client gets.
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::Connect(_) | Self::Broken(_) | Self::Protocol => StatusCode::BAD_GATEWAY,
+            Self::Connect(_) | Self::Broken(_) | Self::Protocol | Self::Unswitched { .. } => StatusCode::BAD_GATEWAY,
             Self::Silent { .. } | Self::ClientSilent => StatusCode::REQUEST_TIMEOUT,
             Self::Total { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::CredentialEnded | Self::Revoked => StatusCode::UNAUTHORIZED,
@@ -113,7 +121,7 @@ impl Backend {
         }
         let (left, decision) = (outbound.left(), outbound.decision());
         let signal = outbound.signal().cloned().map(|signal| Signal { signal, decision });
-        let (head, upgrade, peer, held) = outbound.into_parts();
+        let (head, upgrade, peer, mut held) = outbound.into_parts();
         let timeouts = self.timeouts();
         let credential = left.and_then(|left| End::credential(left, decision));
         let end = End::earlier(timeouts.total.and_then(End::total), credential);
@@ -130,7 +138,11 @@ impl Backend {
         });
         let ends = Ends { end, signal };
         let progress = body.watch();
-        let call = self.client(upgrade.is_some()).request(head.map(|()| body));
+        let (client, place) = self.client(upgrade.is_some());
+        if let Some(place) = place {
+            held.push(Box::new(place));
+        }
+        let call = client.request(head.map(|()| body));
         let response = Waiting {
             call,
             progress,

@@ -5,3 +5,5 @@
 
 pub mod clusters;
 pub mod extensions;
+pub mod kubernetes;
+pub mod platform;

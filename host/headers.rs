@@ -14,6 +14,7 @@ use http::HeaderName;
 
 mod clean;
 mod identity;
+mod kubernetes;
 mod names;
 mod response;
 mod seal;
@@ -22,6 +23,7 @@ mod upstream;
 
 pub use clean::{Cleaned, Protocol, clean};
 pub use identity::{Caller, Identity};
+pub use kubernetes::{client_impersonates, contain_response};
 pub use names::{Owner, owner};
 pub use response::clean_response;
 pub use seal::{Held, Outbound, Own};
@@ -81,6 +83,10 @@ pub enum Error {
     /// A cluster's credential is no header value, or is several. (500)
     #[error("the cluster's credential cannot be sent in a header")]
     Credential,
+    /// A cluster would take the request for somebody else's than the policy
+    /// said. (500)
+    #[error("the request would not reach the cluster as whom it should")]
+    Impersonation,
     /// The upstream expects `X-Remote-User` and the identity has none. (403)
     #[error("the caller has no name to give in `x-remote-user`")]
     Nameless,

@@ -12,18 +12,25 @@ use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue, Request, Response, request};
 
 mod clusters;
+mod exchange;
+mod kubernetes;
+mod platform;
+
+pub use kubernetes::Services;
 
 use crate::assertion::{Signer, Statement};
+use crate::authenticate::agent::{self, CiTokens, Presented};
 use crate::authorize::{self, Permit};
-use crate::config::{self, Compatibility, Config};
+use crate::config::{self, Config};
 use crate::forward::{self, Body, Limiter};
 use crate::front::extensions::Call;
 use crate::front::extensions::config::{LimitSpec, PersonLimitSpec};
+use crate::front::kubernetes::origin::{self, Cors};
 use crate::headers::{self, Outbound, Own};
 use crate::metrics::Metrics;
 use crate::plugin::RequestContext;
 use crate::record::{Open, Outcome, Recorder, Step, trace_id};
-use crate::rejection::Rejection;
+use crate::rejection::{Rejection, Voice};
 use crate::route::{self, Route};
 use crate::server::{Handler, Peer, Refusal};
 use crate::snapshot::{Current, Snapshot};
@@ -40,6 +47,8 @@ pub struct Gateway {
     /// `/.well-known/jwks.json`: keys that check the assertions.
     public_keys: bytes::Bytes,
     persons: Arc<Limiter>,
+    /// Of the Kubernetes front, where it is open.
+    services: Option<Arc<Services>>,
 }
 
 impl Gateway {
@@ -51,7 +60,7 @@ impl Gateway {
         current: Current,
         recorder: Arc<Recorder>,
         metrics: Arc<Metrics>,
-        config: &Config,
+        (config, services): (&Config, Option<Arc<Services>>),
     ) -> anyhow::Result<Self> {
         let signer = signer(&config.extensions)?;
         let public_keys = serde_json::to_vec(signer.jwks())?.into();
@@ -73,29 +82,35 @@ impl Gateway {
             signer,
             public_keys,
             persons,
+            services,
         })
     }
 
     async fn answer(&self, request: Request<Body>, peer: &Arc<Peer>) -> Response<Body> {
         let snapshot = self.current.load_full();
-        let mut record = self.recorder.open(request.method().clone(), request.uri().path());
-        let compatibility = snapshot.config.extensions.compatibility;
+        let (head, body) = request.into_parts();
+        let mut record = self.recorder.open(head.method.clone(), head.uri.path());
+        let voice = voice(&snapshot, head.uri.path());
         record.note(|record| {
             record.generation = snapshot.generation;
             record.peer = Some(peer.address());
-            record.trace_id = trace_id(request.headers());
+            record.trace_id = trace_id(&head.headers);
         });
         let decision = record.id();
-        let walked = AssertUnwindSafe(self.walk(request, peer, &snapshot, &mut record))
-            .catch_unwind()
-            .await;
-        let mut response = match walked {
-            Ok(Ok(response)) => {
-                record.close(Outcome::Allowed, response.status(), "allowed");
-                response
-            }
-            Ok(Err(rejection)) => refuse(&rejection, record, compatibility),
-            Err(_) => refuse(&Rejection::Panicked, record, compatibility),
+        let mut response = match cors(&snapshot, voice, &head) {
+            Some(Err(error)) => refuse(&Rejection::Origin(error), record, voice),
+            Some(Ok(cors)) => match cors.preflight(&head) {
+                Some(answer) => {
+                    record.close(Outcome::Allowed, answer.status(), "preflight");
+                    answer.map(Body::from)
+                }
+                None => {
+                    let mut response = self.recorded((head, body), (peer, &snapshot), record, voice).await;
+                    cors.apply(response.headers_mut());
+                    response
+                }
+            },
+            None => self.recorded((head, body), (peer, &snapshot), record, voice).await,
         };
         let mut text = uuid::Uuid::encode_buffer();
         if let Ok(value) = HeaderValue::from_str(decision.hyphenated().encode_lower(&mut text)) {
@@ -104,19 +119,55 @@ impl Gateway {
         response
     }
 
+    /// The walk, and its end in the record.
+    async fn recorded(
+        &self,
+        request: (request::Parts, Body),
+        (peer, snapshot): (&Arc<Peer>, &Snapshot),
+        mut record: Open,
+        voice: Voice,
+    ) -> Response<Body> {
+        let walked = AssertUnwindSafe(self.walk(request, peer, snapshot, &mut record))
+            .catch_unwind()
+            .await;
+        match walked {
+            Ok(Ok(response)) => {
+                record.close(Outcome::Allowed, response.status(), "allowed");
+                response
+            }
+            Ok(Err(rejection)) => refuse(&rejection, record, voice),
+            Err(_) => refuse(&Rejection::Panicked, record, voice),
+        }
+    }
+
     /// The stages in order. Requests about the gateway itself leave early.
     async fn walk(
         &self,
-        request: Request<Body>,
+        (head, body): (request::Parts, Body),
         peer: &Arc<Peer>,
         snapshot: &Snapshot,
         record: &mut Open,
     ) -> Result<Response<Body>, Rejection> {
-        let (head, body) = request.into_parts();
         let uri = head.uri.clone();
         let route = route::route(&head.method, &uri, &head.headers)?;
         if matches!(route, Route::AssertionKeys) {
             return Ok(json(self.public_keys.clone()));
+        }
+        if let (Route::Kubernetes(path), Some(front), Some(services)) = (&route, &snapshot.kubernetes, &self.services) {
+            let walk = kubernetes::Walk {
+                peer,
+                snapshot,
+                front,
+                services,
+                record,
+            };
+            return self.walk_kubernetes((head, body), path, walk).await;
+        }
+        if let (Route::AuthorizeProxyUser, Some(services)) = (&route, &self.services) {
+            return services.answer_gateway((head, body), snapshot, record).await;
+        }
+        if route == Route::Unknown && snapshot.kubernetes.is_some() && is_for_agents(&head) {
+            return Err(Rejection::Prefix);
         }
         let principal = snapshot.authenticator.authenticate(&head).await;
         record.step(Step::Authenticate);
@@ -137,7 +188,16 @@ impl Gateway {
                 let _held = self.persons.acquire(principal.key())?;
                 return self.own_decision(id, &principal);
             }
-            Route::AssertionKeys | Route::Unknown => return Err(Rejection::NotFound),
+            Route::Platform(route) => {
+                let services = self.services.as_deref().ok_or(Rejection::NotFound)?;
+                let _held = self.persons.acquire(principal.key())?;
+                record.note(|record| record.front = "platform");
+                let desk = platform::Desk::open(snapshot, services, &principal)?;
+                return desk.answer(&route, (head, body), record).await;
+            }
+            Route::Kubernetes(_) | Route::AuthorizeProxyUser | Route::AssertionKeys | Route::Unknown => {
+                return Err(Rejection::NotFound);
+            }
         };
 
         let call = Call::read(&path, &head, &snapshot.extensions)?;
@@ -271,11 +331,8 @@ impl Handler for Gateway {
             record.peer = Some(peer.address());
             record.trace_id = head.and_then(|head| trace_id(&head.headers));
         });
-        refuse(
-            &Rejection::Server(refusal),
-            record,
-            snapshot.config.extensions.compatibility,
-        )
+        let path = head.map_or("", |head| head.uri.path());
+        refuse(&Rejection::Server(refusal), record, voice(&snapshot, path))
     }
 
     fn broken_off(&self, peer: &Arc<Peer>) {
@@ -338,12 +395,46 @@ fn signer(settings: &config::Extensions) -> anyhow::Result<Signer> {
     Signer::from_pem(issuer, &secrecy::SecretString::from(pem)).map_err(|error| named(&error))
 }
 
-fn refuse(rejection: &Rejection, mut record: Open, compatibility: Compatibility) -> Response<Body> {
-    let answer = rejection.answer(compatibility);
+fn refuse(rejection: &Rejection, mut record: Open, voice: Voice) -> Response<Body> {
+    // Kubernetes' clients read nothing else, wherever they went wrong.
+    let voice = if matches!(rejection, Rejection::Prefix) {
+        Voice::Kubernetes
+    } else {
+        voice
+    };
+    let answer = rejection.answer(voice);
     let decision = record.id();
     record.note(|record| record.detail = rejection.detail());
     record.close(answer.outcome, answer.status, answer.reason);
-    answer.into_response(decision, compatibility).map(Body::from)
+    answer.into_response(decision, voice).map(Body::from)
+}
+
+/// How the front of a path speaks.
+fn voice(snapshot: &Snapshot, path: &str) -> Voice {
+    if snapshot.kubernetes.is_some() && route::is_kubernetes(path) {
+        Voice::Kubernetes
+    } else {
+        Voice::of(snapshot.config.extensions.compatibility)
+    }
+}
+
+/// What browsers of other origins may do on the fronts they may call.
+fn cors(snapshot: &Snapshot, voice: Voice, head: &request::Parts) -> Option<Result<Cors, origin::Forbidden>> {
+    let settings = snapshot.config.kubernetes.as_ref()?;
+    if route::is_for_pages(head.uri.path()) && head.headers.contains_key(http::header::ORIGIN) {
+        // Pages of other origins pass without these fields, or not, as
+        // everywhere in the API.
+        return origin::check(head, &settings.allowed_origins).ok().map(Ok);
+    }
+    (voice == Voice::Kubernetes).then(|| origin::check(head, &settings.allowed_origins))
+}
+
+/// Whether the credential is one that only the Kubernetes front takes.
+fn is_for_agents(head: &request::Parts) -> bool {
+    match agent::read(head, CiTokens::Taken) {
+        Ok(Presented::Pat { .. } | Presented::Ci { .. } | Presented::Cookie { .. }) => true,
+        Ok(Presented::IdToken(_)) | Err(_) => false,
+    }
 }
 
 fn json(text: impl Into<bytes::Bytes>) -> Response<Body> {

@@ -17,7 +17,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use crate::access::{AccessType, AgentId, User};
 use crate::authenticate::Principal;
+use crate::authorize::kubernetes::Attributes;
 use crate::state::ObjectName;
 
 mod file;
@@ -87,6 +89,38 @@ pub struct CredentialNote {
     pub replayed: bool,
 }
 
+/// What a request to a cluster asked for, through which agent, and as whom.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct KubernetesNote {
+    /// The agent the credential names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentId>,
+    /// How the caller came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access_type: Option<AccessType>,
+    /// The session, once access was granted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// The person, once known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<User>,
+    /// What was asked of the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<Attributes>,
+    /// Whom the cluster was told it is; none for the agent itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub impersonated: Option<Impersonated>,
+}
+
+/// Name and groups a cluster was told.
+#[derive(Clone, Debug, Serialize)]
+pub struct Impersonated {
+    /// `Impersonate-User`.
+    pub username: String,
+    /// Each `Impersonate-Group`.
+    pub groups: Vec<String>,
+}
+
 /// The stages whose time is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -130,6 +164,9 @@ pub struct Record {
     pub destination: Option<Arc<crate::state::Cluster>>,
     /// What let it into the cluster.
     pub credential: Option<CredentialNote>,
+    /// What it asked of a cluster through an agent. The decision's id is the
+    /// `Audit-ID` the cluster writes down.
+    pub kubernetes: Option<Box<KubernetesNote>>,
     /// Permissions looked up, in order.
     pub checks: Arc<[Check]>,
     /// Digest of the policy bundle that decided.
@@ -239,6 +276,7 @@ impl Recorder {
             project: None,
             destination: None,
             credential: None,
+            kubernetes: None,
             checks: Arc::default(),
             policy: None,
             plugins: Vec::new(),

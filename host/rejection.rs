@@ -8,15 +8,19 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
 use uuid::Uuid;
+
+mod kubernetes;
 
 use crate::authorize::rego;
 use crate::config::Compatibility;
 use crate::diagnostic::with_causes;
-use crate::front::extensions;
+use crate::front::kubernetes::status;
+use crate::front::{extensions, platform};
 use crate::record::Outcome;
-use crate::{authenticate, authorize, credential, forward, headers, plugin, route};
+use crate::route::KUBERNETES;
+use crate::{access, authenticate, authorize, credential, forward, front, headers, plugin, route, sessions, store};
 
 /// An error of the stage that ended a request.
 #[derive(Debug, thiserror::Error)]
@@ -66,9 +70,63 @@ pub enum Rejection {
     /// The credential is of a kind that clients have no way to present.
     #[error("this cluster's credential is no token and no client certificate")]
     NotPortable,
+    /// A browser's origin that may not call the Kubernetes front.
+    #[error(transparent)]
+    Origin(#[from] front::kubernetes::origin::Forbidden),
+    /// The path is not below the Kubernetes front's prefix, and the credential is.
+    #[error("the URL does not start with the expected prefix `{KUBERNETES}`")]
+    Prefix,
+    /// The caller of the Kubernetes front shows no credential it can use.
+    #[error(transparent)]
+    Agent(#[from] authenticate::agent::Error),
+    /// The caller may not use the agent.
+    #[error(transparent)]
+    Access(#[from] access::Error),
+    /// The caller wants to impersonate somebody.
+    #[error("impersonation by the client is not allowed here: remove `{0}` (`kubectl --as` and its like)")]
+    ClientImpersonates(HeaderName),
+    /// The policy of the Kubernetes front said no.
+    #[error(transparent)]
+    Kubernetes(#[from] authorize::kubernetes::Error),
+    /// What happens could not be written down, so it does not happen.
+    #[error("the audit log cannot be written")]
+    Audit(#[source] store::Error),
+    /// The session ended while the request was under way.
+    #[error("the session has ended")]
+    Ended(sessions::Ending),
+    /// The agent's cluster is not one of the gateway's.
+    #[error("the agent's cluster is not known")]
+    NoCluster,
+    /// The cluster does not know the gateway's own credential.
+    #[error("the cluster refused the gateway's own credential")]
+    UnknownToCluster,
+    /// The API for tokens, sessions and audit does not do it.
+    #[error(transparent)]
+    Platform(#[from] platform::Error),
     /// A stage panicked.
     #[error("a stage panicked")]
     Panicked,
+}
+
+/// How a front speaks to its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Voice {
+    /// The gateway's own JSON.
+    House,
+    /// As Argo CD's extension handler.
+    Argocd,
+    /// As kube-apiserver: a `Status`.
+    Kubernetes,
+}
+
+impl Voice {
+    /// How the extension front speaks.
+    pub fn of(compatibility: Compatibility) -> Self {
+        match compatibility {
+            Compatibility::None => Self::House,
+            Compatibility::Argocd => Self::Argocd,
+        }
+    }
 }
 
 /// What the caller sees.
@@ -95,11 +153,11 @@ impl Rejection {
     }
 
     /// What the caller is told.
-    pub fn answer(&self, compatibility: Compatibility) -> Answer {
+    pub fn answer(&self, voice: Voice) -> Answer {
         let answer = self.honest();
-        match compatibility {
-            Compatibility::None => answer,
-            Compatibility::Argocd => self.as_argocd(answer),
+        match voice {
+            Voice::House | Voice::Kubernetes => answer,
+            Voice::Argocd => self.as_argocd(answer),
         }
     }
 
@@ -134,6 +192,23 @@ impl Rejection {
                 ..Answer::failed(StatusCode::BAD_GATEWAY, "credential_unavailable", self.to_string())
             },
             Self::NotPortable => Answer::failed(StatusCode::CONFLICT, "credential_not_portable", self.to_string()),
+            Self::Origin(_) => Answer::denied(StatusCode::FORBIDDEN, "origin_not_allowed", self.to_string()),
+            Self::Prefix => Answer::denied(StatusCode::BAD_REQUEST, "wrong_prefix", self.to_string()),
+            Self::Agent(error) => kubernetes::unpresented(error),
+            Self::Access(error) => kubernetes::no_access(error),
+            Self::ClientImpersonates(_) => {
+                Answer::denied(StatusCode::BAD_REQUEST, "client_impersonates", self.to_string())
+            }
+            Self::Kubernetes(error) => kubernetes::unpermitted(error),
+            Self::Audit(_) => Answer::failed(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "audit_unavailable",
+                "the request cannot be written down right now, try again later",
+            ),
+            Self::Ended(ending) => kubernetes::ended(*ending),
+            Self::NoCluster => Answer::failed(StatusCode::BAD_GATEWAY, "cluster_unknown", self.to_string()),
+            Self::UnknownToCluster => Answer::failed(StatusCode::BAD_GATEWAY, "credential_refused", self.to_string()),
+            Self::Platform(error) => refused_by_platform(error),
             Self::Panicked => Answer::failed(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "panic",
@@ -191,6 +266,17 @@ impl Rejection {
             | Self::Credential(_)
             | Self::Unreachable(_)
             | Self::NotPortable
+            | Self::Origin(_)
+            | Self::Prefix
+            | Self::Agent(_)
+            | Self::Access(_)
+            | Self::ClientImpersonates(_)
+            | Self::Kubernetes(_)
+            | Self::Audit(_)
+            | Self::Ended(_)
+            | Self::NoCluster
+            | Self::UnknownToCluster
+            | Self::Platform(_)
             | Self::Panicked => return honest,
         };
         Answer {
@@ -300,7 +386,11 @@ fn bad_headers(error: &headers::Error) -> Answer {
         Error::Identity { .. } | Error::Nameless => {
             Answer::denied(StatusCode::FORBIDDEN, "unusable_identity", error.to_string())
         }
-        Error::Forbidden { .. } | Error::Duplicate { .. } | Error::Value { .. } | Error::Credential => Answer::failed(
+        Error::Forbidden { .. }
+        | Error::Duplicate { .. }
+        | Error::Value { .. }
+        | Error::Credential
+        | Error::Impersonation => Answer::failed(
             StatusCode::INTERNAL_SERVER_ERROR,
             "headers_refused",
             "the request could not be prepared",
@@ -329,6 +419,14 @@ fn no_credential(error: &credential::clusters::Error) -> Answer {
     }
 }
 
+fn refused_by_platform(error: &platform::Error) -> Answer {
+    let (status, reason) = (error.status(), error.code());
+    if status.is_server_error() {
+        return Answer::failed(status, reason, error.to_string());
+    }
+    Answer::denied(status, reason, error.to_string())
+}
+
 fn not_forwarded(error: &forward::Error) -> Answer {
     use forward::Error;
     let reason = match error {
@@ -355,6 +453,7 @@ fn not_forwarded(error: &forward::Error) -> Answer {
         Error::ClientSilent => "client_silent",
         Error::ClientBroken => "client_broke_off",
         Error::Protocol => "protocol_not_asked_for",
+        Error::Unswitched { .. } => "protocol_not_switched",
         Error::OtherBackend => "wrong_backend",
     };
     Answer::failed(error.status(), reason, error.to_string())
@@ -379,11 +478,18 @@ impl Answer {
         }
     }
 
-    /// The HTTP answer: JSON with reason and decision id, or plain text as
-    /// Argo CD sends it.
-    pub fn into_response(self, decision: Uuid, compatibility: Compatibility) -> Response<Bytes> {
-        let (content_type, body) = match compatibility {
-            Compatibility::None => {
+    /// The HTTP answer: JSON with reason and decision id, plain text as Argo CD
+    /// sends it, or a `Status`.
+    pub fn into_response(self, decision: Uuid, voice: Voice) -> Response<Bytes> {
+        let (content_type, body) = match voice {
+            Voice::Kubernetes => {
+                let mut response = status::status(self.status, &self.message, decision);
+                if let Some(seconds) = self.retry_after {
+                    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+                }
+                return response;
+            }
+            Voice::House => {
                 let mut body = serde_json::json!({
                     "error": self.message,
                     "reason": self.reason,
@@ -394,7 +500,7 @@ impl Answer {
                 }
                 ("application/json", body.to_string())
             }
-            Compatibility::Argocd => ("text/plain; charset=utf-8", self.message.into_owned()),
+            Voice::Argocd => ("text/plain; charset=utf-8", self.message.into_owned()),
         };
         let mut response = Response::new(Bytes::from(body + "\n"));
         *response.status_mut() = self.status;
@@ -416,9 +522,8 @@ impl Answer {
 mod tests {
     use http::StatusCode;
 
-    use super::{Outcome, Rejection};
+    use super::{Outcome, Rejection, Voice};
     use crate::authorize::{self, rego};
-    use crate::config::Compatibility;
 
     #[test]
     fn a_policy_that_is_given_up_denies_with_a_reason_of_its_own() {
@@ -432,11 +537,11 @@ mod tests {
             (rego::Error::Time { limit: rego::TIME }, "policy_failed"),
         ] {
             let rejection = Rejection::from(authorize::Error::Policy(cause));
-            let answer = rejection.answer(Compatibility::None);
+            let answer = rejection.answer(Voice::House);
             assert_eq!((answer.status, answer.reason), (StatusCode::FORBIDDEN, reason));
             assert!(matches!(answer.outcome, Outcome::Failed));
             assert_eq!(answer.message, "the policy could not be evaluated");
-            assert_eq!(rejection.answer(Compatibility::Argocd).status, StatusCode::UNAUTHORIZED);
+            assert_eq!(rejection.answer(Voice::Argocd).status, StatusCode::UNAUTHORIZED);
         }
     }
 }

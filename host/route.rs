@@ -5,12 +5,17 @@
 //! for byte, what a backend gets.
 
 mod clusters;
+mod kubernetes;
+mod platform;
 
+use crate::access::endpoint;
 use http::header::HOST;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Method, Uri, Version};
 
 pub use clusters::{ClusterPath, ClusterRoute};
+pub use kubernetes::{KUBERNETES, KubernetesPath, is_kubernetes};
+pub use platform::{PlatformRoute, is_for_pages};
 
 /// Prefixes under which extensions are reachable: the documented one and the
 /// one Argo CD's own router uses.
@@ -274,6 +279,12 @@ pub enum Route<'a> {
     Extension(ExtensionPath<'a>),
     /// Something about clusters.
     Cluster(ClusterRoute<'a>),
+    /// A request into the cluster of the caller's agent.
+    Kubernetes(KubernetesPath<'a>),
+    /// Tokens, sessions, agents and audit.
+    Platform(PlatformRoute),
+    /// Another gateway asks whether a person may use an agent.
+    AuthorizeProxyUser,
     /// The record of a decision.
     Decision(uuid::Uuid),
     /// The public keys of assertions; the one thing a stranger may read.
@@ -293,6 +304,15 @@ pub fn route<'a>(method: &Method, uri: &'a Uri, headers: &HeaderMap) -> Result<R
     }
     if let Some(path) = clusters::cluster(method, uri)? {
         return Ok(Route::Cluster(path));
+    }
+    if let Some(path) = kubernetes::kubernetes(uri)? {
+        return Ok(Route::Kubernetes(path));
+    }
+    if let Some(path) = platform::platform(method, uri)? {
+        return Ok(Route::Platform(path));
+    }
+    if method == Method::POST && uri.path() == endpoint::PATH {
+        return Ok(Route::AuthorizeProxyUser);
     }
     let reads = method == Method::GET || method == Method::HEAD;
     let decision = uri

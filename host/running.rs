@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -15,18 +16,25 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::access::Authorizer;
+use crate::access::endpoint::Endpoint;
 use crate::admin::{Admin, Desk, Findings};
+use crate::audit::{self, Audit};
 use crate::authorize::rego::Checker;
 use crate::cli::complain;
-use crate::config::Config;
+use crate::clock::Clock;
+use crate::config::{Config, StoreUrl};
 use crate::credential::cache::{self, Cache};
 use crate::diagnostic::Diagnostic;
 use crate::metrics::{Metrics, Part};
-use crate::pipeline::Gateway;
+use crate::pipeline::{Gateway, Services};
 use crate::record::Recorder;
+use crate::self_check;
 use crate::server::{Certificates, Limits, Server};
+use crate::sessions::Sessions;
 use crate::snapshot::{Current, Loader};
 use crate::state::watch::{Events, Timing, watch};
+use crate::store::Store;
 
 /// Time the decision file has to take the last lines.
 const FLUSH: Duration = Duration::from_secs(5);
@@ -38,6 +46,7 @@ pub struct Running {
     admin_address: SocketAddr,
     recorder: Arc<Recorder>,
     credentials: Arc<Cache>,
+    services: Option<Arc<Services>>,
     stop: DropGuard,
     server: JoinHandle<()>,
     /// Ends the connections of the admin listener, which answers until the last
@@ -55,6 +64,14 @@ impl Running {
     /// The configuration has errors (each is printed), a certificate or key
     /// cannot be read, or a listener cannot be bound.
     pub async fn start(config: Arc<Config>, checker: Checker) -> anyhow::Result<Self> {
+        Self::start_with(config, checker, Clock::default()).await
+    }
+
+    /// As [`Running::start`], by a clock of the caller's.
+    ///
+    /// # Errors
+    /// As [`Running::start`].
+    pub async fn start_with(config: Arc<Config>, checker: Checker, clock: Clock) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::new());
         let recorder = Recorder::start(
             config.decisions.keep,
@@ -73,8 +90,9 @@ impl Running {
             Arc::clone(&config),
             checker,
             Arc::clone(&metrics),
-            Arc::clone(&credentials),
+            (Arc::clone(&credentials), clock.clone()),
         )?);
+        let services = services(&config, &clock, &metrics).await?;
         let mut helpers = JoinSet::new();
         // The watch starts before the load: a change in between is read again.
         let changes = watch_parts(&loader, &mut helpers).await;
@@ -84,19 +102,21 @@ impl Running {
             Arc::clone(&current),
             Arc::clone(&recorder),
             Arc::clone(&metrics),
-            &config,
+            (&config, services.clone()),
         )?;
         let (public, address) = bind("listen", config.listen).await?;
         let (private, admin_address) = bind("admin.listen", config.admin_listen).await?;
         tracing::info!(listen = %address, admin = %admin_address, "listening");
 
         let findings = Findings::default();
+        let agents = self_check::spawn(&mut helpers, Arc::clone(&current), Arc::clone(&metrics));
         let admin = Admin {
             current: Arc::clone(&current),
             recorder: Arc::clone(&recorder),
             metrics,
             credentials: Arc::clone(&credentials),
             findings: findings.clone(),
+            agents,
         };
         let admin_stop = CancellationToken::new();
         let desk = Server::new(private, None, Limits::admin(&config.limits));
@@ -110,6 +130,7 @@ impl Running {
             admin_address,
             recorder,
             credentials,
+            services,
             stop: stop.drop_guard(),
             server,
             _admin: admin_stop.drop_guard(),
@@ -125,6 +146,11 @@ impl Running {
     /// Address of the admin listener.
     pub fn admin_address(&self) -> SocketAddr {
         self.admin_address
+    }
+
+    /// Store, sessions and audit; none while the Kubernetes front is closed.
+    pub fn services(&self) -> Option<&Arc<Services>> {
+        self.services.as_ref()
     }
 
     /// Waits for the server to end by itself, which it does only by a mistake
@@ -148,12 +174,18 @@ impl Running {
             server,
             recorder,
             credentials,
+            services,
             helpers,
             ..
         } = self;
         stop.disarm().cancel();
         let served = server.await;
         drop(helpers);
+        if let Some(services) = services
+            && timeout(FLUSH, services.audit.flush()).await.is_err()
+        {
+            tracing::error!("the last audit rows could not be written in time");
+        }
         // Credentials that can be ended before their time are.
         if !credentials.shutdown().await {
             tracing::warn!("not every credential of a cluster could be revoked in time");
@@ -163,6 +195,39 @@ impl Running {
         }
         Ok(served?)
     }
+}
+
+/// What the Kubernetes front has besides the snapshot, where it is open.
+async fn services(config: &Config, clock: &Clock, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<Services>>> {
+    let Some(settings) = &config.kubernetes else {
+        return Ok(None);
+    };
+    let url = match &config.store {
+        StoreUrl::Text(url) => url.clone(),
+        StoreUrl::File(path) => {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| anyhow::anyhow!("`store.urlFile` {}: {error}", path.display()))?;
+            SecretString::from(text.lines().next().unwrap_or_default().trim())
+        }
+    };
+    let store = Arc::new(Store::open(&url).await?);
+    let sessions = Sessions::start(Arc::clone(&store), clock.clone(), Arc::clone(metrics)).await?;
+    let times = audit::Times {
+        bucket: settings.audit_bucket,
+        keep: settings.audit_keep,
+    };
+    let audit = Audit::start(Arc::clone(&store), clock.clone(), times, Arc::clone(metrics));
+    audit.listen(&sessions);
+    let endpoint = Endpoint::new(settings, clock.clone())?;
+    let authorizer = Authorizer::new(settings, Arc::clone(&store), sessions.clone(), clock.clone())?;
+    Ok(Some(Arc::new(Services {
+        store,
+        sessions,
+        audit,
+        authorizer,
+        endpoint,
+        clock: clock.clone(),
+    })))
 }
 
 async fn reload_on(mut changes: mpsc::Receiver<Part>, loader: Arc<Loader>, current: Current, findings: Findings) {

@@ -8,11 +8,15 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use crate::access::Agents;
 use crate::authenticate::Authenticator;
+use crate::authenticate::agent::IdTokens;
+use crate::authorize::kubernetes::KubernetesPolicy;
 use crate::authorize::rbac::{PolicySource, Rbac};
 use crate::authorize::rego::{Bundle, Checker, Front};
 use crate::authorize::{Judgments, Target};
 use crate::caller::Callers;
+use crate::clock::Clock;
 use crate::config::{Compatibility, Config};
 use crate::credential::cache::Cache;
 use crate::credential::clusters::Clusters;
@@ -46,12 +50,25 @@ pub struct Snapshot {
     pub plugins: Arc<plugin::Set>,
     /// Clusters, and how each is entered.
     pub clusters: Arc<Clusters>,
+    /// The Kubernetes front, where it is open.
+    pub kubernetes: Option<KubernetesFront>,
     /// Callers seen, with their roles.
     pub callers: Callers,
     /// Applications and projects asked for.
     pub targets: moka::sync::Cache<Asked, Arc<Target>>,
     /// What was judged of callers and what they ask for.
     pub judgments: Judgments,
+}
+
+/// What the Kubernetes front decides by.
+#[derive(Clone, Debug)]
+pub struct KubernetesFront {
+    /// Agents, people, and who of them may use which.
+    pub agents: Arc<Agents>,
+    /// Whose ID tokens count.
+    pub id_tokens: Arc<IdTokens>,
+    /// Bundle and identity mapping.
+    pub policy: Arc<KubernetesPolicy>,
 }
 
 /// Weight of the targets remembered at once: some 300 bytes each. Callers
@@ -68,10 +85,25 @@ pub struct Loader {
     metrics: Arc<Metrics>,
     /// Outlives every snapshot.
     credentials: Arc<Cache>,
+    clock: Clock,
 }
 
 /// The pointer requests read. Cloning it shares it.
 pub type Current = Arc<ArcSwap<Snapshot>>;
+
+/// What a snapshot is made of besides.
+struct Parts {
+    policy: Arc<Bundle>,
+    kubernetes: Option<KubernetesFront>,
+    plugins: Arc<plugin::Set>,
+    clusters: Arc<Clusters>,
+}
+
+/// Bundles, made together or not at all.
+struct Policies {
+    extensions: Arc<Bundle>,
+    kubernetes: Option<Arc<KubernetesPolicy>>,
+}
 
 /// What the state folder decides, made together or not at all.
 struct FromState {
@@ -85,6 +117,7 @@ impl Loader {
     /// A loader for `config`.
     ///
     /// - `credentials`: the one cache of the process.
+    /// - `clock`: what ID tokens are judged by.
     ///
     /// # Errors
     /// [`plugin::Error`] when the WASM engine cannot start on this machine.
@@ -92,7 +125,7 @@ impl Loader {
         config: Arc<Config>,
         checker: Checker,
         metrics: Arc<Metrics>,
-        credentials: Arc<Cache>,
+        (credentials, clock): (Arc<Cache>, Clock),
     ) -> Result<Self, plugin::Error> {
         let runtime = plugin::Runtime::new(&config.plugins)?;
         Ok(Self {
@@ -101,6 +134,7 @@ impl Loader {
             checker,
             metrics,
             credentials,
+            clock,
         })
     }
 
@@ -124,18 +158,31 @@ impl Loader {
     pub fn first(&self) -> Loaded<Snapshot> {
         let mut findings = Vec::new();
         let state = self.state(None, &mut findings);
-        let policy = self.policy(&mut findings);
+        let policies = self.policies(&mut findings);
+        let id_tokens = self.id_tokens(&mut findings);
         let (plugins, mut found) = self.runtime.load(None);
         findings.append(&mut found);
-        match (state, policy) {
-            (Some(state), Some(policy)) => {
-                let clusters = self.clusters(&state.resources, &plugins, None);
-                findings.extend(clusters.findings());
-                let parts = (policy, Arc::new(plugins), clusters);
-                Loaded::new(self.snapshot(1, state, parts), findings)
-            }
-            (None, _) | (_, None) => Loaded::refused(findings),
-        }
+        let (Some(state), Some(policies)) = (state, policies) else {
+            return Loaded::refused(findings);
+        };
+        let kubernetes = match (policies.kubernetes, id_tokens) {
+            (Some(policy), Some(id_tokens)) => Some(KubernetesFront {
+                agents: Agents::build(&state.resources, None),
+                id_tokens,
+                policy,
+            }),
+            (None, _) | (_, None) => None,
+        };
+        let clusters = self.clusters(&state.resources, &plugins, None);
+        findings.extend(clusters.findings());
+        findings.extend(kubernetes.iter().flat_map(|front| front.agents.findings()));
+        let parts = Parts {
+            policy: policies.extensions,
+            kubernetes,
+            plugins: Arc::new(plugins),
+            clusters,
+        };
+        Loaded::new(self.snapshot(1, state, parts), findings)
     }
 
     /// Clusters alone, without what a request needs besides. Blocks.
@@ -180,22 +227,35 @@ impl Loader {
             authenticator: Arc::clone(&old.authenticator),
             extensions: Arc::clone(&old.extensions),
         };
-        let (policy, plugins) = (Arc::clone(&old.policy), Arc::clone(&old.plugins));
+        let mut parts = Parts {
+            policy: Arc::clone(&old.policy),
+            kubernetes: old.kubernetes.clone(),
+            plugins: Arc::clone(&old.plugins),
+            clusters: Arc::clone(&old.clusters),
+        };
         let generation = old.generation.saturating_add(1);
         let entered = Some(&*old.clusters);
         let next = match part {
             Part::State => self.state(Some(&old), &mut findings).map(|state| {
-                let clusters = self.clusters(&state.resources, &plugins, entered);
-                self.snapshot(generation, state, (policy, plugins, clusters))
+                parts.clusters = self.clusters(&state.resources, &parts.plugins, entered);
+                if let Some(front) = &mut parts.kubernetes {
+                    front.agents = Agents::build(&state.resources, Some(&front.agents));
+                }
+                self.snapshot(generation, state, parts)
             }),
-            Part::Policies => self
-                .policy(&mut findings)
-                .map(|policy| self.snapshot(generation, kept, (policy, plugins, Arc::clone(&old.clusters)))),
+            Part::Policies => self.policies(&mut findings).map(|policies| {
+                parts.policy = policies.extensions;
+                if let (Some(front), Some(policy)) = (&mut parts.kubernetes, policies.kubernetes) {
+                    front.policy = policy;
+                }
+                self.snapshot(generation, kept, parts)
+            }),
             Part::Plugins => {
                 let (set, mut found) = self.runtime.load(Some(&old.plugins));
                 findings.append(&mut found);
-                let clusters = self.clusters(&kept.resources, &set, entered);
-                Some(self.snapshot(generation, kept, (policy, Arc::new(set), clusters)))
+                parts.clusters = self.clusters(&kept.resources, &set, entered);
+                parts.plugins = Arc::new(set);
+                Some(self.snapshot(generation, kept, parts))
             }
         };
         self.report(part, &findings);
@@ -206,7 +266,8 @@ impl Loader {
                 generation = next.generation,
                 "configuration took effect"
             );
-            for finding in next.clusters.findings() {
+            let agents = next.kubernetes.iter().flat_map(|front| front.agents.findings());
+            for finding in next.clusters.findings().into_iter().chain(agents) {
                 tracing::warn!(part = part.as_str(), "{finding}");
             }
             let wanted = next.clusters.keys();
@@ -229,12 +290,13 @@ impl Loader {
         self.metrics.loaded(part, !findings.iter().any(Diagnostic::is_error));
     }
 
-    fn snapshot(
-        &self,
-        generation: u64,
-        state: FromState,
-        (policy, plugins, clusters): (Arc<Bundle>, Arc<plugin::Set>, Arc<Clusters>),
-    ) -> Snapshot {
+    fn snapshot(&self, generation: u64, state: FromState, parts: Parts) -> Snapshot {
+        let Parts {
+            policy,
+            kubernetes,
+            plugins,
+            clusters,
+        } = parts;
         let FromState {
             resources,
             rbac,
@@ -252,6 +314,7 @@ impl Loader {
             policy,
             plugins,
             clusters,
+            kubernetes,
             callers: Callers::default(),
             targets: targets(),
             judgments: Judgments::default(),
@@ -287,9 +350,30 @@ impl Loader {
         })
     }
 
-    fn policy(&self, findings: &mut Vec<Diagnostic>) -> Option<Arc<Bundle>> {
-        let folder = self.config.policies_directory.join("extensions");
-        take(Bundle::load(&folder, Front::Extensions, &self.checker), findings).map(Arc::new)
+    /// Every bundle, or none: one that fails leaves all as they were.
+    fn policies(&self, findings: &mut Vec<Diagnostic>) -> Option<Policies> {
+        let folder = &self.config.policies_directory;
+        let extensions = take(
+            Bundle::load(&folder.join("extensions"), Front::Extensions, &self.checker),
+            findings,
+        );
+        let kubernetes = match &self.config.kubernetes {
+            None => None,
+            Some(settings) => {
+                let folder = folder.join("kubernetes");
+                let loaded = KubernetesPolicy::load(&folder, &self.checker, settings.max_groups);
+                Some(Arc::new(take(loaded, findings)?))
+            }
+        };
+        Some(Policies {
+            extensions: Arc::new(extensions?),
+            kubernetes,
+        })
+    }
+
+    fn id_tokens(&self, findings: &mut Vec<Diagnostic>) -> Option<Arc<IdTokens>> {
+        let settings = self.config.kubernetes.as_ref()?;
+        take(IdTokens::build(settings, None, &self.clock), findings).map(Arc::new)
     }
 }
 

@@ -6,9 +6,9 @@
 
 use rustc_hash::FxBuildHasher;
 
-use super::issuer::{ASYMMETRIC, Reading};
+use super::issuer::{ASYMMETRIC, Reading, Rules, Verifier};
 use super::keys::{KeyCache, Source};
-use super::mapping::Mapping;
+use super::mapping::{Mapping, Reserved};
 use super::sso::Sso;
 use super::userinfo::Userinfo;
 use super::{
@@ -124,42 +124,24 @@ impl Builder<'_> {
     }
 
     fn add_configured(&mut self, issuer: &config::Issuer, path: &str) {
-        let mapping = Mapping::compile(issuer, path, &mut self.findings);
-        let algorithms = self.algorithms(&issuer.algorithms, path);
-        let discovery = issuer
-            .discovery_url
-            .clone()
-            .unwrap_or_else(|| discovery_url(&issuer.url));
-        let keys = self.keys(
-            &issuer.url,
-            &discovery,
-            (issuer.certificate_authority.clone(), issuer.jwks_max_age),
-        );
-        let keys = match keys {
-            Ok(keys) => keys,
-            Err(error) => {
-                return self
-                    .findings
-                    .push(Diagnostic::error(None, format!("`{path}.issuer`: {error}")));
-            }
-        };
+        let mapping = Mapping::compile(issuer, Reserved::KubernetesAndArgocd, path, &mut self.findings);
+        let known = (self.known_keys(&issuer.url), &self.clock);
+        let verifier = Verifier::build((issuer, path), Rules::OpenIdConnect, known, &mut self.findings);
         if self.issuers.contains_key(&issuer.url) {
             let message = format!("`{path}.issuer.url`: `{}` is listed twice", issuer.url);
             return self.findings.push(Diagnostic::error(None, message));
         }
-        let (Some(mapping), Some(algorithms)) = (mapping, algorithms) else {
+        let (Some(mapping), Some(verifier)) = (mapping, verifier) else {
             return;
         };
+        let name = verifier.name.clone();
         let issuer = Issuer {
-            name: issuer.url.clone(),
-            audiences: issuer.audiences.clone(),
-            algorithms,
-            keys,
+            verifier,
             reading: Reading::Mapped(Box::new(mapping)),
             scopes: self.scopes.to_vec(),
             accounts: self.accounts.clone(),
         };
-        self.issuers.insert(issuer.name.clone(), issuer);
+        self.issuers.insert(name, issuer);
     }
 
     fn add_sso(&mut self, resources: &Resources) {
@@ -188,10 +170,10 @@ impl Builder<'_> {
 
     fn sso_issuer(&self, sso: Sso) -> Result<Issuer, fetch::FetchError> {
         let discovery = discovery_url(&sso.issuer);
-        let keys = self.keys(
-            &sso.issuer,
-            &discovery,
+        let keys = keys(
+            (&sso.issuer, &discovery),
             (sso.authority.clone(), config::DEFAULT_JWKS_MAX_AGE),
+            (self.known_keys(&sso.issuer), &self.clock),
         )?;
         let userinfo = match sso.userinfo {
             Some((path, max_age)) => {
@@ -202,56 +184,95 @@ impl Builder<'_> {
             None => None,
         };
         Ok(Issuer {
-            name: sso.issuer,
-            audiences: sso.audiences,
-            algorithms: ASYMMETRIC.to_vec(),
-            keys,
+            verifier: Verifier {
+                name: sso.issuer,
+                audiences: sso.audiences,
+                algorithms: ASYMMETRIC.to_vec(),
+                keys,
+                rules: Rules::OpenIdConnect,
+            },
             reading: Reading::Argocd { userinfo },
             scopes: self.scopes.to_vec(),
             accounts: self.accounts.clone(),
         })
     }
 
-    /// The issuer's keys of the previous authenticator if it asks the same
-    /// source, else an empty cache.
-    fn keys(
-        &self,
-        issuer: &str,
-        discovery: &str,
-        (authority, max_age): (Option<String>, std::time::Duration),
-    ) -> Result<Arc<KeyCache>, fetch::FetchError> {
-        fetch::url(issuer)?;
-        let source = Source {
-            issuer: issuer.to_owned(),
-            discovery: fetch::url(discovery)?,
-            authority,
-            max_age,
-        };
-        let known = self
-            .previous
-            .and_then(|previous| previous.issuers.get(issuer))
-            .map(|issuer| &issuer.keys);
-        match known.filter(|keys| *keys.source() == source) {
-            Some(keys) => Ok(keys.clone()),
-            None => KeyCache::new(source, self.clock.clone()).map(Arc::new),
-        }
+    /// The issuer's keys of the previous authenticator.
+    fn known_keys(&self, issuer: &str) -> Option<Arc<KeyCache>> {
+        let previous = self.previous?.issuers.get(issuer)?;
+        Some(previous.verifier.keys.clone())
     }
+}
 
-    fn algorithms(&mut self, names: &[String], path: &str) -> Option<Vec<jsonwebtoken::Algorithm>> {
-        let mut algorithms = BTreeMap::new();
-        let mut unknown = BTreeSet::new();
-        for name in names {
-            match name.parse().ok().filter(|algorithm| ASYMMETRIC.contains(algorithm)) {
-                Some(algorithm) => drop(algorithms.insert(name, algorithm)),
-                None => drop(unknown.insert(name.as_str())),
+impl Verifier {
+    /// What a configured issuer's tokens are verified with; `None` where a finding
+    /// says why not.
+    ///
+    /// - `issuer`: with its path in the settings.
+    /// - `known`: keys it had before, and the clock for new ones.
+    pub(super) fn build(
+        (issuer, path): (&config::Issuer, &str),
+        rules: Rules,
+        known: (Option<Arc<KeyCache>>, &Clock),
+        findings: &mut Vec<Diagnostic>,
+    ) -> Option<Self> {
+        let algorithms = algorithms(&issuer.algorithms, path, findings);
+        let discovery = issuer
+            .discovery_url
+            .clone()
+            .unwrap_or_else(|| discovery_url(&issuer.url));
+        let trust = (issuer.certificate_authority.clone(), issuer.jwks_max_age);
+        let keys = match keys((&issuer.url, &discovery), trust, known) {
+            Ok(keys) => keys,
+            Err(error) => {
+                findings.push(Diagnostic::error(None, format!("`{path}.issuer`: {error}")));
+                return None;
             }
-        }
-        for name in &unknown {
-            let message = format!("`{path}.algorithms`: `{name}` is not one of {ASYMMETRIC:?}");
-            self.findings.push(Diagnostic::error(None, message));
-        }
-        (unknown.is_empty() && !algorithms.is_empty()).then(|| algorithms.into_values().collect())
+        };
+        Some(Self {
+            name: issuer.url.clone(),
+            audiences: issuer.audiences.clone(),
+            algorithms: algorithms?,
+            keys,
+            rules,
+        })
     }
+}
+
+/// The keys an issuer had before if they come from the same source, else an
+/// empty cache.
+fn keys(
+    (issuer, discovery): (&str, &str),
+    (authority, max_age): (Option<String>, std::time::Duration),
+    (known, clock): (Option<Arc<KeyCache>>, &Clock),
+) -> Result<Arc<KeyCache>, fetch::FetchError> {
+    fetch::url(issuer)?;
+    let source = Source {
+        issuer: issuer.to_owned(),
+        discovery: fetch::url(discovery)?,
+        authority,
+        max_age,
+    };
+    match known.filter(|keys| *keys.source() == source) {
+        Some(keys) => Ok(keys),
+        None => KeyCache::new(source, clock.clone()).map(Arc::new),
+    }
+}
+
+fn algorithms(names: &[String], path: &str, findings: &mut Vec<Diagnostic>) -> Option<Vec<jsonwebtoken::Algorithm>> {
+    let mut algorithms = BTreeMap::new();
+    let mut unknown = BTreeSet::new();
+    for name in names {
+        match name.parse().ok().filter(|algorithm| ASYMMETRIC.contains(algorithm)) {
+            Some(algorithm) => drop(algorithms.insert(name, algorithm)),
+            None => drop(unknown.insert(name.as_str())),
+        }
+    }
+    for name in &unknown {
+        let message = format!("`{path}.algorithms`: `{name}` is not one of {ASYMMETRIC:?}");
+        findings.push(Diagnostic::error(None, message));
+    }
+    (unknown.is_empty() && !algorithms.is_empty()).then(|| algorithms.into_values().collect())
 }
 
 fn discovery_url(issuer: &str) -> String {

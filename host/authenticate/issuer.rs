@@ -14,7 +14,7 @@ use super::error::{Error, Field, Malformed, Reason};
 use super::keys::{KeyCache, KeyError};
 use super::mapping::{Mapping, check_email_verified, check_unmapped_name};
 use super::principal::{Identity, Kind, text};
-use super::token::{Times, Token};
+use super::token::{LEEWAY_SECONDS, Times, Token};
 use super::userinfo::Userinfo;
 use crate::claims::{scope_values, user_identifier};
 use crate::clock::Clock;
@@ -40,16 +40,41 @@ const OWN_CLAIMS: [&str; 7] = ["iss", "aud", "iat", "exp", "jti", "sub", "token"
 /// One issuer, ready to judge its tokens.
 #[derive(Debug)]
 pub(super) struct Issuer {
-    /// `iss`, compared byte by byte.
-    pub(super) name: String,
-    pub(super) audiences: Vec<String>,
-    pub(super) algorithms: Vec<Algorithm>,
-    pub(super) keys: Arc<KeyCache>,
+    pub(super) verifier: Verifier,
     pub(super) reading: Reading,
     /// Claims that hold groups.
     pub(super) scopes: Vec<String>,
     /// Names of Argo CD's local accounts.
     pub(super) accounts: Arc<BTreeSet<String>>,
+}
+
+/// What proves that a token is an issuer's, for us and in force.
+#[derive(Debug)]
+pub(super) struct Verifier {
+    /// `iss`, compared byte by byte.
+    pub(super) name: String,
+    pub(super) audiences: Vec<String>,
+    pub(super) algorithms: Vec<Algorithm>,
+    pub(super) keys: Arc<KeyCache>,
+    pub(super) rules: Rules,
+}
+
+/// Whose rules count where specification and Kubernetes differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rules {
+    /// OpenID Connect Core: `azp` of a token for several audiences is one of ours.
+    OpenIdConnect,
+    /// kube-apiserver: any of our audiences will do, and `nbf` may be a minute ahead.
+    Kubernetes,
+}
+
+impl Rules {
+    fn leeway_seconds(self) -> i64 {
+        match self {
+            Self::OpenIdConnect => LEEWAY_SECONDS,
+            Self::Kubernetes => 60,
+        }
+    }
 }
 
 /// How claims become an identity.
@@ -70,11 +95,9 @@ pub(super) struct Verified {
     pub(super) fresh_for: Option<Duration>,
 }
 
-impl Issuer {
-    /// Who the token stands for.
-    ///
-    /// - `text`: the token itself, for the userinfo endpoint.
-    pub(super) async fn verify(&self, token: Token<'_>, text: &str, clock: &Clock) -> Result<Verified, Error> {
+impl Verifier {
+    /// The claims of a token that is good, and its times; `exp` is among them.
+    pub(super) async fn claims(&self, token: Token<'_>, clock: &Clock) -> Result<(Map<String, Value>, Times), Error> {
         let algorithm = token.checked_algorithm(&self.algorithms)?;
         let keys = match self.keys.find(token.key_id(), algorithm).await {
             Ok(keys) => keys,
@@ -88,7 +111,7 @@ impl Issuer {
         let key_id = token.key_id().map(str::to_owned);
         let claims = token.verified(keys.candidates(key_id.as_deref(), algorithm), algorithm)?;
         // After the signature: only a real token learns that it is too old.
-        let times = Times::check(&claims, clock.seconds())?;
+        let times = Times::check(&claims, clock.seconds(), self.rules.leeway_seconds())?;
         if times.expires_at.is_none() {
             return Err(Reason::MissingClaim {
                 claim: "exp".to_owned(),
@@ -96,10 +119,7 @@ impl Issuer {
             .into());
         }
         self.check_audience(&claims)?;
-        match &self.reading {
-            Reading::Mapped(mapping) => self.mapped(mapping, claims, times),
-            Reading::Argocd { userinfo } => self.argocd(userinfo.as_ref(), claims, (text, times)).await,
-        }
+        Ok((claims, times))
     }
 
     /// One configured audience in `aud` (Kubernetes: `MatchAny`), and, for a
@@ -118,10 +138,24 @@ impl Issuer {
         if !audiences.iter().any(|audience| ours(audience)) {
             return Err(Reason::Audience.into());
         }
-        if audiences.len() > 1 && claims.get("azp").is_some_and(|party| !party.as_str().is_some_and(ours)) {
-            return Err(Reason::AuthorizedParty.into());
+        let other_party = || claims.get("azp").is_some_and(|party| !party.as_str().is_some_and(ours));
+        match self.rules {
+            Rules::OpenIdConnect if audiences.len() > 1 && other_party() => Err(Reason::AuthorizedParty.into()),
+            Rules::OpenIdConnect | Rules::Kubernetes => Ok(()),
         }
-        Ok(())
+    }
+}
+
+impl Issuer {
+    /// Who the token stands for.
+    ///
+    /// - `text`: the token itself, for the userinfo endpoint.
+    pub(super) async fn verify(&self, token: Token<'_>, text: &str, clock: &Clock) -> Result<Verified, Error> {
+        let (claims, times) = self.verifier.claims(token, clock).await?;
+        match &self.reading {
+            Reading::Mapped(mapping) => self.mapped(mapping, claims, times),
+            Reading::Argocd { userinfo } => self.argocd(userinfo.as_ref(), claims, (text, times)).await,
+        }
     }
 
     fn mapped(&self, mapping: &Mapping, claims: Map<String, Value>, times: Times) -> Result<Verified, Error> {
@@ -134,7 +168,7 @@ impl Issuer {
         let claims = self.policy_claims(&mapped.username, &mapped.groups, claims);
         let identity = Identity {
             kind: Kind::Oidc,
-            issuer: self.name.clone(),
+            issuer: self.verifier.name.clone(),
             user_id: mapped.username.clone(),
             username: mapped.username,
             groups: mapped.groups,
@@ -208,7 +242,7 @@ impl Issuer {
         }
         let identity = Identity {
             kind: Kind::Oidc,
-            issuer: self.name.clone(),
+            issuer: self.verifier.name.clone(),
             user_id,
             username,
             groups,

@@ -27,6 +27,16 @@ pub(super) struct Mapping {
     uid: Option<Part>,
     extra: Vec<(String, Expression)>,
     user_rules: Vec<(Expression, String)>,
+    reserved: Reserved,
+}
+
+/// Which names an issuer cannot choose. Those of Kubernetes never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reserved {
+    /// `system:`.
+    Kubernetes,
+    /// Usernames that Argo CD's policies keep for subjects that are no people, too.
+    KubernetesAndArgocd,
 }
 
 #[derive(Debug)]
@@ -54,7 +64,12 @@ pub(super) struct Mapped {
 impl Mapping {
     /// Compiles an issuer's rules; `None` when one of them is refused, each
     /// with a finding that starts with its key under `path`.
-    pub(super) fn compile(issuer: &config::Issuer, path: &str, findings: &mut Vec<Diagnostic>) -> Option<Self> {
+    pub(super) fn compile(
+        issuer: &config::Issuer,
+        reserved: Reserved,
+        path: &str,
+        findings: &mut Vec<Diagnostic>,
+    ) -> Option<Self> {
         let before = findings.len();
         let mut compiler = Compiler { path, findings };
         let claim_rules = compiler.claim_rules(&issuer.claim_validation);
@@ -85,6 +100,7 @@ impl Mapping {
             uid: uid.flatten(),
             extra,
             user_rules,
+            reserved,
         };
         Some(mapping)
     }
@@ -92,16 +108,15 @@ impl Mapping {
     /// Applies every rule, in Kubernetes' order.
     pub(super) fn apply(&self, claims: &Map<String, Value>) -> Result<Mapped, Error> {
         let value = Value::Object(claims.clone());
-        for rule in &self.claim_rules {
-            rule.check(claims, &value)?;
-        }
-        let username = self.username.name(claims, &value, Field::Username)?;
+        self.check_claims(claims, &value)?;
+        let reserved = self.reserved;
+        let username = self.username.name((claims, &value), Field::Username, reserved)?;
         let groups = match &self.groups {
-            Some(groups) => groups.names(claims, &value)?,
+            Some(groups) => groups.names((claims, &value), reserved)?,
             None => Vec::new(),
         };
         let uid = match &self.uid {
-            Some(uid) => Some(uid.name(claims, &value, Field::Uid)?),
+            Some(uid) => Some(uid.name((claims, &value), Field::Uid, reserved)?),
             None => None,
         };
         let mut extra = Vec::new();
@@ -122,6 +137,13 @@ impl Mapping {
         };
         self.check_user(&mapped)?;
         Ok(mapped)
+    }
+
+    /// Applies `claimValidationRules` alone.
+    ///
+    /// - `value`: the claims once more, for expressions.
+    pub(super) fn check_claims(&self, claims: &Map<String, Value>, value: &Value) -> Result<(), Reason> {
+        self.claim_rules.iter().try_for_each(|rule| rule.check(claims, value))
     }
 
     /// Whether the settings name this user, so that the issuer cannot choose it.
@@ -174,7 +196,12 @@ impl Rule {
 
 impl Part {
     /// One name; empty is refused.
-    fn name(&self, claims: &Map<String, Value>, value: &Value, part: Field) -> Result<String, Reason> {
+    fn name(
+        &self,
+        (claims, value): (&Map<String, Value>, &Value),
+        part: Field,
+        reserved: Reserved,
+    ) -> Result<String, Reason> {
         let name = match self {
             Self::Claim { claim, prefix } => {
                 let found = text(claims, claim);
@@ -193,11 +220,11 @@ impl Part {
         if name.is_empty() {
             return Err(Reason::Mapping { part });
         }
-        self.check_name(&name, part)?;
+        self.check_name(&name, part, reserved)?;
         Ok(name)
     }
 
-    fn names(&self, claims: &Map<String, Value>, value: &Value) -> Result<Vec<String>, Error> {
+    fn names(&self, (claims, value): (&Map<String, Value>, &Value), reserved: Reserved) -> Result<Vec<String>, Error> {
         let names = match self {
             Self::Claim { claim, prefix } => group_claim(claims, claim)?
                 .into_iter()
@@ -210,7 +237,7 @@ impl Part {
         };
         let mut kept = Vec::with_capacity(names.len());
         for name in names.into_iter().filter(|name| !name.is_empty()) {
-            self.check_name(&name, Field::Groups)?;
+            self.check_name(&name, Field::Groups, reserved)?;
             kept.push(name);
         }
         Ok(kept)
@@ -218,9 +245,9 @@ impl Part {
 
     /// SECURITY: a reserved name passes only where an expression has it as a
     /// whole literal, so that an issuer cannot choose one.
-    fn check_name(&self, name: &str, part: Field) -> Result<(), Reason> {
+    fn check_name(&self, name: &str, part: Field, reserved: Reserved) -> Result<(), Reason> {
         check_characters(name, part)?;
-        if !is_reserved(name, part) {
+        if !reserved.has(name, part) {
             return Ok(());
         }
         if self.spells_out(name) {
@@ -252,18 +279,24 @@ pub(super) fn check_characters(name: &str, part: Field) -> Result<(), Reason> {
 /// As [`Part::check_name`], for issuers without mapping.
 pub(super) fn check_unmapped_name(name: &str, part: Field) -> Result<(), Reason> {
     check_characters(name, part)?;
-    if is_reserved(name, part) {
+    if Reserved::KubernetesAndArgocd.has(name, part) {
         Err(Reason::ReservedName { part })
     } else {
         Ok(())
     }
 }
 
-fn is_reserved(name: &str, part: Field) -> bool {
-    match part {
-        Field::Username => name.starts_with(SYSTEM) || ARGOCD.iter().any(|prefix| name.starts_with(prefix)),
-        Field::Groups => name.starts_with(SYSTEM),
-        Field::Uid | Field::Extra => false,
+impl Reserved {
+    fn has(self, name: &str, part: Field) -> bool {
+        let is_argocds = || match self {
+            Self::Kubernetes => false,
+            Self::KubernetesAndArgocd => ARGOCD.iter().any(|prefix| name.starts_with(prefix)),
+        };
+        match part {
+            Field::Username => name.starts_with(SYSTEM) || is_argocds(),
+            Field::Groups => name.starts_with(SYSTEM),
+            Field::Uid | Field::Extra => false,
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use super::account::{Accounts, Capability};
 use super::error::{Error, Reason, Revocation};
 use super::principal::{Identity, Kind, text};
-use super::token::{Times, Token};
+use super::token::{LEEWAY_SECONDS, Times, Token};
 use crate::claims::scope_values;
 use crate::diagnostic::Diagnostic;
 use crate::state::{Project, Resources};
@@ -83,7 +83,7 @@ impl Sessions {
     pub(super) fn verify(&self, token: Token<'_>, now: i64) -> Result<Identity, Error> {
         let algorithm = token.checked_algorithm(&[Algorithm::HS256])?;
         let mut claims = token.verified([&self.key], algorithm)?;
-        let times = Times::check(&claims, now)?;
+        let times = Times::check(&claims, now, LEEWAY_SECONDS)?;
         let issued_at = times.issued_at.ok_or_else(|| missing("iat"))?;
         // Argo CD never sets it here, and it would outrank the checked `sub`.
         claims.remove("federated_claims");

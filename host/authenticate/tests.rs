@@ -14,6 +14,7 @@ use crate::diagnostic::{Diagnostic, Location};
 use crate::state::{Project, ProjectRole, Resources, RoleToken, Secret, Text};
 
 mod credentials;
+mod id_tokens;
 mod issuer_double;
 mod issuers;
 mod key_cache;

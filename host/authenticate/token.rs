@@ -122,13 +122,15 @@ pub(super) struct Times {
 
 impl Times {
     /// Reads and checks `exp`, `nbf` and `iat` (RFC 7519, section 4.1).
-    pub(super) fn check(claims: &Map<String, Value>, now: i64) -> Result<Self, Error> {
+    ///
+    /// - `leeway_seconds`: how far `nbf` and `iat` may lie ahead of `now`.
+    pub(super) fn check(claims: &Map<String, Value>, now: i64, leeway_seconds: i64) -> Result<Self, Error> {
         let expires_at = numeric_date(claims, "exp")?;
         let issued_at = numeric_date(claims, "iat")?;
         if expires_at.is_some_and(|end| now >= end) {
             return Err(Error::Expired);
         }
-        let latest = now.saturating_add(LEEWAY_SECONDS);
+        let latest = now.saturating_add(leeway_seconds);
         if numeric_date(claims, "nbf")?.is_some_and(|start| start > latest) {
             return Err(Reason::NotYetValid { claim: "nbf" }.into());
         }

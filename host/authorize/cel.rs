@@ -21,10 +21,12 @@ mod cost;
 mod guard;
 mod input;
 mod library;
+mod spelling;
 #[cfg(test)]
 mod tests;
 
 pub use input::Variables;
+pub use spelling::Spelling;
 
 /// Bytes of one expression's source.
 pub const SOURCE_BYTES: usize = 4096;
@@ -263,10 +265,46 @@ impl Expression {
     /// # Errors
     /// Anything but a text is [`Error::WrongType`].
     pub fn eval_string(&self, variables: &[(&str, &serde_json::Value)]) -> Result<String, Error> {
-        match self.run(&self.convert(variables)?)? {
+        self.eval_string_in(&self.convert(variables)?)
+    }
+
+    /// As [`Expression::eval_string`], over values converted before.
+    ///
+    /// # Errors
+    /// As [`Expression::eval_string`].
+    pub fn eval_string_in(&self, variables: &Variables) -> Result<String, Error> {
+        match self.run(variables)? {
             Value::String(value) => bounded_text(&value),
             other => Err(wrong_type(&other, "string")),
         }
+    }
+
+    /// Evaluates to texts, over values converted before: a text, a list of texts,
+    /// or a list of such lists, in their order. `null` is nothing.
+    ///
+    /// # Errors
+    /// Anything else is [`Error::WrongType`].
+    pub fn eval_texts_in(&self, variables: &Variables) -> Result<Vec<String>, Error> {
+        let mut texts = Vec::new();
+        match self.run(variables)? {
+            Value::Null => {}
+            Value::List(values) => {
+                for value in values.iter() {
+                    match value {
+                        Value::List(inner) => inner.iter().try_for_each(|value| push_text(value, &mut texts))?,
+                        value => push_text(value, &mut texts)?,
+                    }
+                }
+            }
+            value => push_text(&value, &mut texts)?,
+        }
+        Ok(texts)
+    }
+
+    /// The names its text literals can be, or be the start of; those that are
+    /// only compared are left out.
+    pub fn spellings(&self) -> Vec<Spelling> {
+        spelling::of(self.program.expression())
     }
 
     /// Evaluates to a list of texts. A single text is a list of one; `""` and
@@ -321,6 +359,22 @@ impl Expression {
             Err(_) => Err(Error::Panicked),
         }
     }
+}
+
+/// Takes one more text.
+fn push_text(value: &Value, texts: &mut Vec<String>) -> Result<(), Error> {
+    let Value::String(text) = value else {
+        return Err(wrong_type(value, "list of strings"));
+    };
+    if texts.len() >= RESULT_ITEMS {
+        return Err(Error::ResultTooLarge {
+            what: "a length",
+            observed: texts.len().saturating_add(1),
+            allowed: RESULT_ITEMS,
+        });
+    }
+    texts.push(bounded_text(text)?);
+    Ok(())
 }
 
 /// A text that is not too long.

@@ -36,11 +36,12 @@ pub use graph::CALL_DEPTH;
 pub use growth::{TREE_DEPTH, TREE_NODES};
 pub(super) use input::CANDIDATES;
 pub use input::{
-    ExtensionInput, Prepared, Principal, Rbac, RbacRow, RbacVerdict, Request, Verdicts, extension_input_schema,
+    ExtensionInput, KubernetesInput, Prepared, Principal, Rbac, RbacRow, RbacVerdict, Request, Standing, Verdicts,
+    extension_input_schema, kubernetes_input_schema,
 };
 pub use reads::{Reads, RequestParts};
 pub use scan::{BRACKET_DEPTH, COLUMNS, FILE_BYTES, LINES};
-pub use source::Source;
+pub use source::{IMPERSONATION_FILE, Source};
 pub use watch::STUCK_AFTER;
 pub use worker::{CaseResult, Checker, Coverage, FileCoverage, Limits, Outcome, Report, answer};
 
@@ -60,16 +61,19 @@ pub const STACK_BYTES: usize = 1024 * 1024;
 pub enum Front {
     /// Requests to proxy extensions.
     Extensions,
+    /// Requests to clusters below `/k8s-proxy/`.
+    Kubernetes,
 }
 
 impl Front {
     /// Every front there is.
-    pub const ALL: [Self; 1] = [Self::Extensions];
+    pub const ALL: [Self; 2] = [Self::Extensions, Self::Kubernetes];
 
     /// Name of the bundle's folder and last part of its package.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Extensions => "extensions",
+            Self::Kubernetes => "kubernetes",
         }
     }
 
@@ -87,6 +91,7 @@ impl Front {
     pub fn input_schema(self) -> &'static serde_json::Value {
         match self {
             Self::Extensions => extension_input_schema(),
+            Self::Kubernetes => kubernetes_input_schema(),
         }
     }
 }
@@ -199,17 +204,28 @@ impl Bundle {
     /// case among it, or how the child process died.
     pub fn load(directory: &Path, front: Front, checker: &Checker) -> Loaded<Self> {
         let read = Source::read(directory, front);
-        let mut found = read.diagnostics;
-        let Some(source) = read.value else {
-            return Loaded::refused(found);
-        };
-        let report = checker.check(&source, Coverage::Off);
-        found.extend(report.diagnostics);
+        match read.value {
+            Some(source) => {
+                let mut loaded = Self::of(&source, directory, checker);
+                loaded.diagnostics.splice(..0, read.diagnostics);
+                if loaded.diagnostics.iter().any(Diagnostic::is_error) {
+                    return Loaded::refused(loaded.diagnostics);
+                }
+                loaded
+            }
+            None => Loaded::refused(read.diagnostics),
+        }
+    }
+
+    /// As [`Bundle::load`], of files that were read before, in `directory`.
+    pub fn of(source: &Source, directory: &Path, checker: &Checker) -> Loaded<Self> {
+        let report = checker.check(source, Coverage::Off);
+        let mut found = report.diagnostics;
         if found.iter().any(Diagnostic::is_error) {
             return Loaded::refused(found);
         }
-        match compile::on_large_stack(&source) {
-            Ok(compiled) => match Self::new(compiled, &source) {
+        match compile::on_large_stack(source) {
+            Ok(compiled) => match Self::new(compiled, source) {
                 Ok(bundle) => Loaded::new(bundle, found),
                 Err(error) => {
                     let message = format!("the watch over the bundle cannot be started: {error}");
@@ -226,6 +242,12 @@ impl Bundle {
                 Loaded::refused(found)
             }
         }
+    }
+
+    /// A bundle the tests trust, without the child process.
+    #[cfg(test)]
+    pub(crate) fn unchecked(source: &Source) -> Self {
+        Self::new(compile::on_large_stack(source).unwrap(), source).unwrap()
     }
 
     /// What was checked, ready to decide.

@@ -18,6 +18,7 @@ use tabled::settings::{Padding, Style};
 
 use super::format::Format;
 use crate::authorize::rego::Checker;
+use crate::clock::Clock;
 use crate::config::raw;
 use crate::credential::cache::{self, Cache};
 use crate::diagnostic::{Diagnostic, Severity};
@@ -74,8 +75,13 @@ impl CheckArgs {
             .map_err(|error| error.to_string())?;
         let clock = Arc::new(cache::clock::SystemClock::start());
         let cache = Arc::new(Cache::new(cache::Settings::default(), clock, runtime.handle().clone()));
-        let loader = Loader::new(Arc::new(config), checker, Arc::new(Metrics::new()), cache)
-            .map_err(|error| error.to_string())?;
+        let loader = Loader::new(
+            Arc::new(config),
+            checker,
+            Arc::new(Metrics::new()),
+            (cache, Clock::default()),
+        )
+        .map_err(|error| error.to_string())?;
         found.extend(loader.first().diagnostics);
         Ok(found)
     }

@@ -20,6 +20,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::{ClientConfig, RootCertStore};
 use tower::Service;
 
+use super::lanes::{Lanes, Place};
 use super::{Body, tls};
 use crate::front::extensions::config::{ConnectionSpec, ExtensionSpec, ServiceSpec, TimeoutSpec};
 use crate::headers::{RequestHeader, Upstream};
@@ -65,9 +66,17 @@ pub enum BuildError {
 pub struct Backend {
     upstream: Arc<Upstream>,
     timeouts: TimeoutSpec,
-    client: Client<Connector, Body>,
+    client: Clients,
     /// HTTP/1.1 only, because only there a connection becomes a tunnel.
     upgrades: Client<Connector, Body>,
+}
+
+/// How requests that stay requests find a connection.
+enum Clients {
+    /// One pool, whose bounds are the configured ones.
+    One(Client<Connector, Body>),
+    /// As many as long exchanges need.
+    Many(Lanes),
 }
 
 impl fmt::Debug for Backend {
@@ -108,21 +117,26 @@ impl Backend {
             unused_tls()
         };
         let name = tls::server_name(spec.tls.server_name.as_deref())?;
-        Ok(Self::assemble(upstream, (spec.timeouts, &spec.connection), (tls, name)))
+        let connection = &spec.connection;
+        let connector = |versions| Connector::new(connection, (tls.clone(), name.clone()), versions);
+        Ok(Self {
+            upstream: Arc::new(upstream),
+            timeouts: spec.timeouts,
+            client: Clients::One(pool(connection, connector(Versions::Both))),
+            upgrades: pool(connection, connector(Versions::Http1)),
+        })
     }
 
-    /// An empty pool.
-    pub(super) fn assemble(
-        upstream: Upstream,
-        (timeouts, connection): (TimeoutSpec, &ConnectionSpec),
-        (tls, name): Identity,
-    ) -> Self {
-        let connector = |versions| Connector::new(connection, (tls.clone(), name.clone()), versions);
+    /// Empty pools, for exchanges that can be long and many.
+    pub(super) fn with_lanes(upstream: Upstream, connection: ConnectionSpec, (tls, name): Identity) -> Self {
+        let connector = |versions| Connector::new(&connection, (tls.clone(), name.clone()), versions);
+        let upgrades = pool(&connection, connector(Versions::Http1));
+        let both = connector(Versions::Both);
         Self {
             upstream: Arc::new(upstream),
-            timeouts,
-            client: pool(connection, connector(Versions::Both)),
-            upgrades: pool(connection, connector(Versions::Http1)),
+            timeouts: TimeoutSpec::default(),
+            client: Clients::Many(Lanes::new(move || pool(&connection, both.clone()))),
+            upgrades,
         }
     }
 
@@ -136,8 +150,24 @@ impl Backend {
         &self.timeouts
     }
 
-    pub(super) fn client(&self, upgrade: bool) -> &Client<Connector, Body> {
-        if upgrade { &self.upgrades } else { &self.client }
+    /// A client for one exchange, and its place there while it lasts.
+    pub(super) fn client(&self, upgrade: bool) -> (Client<Connector, Body>, Option<Place>) {
+        match &self.client {
+            _ if upgrade => (self.upgrades.clone(), None),
+            Clients::One(client) => (client.clone(), None),
+            Clients::Many(lanes) => {
+                let (client, place) = lanes.take();
+                (client, Some(place))
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn lanes(&self) -> Option<&Lanes> {
+        match &self.client {
+            Clients::One(_) => None,
+            Clients::Many(lanes) => Some(lanes),
+        }
     }
 }
 

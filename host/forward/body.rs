@@ -126,14 +126,24 @@ struct Upload {
     left: u64,
     limit: u64,
     idle: Lazy,
-    deadline: Option<Deadline>,
+    deadline: Option<Box<Deadline>>,
     progress: Option<Arc<Progress>>,
+    trailers: Trailers,
+}
+
+/// What becomes of a client's trailers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trailers {
+    /// Those a client can write are forwarded.
+    Forwarded,
+    /// None are.
+    Dropped,
 }
 
 struct Download {
     incoming: Incoming,
     idle: Option<Lazy>,
-    deadline: Option<Deadline>,
+    deadline: Option<Box<Deadline>>,
 }
 
 impl fmt::Debug for Body {
@@ -189,6 +199,7 @@ impl Body {
             idle: Lazy::new(idle),
             deadline: None,
             progress: None,
+            trailers: Trailers::Forwarded,
         };
         Self {
             kind: Kind::Upload(upload),
@@ -231,6 +242,15 @@ impl Body {
         if let Kind::Upload(upload) = &mut self.kind {
             upload.deadline = Deadline::new(ends);
         }
+    }
+
+    /// The same content without the trailers a client sends after it.
+    #[must_use]
+    pub fn without_trailers(mut self) -> Self {
+        if let Kind::Upload(upload) = &mut self.kind {
+            upload.trailers = Trailers::Dropped;
+        }
+        self
     }
 
     /// Takes short content of a known length in whole, so that it can be sent
@@ -315,7 +335,7 @@ impl Upload {
             })));
         };
         self.idle.rest();
-        if let Some(error) = self.deadline.as_ref().and_then(Deadline::past) {
+        if let Some(error) = self.deadline.as_ref().and_then(|deadline| deadline.past()) {
             return Poll::Ready(Some(Err(error)));
         }
         Poll::Ready(match frame {
@@ -332,6 +352,9 @@ impl Upload {
                             })));
                         }
                     }
+                } else if self.trailers == Trailers::Dropped {
+                    // Trailers are the last frame.
+                    return Poll::Ready(None);
                 } else if let Some(trailers) = frame.trailers_mut() {
                     remove_foreign(trailers);
                 }
@@ -362,7 +385,7 @@ impl Download {
                     idle.rest();
                 }
                 // A backend that never stops sending is still bounded.
-                let past = self.deadline.as_ref().and_then(Deadline::past);
+                let past = self.deadline.as_ref().and_then(|deadline| deadline.past());
                 Poll::Ready(Some(past.map_or(Ok(frame), Err)))
             }
             Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(BodyError::Backend(error)))),

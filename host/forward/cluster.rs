@@ -15,7 +15,7 @@ use super::backend::{Backend, BuildError, target, unused_tls};
 use super::tls;
 use crate::credential::cache::Lease;
 use crate::credential::{ClientCertificate, Credential, same_certificate};
-use crate::front::extensions::config::{ConnectionSpec, TimeoutSpec};
+use crate::front::extensions::config::ConnectionSpec;
 use crate::headers::{RequestHeader, Upstream};
 use crate::state::ClusterTls;
 
@@ -59,6 +59,11 @@ impl ClusterBackend {
             tls: tls.clone(),
             certified: ArcSwapOption::const_empty(),
         })
+    }
+
+    #[cfg(test)]
+    pub(super) fn without_certificate(&self) -> Arc<Backend> {
+        Arc::clone(&self.plain)
     }
 
     /// Whether what is sent can be read on the way.
@@ -112,8 +117,7 @@ fn connect(
         connect_timeout: CONNECT_WITHIN,
         ..ConnectionSpec::default()
     };
-    let bounds = (TimeoutSpec::default(), &connection);
-    Ok(Backend::assemble(upstream, bounds, (config, name)))
+    Ok(Backend::with_lanes(upstream, connection, (config, name)))
 }
 
 #[cfg(test)]

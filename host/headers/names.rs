@@ -98,6 +98,13 @@ pub fn owner(name: &str) -> Owner {
         .map_or(Owner::Host, plain_owner)
 }
 
+/// Whether a cluster could take the field for one that says whom a request is
+/// from.
+pub(super) fn is_impersonation(name: &str) -> bool {
+    let behind = name.strip_prefix("impersonate").map(str::as_bytes);
+    matches!(behind, Some([first, ..]) if !first.is_ascii_alphanumeric())
+}
+
 fn plain_owner(name: &str) -> Owner {
     let prefixed = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
     if HOST_NAMES.binary_search(&name).is_ok() || prefixed(&HOST_PREFIXES) {

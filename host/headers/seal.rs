@@ -23,8 +23,9 @@ use super::clean::{Cleaned, Protocol};
 use super::identity::Identity;
 use super::subject::Subject;
 use super::upstream::{RequestHeader, Upstream};
-use super::{Error, is_host_owned};
+use super::{Error, is_host_owned, kubernetes};
 use crate::credential::{Credential, sensitive};
+use crate::impersonate::Impersonation;
 use crate::server::Peer;
 use crate::sessions::EndSignal;
 
@@ -35,6 +36,9 @@ const ASSERTION: HeaderName = HeaderName::from_static("tollgate-assertion");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// What the gateway is in `Via`.
+pub(super) const PSEUDONYM: &str = "1.1 tollgate";
 
 /// What the gateway itself says about a request, all of it checked before.
 #[derive(Clone, Copy, Debug)]
@@ -54,8 +58,8 @@ pub type Held = Box<dyn Any + Send>;
 /// The protocol a client asks for, and its connection once it was switched.
 pub(crate) type Switching = (Protocol, OnUpgrade);
 
-/// A request that may leave. Only [`Cleaned::seal`] and
-/// [`Cleaned::seal_for_cluster`] make one.
+/// A request that may leave. Only [`Cleaned::seal`],
+/// [`Cleaned::seal_for_cluster`] and [`Cleaned::seal_for_kubernetes`] make one.
 pub struct Outbound {
     request: Request<()>,
     upgrade: Option<Switching>,
@@ -191,18 +195,38 @@ impl Cleaned {
         peer: &Arc<Peer>,
     ) -> Result<Outbound, Error> {
         let mut sealed = self.begin(upstream, peer)?;
+        put_credential(sealed.request.headers_mut(), credential)?;
+        sealed.to(path)
+    }
+
+    /// Writes the host's own fields, a cluster's credential and whom it is to
+    /// act as, and binds the request to the cluster.
+    ///
+    /// - `audit_id`: the cluster's audit log has it as `auditID`.
+    ///
+    /// # Errors
+    /// As [`Cleaned::seal_for_cluster`]; [`Error::Impersonation`] when the
+    /// cluster would take the request for somebody else's.
+    pub fn seal_for_kubernetes(
+        mut self,
+        (upstream, path): (&Arc<Upstream>, PathAndQuery),
+        credential: &Credential,
+        (impersonation, audit_id): (&Impersonation, Uuid),
+        peer: &Arc<Peer>,
+    ) -> Result<Outbound, Error> {
+        kubernetes::remove_fronts_own(&mut self.fields);
+        // The API server has no use for trailers.
+        (self.accepts_trailers, self.trailer) = (false, None);
+        let via = self.via.take();
+        let mut sealed = self.begin(upstream, peer)?;
         let fields = sealed.request.headers_mut();
-        for (name, value) in &credential.headers {
-            // A provider's fields are its cluster's own; a client's copy goes.
-            if is_host_owned(name) {
-                return Err(Error::Forbidden { name: name.clone() });
-            }
-            let value = sensitive("", value.expose_secret()).ok_or(Error::Credential)?;
-            fields.insert(name.clone(), value);
+        if let Some(via) = kubernetes::via_after(via.as_ref()) {
+            fields.insert(VIA, via);
         }
-        if let Some(value) = authorization(credential)? {
-            put(fields, AUTHORIZATION, value)?;
-        }
+        put_credential(fields, credential)?;
+        kubernetes::put_audit_id(fields, audit_id)?;
+        kubernetes::put_impersonation(fields, impersonation)?;
+        kubernetes::check_impersonation(fields, impersonation)?;
         sealed.to(path)
     }
 
@@ -216,6 +240,7 @@ impl Cleaned {
             upgrade,
             accepts_trailers,
             trailer,
+            via: _,
         } = self;
         // INVARIANT: below this line no field of the host's own is in `fields`
         // unless this file put it there, once.
@@ -228,7 +253,7 @@ impl Cleaned {
             fields.insert(name.clone(), value.clone());
         }
         put(&mut fields, HOST, upstream.host.clone())?;
-        put(&mut fields, VIA, HeaderValue::from_static("1.1 tollgate"))?;
+        put(&mut fields, VIA, HeaderValue::from_static(PSEUDONYM))?;
         put(&mut fields, FORWARDED_FOR, peer.forwarded_for().clone())?;
         put(&mut fields, FORWARDED_HOST, host)?;
         put(&mut fields, FORWARDED_PROTO, HeaderValue::from_static(peer.scheme()))?;
@@ -255,6 +280,22 @@ impl Cleaned {
             decision: Uuid::nil(),
             signal: None,
         })
+    }
+}
+
+/// A cluster's credential.
+fn put_credential(fields: &mut HeaderMap, credential: &Credential) -> Result<(), Error> {
+    for (name, value) in &credential.headers {
+        // A provider's fields are its cluster's own; a client's copy goes.
+        if is_host_owned(name) {
+            return Err(Error::Forbidden { name: name.clone() });
+        }
+        let value = sensitive("", value.expose_secret()).ok_or(Error::Credential)?;
+        fields.insert(name.clone(), value);
+    }
+    match authorization(credential)? {
+        Some(value) => put(fields, AUTHORIZATION, value),
+        None => Ok(()),
     }
 }
 
@@ -303,7 +344,7 @@ fn put_identity(fields: &mut HeaderMap, own: &Own<'_>, request_header: RequestHe
 }
 
 /// Writes a field that must not be there yet.
-fn put(fields: &mut HeaderMap, name: HeaderName, value: HeaderValue) -> Result<(), Error> {
+pub(super) fn put(fields: &mut HeaderMap, name: HeaderName, value: HeaderValue) -> Result<(), Error> {
     match fields.entry(name) {
         http::header::Entry::Vacant(vacant) => {
             vacant.insert(value);

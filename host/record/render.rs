@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Check, CredentialNote, Outcome, Record};
+use super::{Check, CredentialNote, KubernetesNote, Outcome, Record};
 
 /// A record as JSON shows it.
 #[derive(Debug, Serialize)]
@@ -40,6 +40,8 @@ pub struct View<'a> {
     destination: Option<Target<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     credential: Option<&'a CredentialNote>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kubernetes: Option<&'a KubernetesNote>,
     checks: Vec<CheckView<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     policy_sha256: Option<&'a str>,
@@ -117,6 +119,7 @@ impl<'a> View<'a> {
                 server: &to.server,
             }),
             credential: record.credential.as_ref(),
+            kubernetes: record.kubernetes.as_deref(),
             checks: record.checks.iter().map(CheckView::of).collect(),
             policy_sha256: record.policy.as_deref(),
             plugins: record.plugins.iter().map(|plugin| &**plugin).collect(),

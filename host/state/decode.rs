@@ -223,19 +223,36 @@ impl Collector {
     }
 
     fn secret(&mut self, object: &Object<'_>) {
-        let (secret, bytes) = secret::secret(object, &mut self.findings);
+        let (mut secret, bytes) = secret::secret(object, &mut self.findings);
         self.check_size("Secret", bytes, object);
         let is_cluster = object
             .labels
             .get(secret::TYPE_LABEL)
             .is_some_and(|kind| kind == "cluster");
-        if is_cluster && let Some(cluster) = secret::cluster(&secret, &object.name.name, &mut self.findings) {
+        let usable = !is_cluster || self.expand_kubeconfig(&mut secret, &object.name.name);
+        if is_cluster
+            && usable
+            && let Some(cluster) = secret::cluster(&secret, &object.name.name, &mut self.findings)
+        {
             let config = cluster::config(object, &secret, &cluster, &mut self.findings);
             let configs = &mut self.resources.cluster_configs;
             configs.insert(cluster.server.clone(), Arc::new(config));
             self.found_clusters.push((cluster, secret.location.clone()));
         }
         self.resources.secrets.insert(object.name.name.clone(), secret);
+    }
+
+    /// Whether the Secret can be used, after its kubeconfig was taken apart.
+    fn expand_kubeconfig(&mut self, secret: &mut super::Secret, name: &str) -> bool {
+        let Err(mistakes) = cluster::kubeconfig::expand(secret) else {
+            return true;
+        };
+        for mistake in mistakes {
+            let message = format!("the cluster of secret `{name}` cannot be used: {mistake}");
+            let finding = Diagnostic::warning(secret.location.clone(), message);
+            self.findings.push(finding);
+        }
+        false
     }
 
     fn check_size(&mut self, kind: &str, bytes: usize, object: &Object<'_>) {

@@ -12,8 +12,8 @@ use std::time::Duration;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::{ExposeSecret as _, SecretString};
 use sqlx::any::{Any, AnyConnectOptions, AnyPoolOptions, install_default_drivers};
-use sqlx::migrate::{Migration, MigrationType, Migrator};
-use sqlx::{AnyConnection, AnyPool, Executor as _, SqlSafeStr as _, Transaction};
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
+use sqlx::{AnyConnection, AnyPool, Connection as _, Executor as _, SqlSafeStr as _, Transaction};
 use tokio::time::timeout;
 
 use super::Error;
@@ -50,13 +50,14 @@ impl Database {
     pub(super) async fn open(url: &SecretString) -> Result<Self, Error> {
         install_default_drivers();
         let (kind, options) = options(url.expose_secret())?;
-        let database = Self {
+        timeout(LIMIT, migrate(kind, &options))
+            .await
+            .map_err(|_| open_error(detail(&sqlx::Error::PoolTimedOut)))??;
+        Ok(Self {
             kind,
             readers: pool(kind, READERS).connect_lazy_with(options.clone()),
             writers: pool(kind, WRITERS).connect_lazy_with(options),
-        };
-        database.migrate().await?;
-        Ok(database)
+        })
     }
 
     /// Which kind it is.
@@ -77,35 +78,34 @@ impl Database {
             Kind::Postgres => self.writers.begin().await,
         }
     }
+}
 
-    async fn migrate(&self) -> Result<(), Error> {
-        let done = async {
-            let migrator = migrator(self.kind);
-            match self.kind {
-                // sqlx locks nothing here, so the whole of it is one transaction.
-                Kind::Sqlite => {
-                    let mut transaction = self.begin().await?;
-                    migrator.run_direct(None, &mut *transaction, false).await?;
-                    transaction.commit().await?;
-                }
-                Kind::Postgres => {
-                    let mut connection = self.writers.acquire().await?;
-                    // The lock of sqlx is the connection's, also after an error.
-                    connection.close_on_drop();
-                    migrator.run_direct(None, &mut *connection, false).await?;
-                }
+/// Makes the tables, on a connection of its own: sqlx's lock for PostgreSQL ends
+/// with it, also after an error.
+async fn migrate(kind: Kind, options: &AnyConnectOptions) -> Result<(), Error> {
+    let migrator = migrator(kind);
+    let done = async {
+        let mut connection = AnyConnection::connect_with(options).await?;
+        prepare(kind, &mut connection).await?;
+        match kind {
+            // sqlx locks nothing here, so the whole of it is one transaction.
+            Kind::Sqlite => {
+                let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+                migrator.run_direct(None, &mut *transaction, false).await?;
+                transaction.commit().await?;
             }
-            Ok::<_, sqlx::migrate::MigrateError>(())
-        };
-        done.await.map_err(|error| Error::Open {
-            detail: match error {
-                sqlx::migrate::MigrateError::Execute(error)
-                | sqlx::migrate::MigrateError::ExecuteMigration(error, _) => detail(&error),
-                // The others name versions of tables only.
-                other => other.to_string(),
-            },
+            Kind::Postgres => migrator.run_direct(None, &mut connection, false).await?,
+        }
+        connection.close().await?;
+        Ok::<_, MigrateError>(())
+    };
+    done.await.map_err(|error| {
+        open_error(match error {
+            MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => detail(&error),
+            // The others name versions of tables only.
+            other => other.to_string(),
         })
-    }
+    })
 }
 
 /// Runs a read or a transaction, within its time.
@@ -132,9 +132,12 @@ fn detail(error: &sqlx::Error) -> String {
             }
             format!("{} ({code})", error.message())
         }
-        sqlx::Error::Io(error) => format!("the connection failed: {}", error.kind()),
+        sqlx::Error::Io(error) => match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            Some(error) => format!("TLS with the database failed: {error}"),
+            None => format!("the connection failed: {}", error.kind()),
+        },
         sqlx::Error::Tls(_) => "TLS with the database failed".to_owned(),
-        sqlx::Error::PoolTimedOut => format!("no answer within {} s", LIMIT.as_secs()),
+        sqlx::Error::PoolTimedOut => "no answer in time".to_owned(),
         sqlx::Error::PoolClosed => "it is closed".to_owned(),
         sqlx::Error::WorkerCrashed => "the database's thread ended".to_owned(),
         sqlx::Error::Configuration(_) => "the URL has a setting that is not valid".to_owned(),

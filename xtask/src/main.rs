@@ -16,6 +16,7 @@ mod kubernetes;
 mod languages;
 mod lint;
 mod plugins;
+mod postgres;
 mod setup;
 mod test;
 

@@ -8,10 +8,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 pub use crate::cache::folder as cache;
-use crate::{execute, kubernetes, run};
+use crate::{execute, kubernetes, postgres, run};
 
 /// A program and the Debian package that has it.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,17 @@ pub const WRK: Tool = Tool {
     program: "wrk",
     package: "wrk",
 };
+/// Database of the store's tests; Debian keeps its programs off the PATH.
+const POSTGRES: Tool = Tool {
+    program: "postgres",
+    package: "postgresql",
+};
 
+/// Browser of `tests/kubernetes/browser.rs`.
+pub const CHROMIUM: Tool = Tool {
+    program: "chromium",
+    package: "chromium",
+};
 /// Oldest Go release whose toolchain builds the peers and Kubernetes.
 const GO: (u32, u32) = (1, 26);
 
@@ -45,6 +55,15 @@ pub fn all(root: &Path) -> Result<()> {
 /// Installs what the tests need, and builds their Kubernetes.
 pub fn tests(root: &Path) -> Result<()> {
     node_modules(&root.join("tests/oidc"))?;
+    if postgres::folder().is_none() {
+        packages(&[POSTGRES])?;
+        ensure!(
+            postgres::folder().is_some(),
+            "PostgreSQL is missing: {}",
+            postgres::REMEDY
+        );
+    }
+    packages(&[CHROMIUM])?;
     kubernetes::build(root).map(drop)
 }
 

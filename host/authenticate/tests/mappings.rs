@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::issuers::settings;
 use super::with;
-use crate::authenticate::mapping::{Mapped, Mapping};
+use crate::authenticate::mapping::{Mapped, Mapping, Reserved};
 use crate::authenticate::{Error, Field, Malformed, Reason};
 use crate::config::{ClaimMapping, ClaimRule, Issuer};
 use crate::diagnostic::Diagnostic;
@@ -32,13 +32,14 @@ fn claims() -> Value {
 
 fn apply(issuer: &Issuer, claims: &Value) -> Result<Mapped, Error> {
     let mut findings = Vec::new();
-    let mapping = Mapping::compile(issuer, "jwt[0]", &mut findings).unwrap_or_else(|| panic!("{findings:?}"));
+    let mapping = Mapping::compile(issuer, Reserved::KubernetesAndArgocd, "jwt[0]", &mut findings)
+        .unwrap_or_else(|| panic!("{findings:?}"));
     mapping.apply(claims.as_object().unwrap())
 }
 
 fn mistakes(issuer: &Issuer) -> Vec<String> {
     let mut findings = Vec::new();
-    assert!(Mapping::compile(issuer, "jwt[0]", &mut findings).is_none());
+    assert!(Mapping::compile(issuer, Reserved::KubernetesAndArgocd, "jwt[0]", &mut findings).is_none());
     findings.iter().map(Diagnostic::to_string).collect()
 }
 

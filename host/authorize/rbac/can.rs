@@ -119,6 +119,8 @@ pub fn resolve_resource(name: &str) -> &str {
         "log" => "logs",
         "proj" | "projs" | "project" => "projects",
         "repo" | "repos" | "repository" => "repositories",
+        "session" => "sessions",
+        "token" => "tokens",
         other => other,
     }
 }
@@ -126,7 +128,8 @@ pub fn resolve_resource(name: &str) -> &str {
 /// Checks that a resource exists and has the action; `/` and what follows is
 /// taken for `update`, `delete` and `action` of applications only. Beyond Argo
 /// CD's tester, `get` is an action of accounts and `write-repositories` is a
-/// resource, since the server checks both.
+/// resource, since the server checks both; and so are the resources that only
+/// the gateway checks.
 ///
 /// # Errors
 /// [`RequestError`] names what does not exist.
@@ -143,6 +146,10 @@ pub fn validate_request(resource: &str, action: &str) -> Result<(), RequestError
         "exec" => &["create"],
         "logs" => &["get"],
         "extensions" => &["invoke"],
+        // The gateway's own.
+        "credentials" | "audit" => &["get"],
+        "tokens" => &["create", "get", "delete"],
+        "sessions" => &["get", "delete"],
         _ => {
             return Err(RequestError::Resource {
                 resource: resource.to_owned(),

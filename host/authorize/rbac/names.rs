@@ -22,7 +22,7 @@ pub(super) const RESOURCES: [&str; 12] = [
 ];
 
 /// Resources only the gateway checks; Argo CD does nothing with their rows.
-pub(super) const OWN_RESOURCES: [&str; 1] = ["credentials"];
+pub(super) const OWN_RESOURCES: [&str; 4] = ["credentials", "tokens", "sessions", "audit"];
 
 /// Whether objects of a resource start with a project, so that roles of that
 /// project count for them.

@@ -76,8 +76,9 @@ impl Lines {
         let literal = !resource.contains(['*', '?', '[', '{', '\\', '.', '|', '^', '$', '(', '+']);
         if literal && !RESOURCES.contains(&resource.as_str()) && !OWN_RESOURCES.contains(&resource.as_str()) {
             let message = format!("no resource is called `{}`", line::shorten(&resource));
+            let known: Vec<&str> = RESOURCES.into_iter().chain(OWN_RESOURCES).collect();
             self.diagnostics.push(
-                Diagnostic::warning(location.clone(), message).with_hint(format!("known are {}", RESOURCES.join(", "))),
+                Diagnostic::warning(location.clone(), message).with_hint(format!("known are {}", known.join(", "))),
             );
         }
         let fields = [subject, resource, action, object];

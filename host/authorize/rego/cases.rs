@@ -15,6 +15,8 @@ use super::source::{Kind, Source};
 use super::{Decision, Error, Front, decision, parse_yaml, shorten, vm};
 use crate::diagnostic::{Diagnostic, Location};
 
+pub(super) mod identities;
+
 /// Cases of one bundle.
 const CASES: usize = 2_000;
 /// Time the interpreter has for one case.
@@ -26,6 +28,8 @@ struct RawCases {
     #[serde(default)]
     base: Json,
     cases: Vec<serde_saphyr::Spanned<RawCase>>,
+    #[serde(default)]
+    identities: Vec<serde_saphyr::Spanned<identities::RawCase>>,
 }
 
 #[derive(Deserialize)]
@@ -80,24 +84,37 @@ pub struct CaseResult {
     pub micros: u64,
 }
 
+/// Everything in `cases.yaml`.
+#[derive(Default)]
+pub(super) struct Cases {
+    /// What the policy must decide.
+    pub(super) decisions: Vec<Case>,
+    /// Which names the mapping must give.
+    pub(super) identities: Vec<identities::Case>,
+}
+
 /// Reads the cases. At least one must be allowed and one denied.
-pub(super) fn read(source: &Source, found: &mut Vec<Diagnostic>) -> Vec<Case> {
+pub(super) fn read(source: &Source, found: &mut Vec<Diagnostic>) -> Cases {
     let Some(file) = source.of(Kind::Cases).next() else {
         found.push(Diagnostic::error(None, "there is no `cases.yaml`"));
-        return Vec::new();
+        return Cases::default();
     };
     let raw: RawCases = match parse_yaml(&file.path, &file.text) {
         Ok(raw) => raw,
         Err(finding) => {
             found.push(finding);
-            return Vec::new();
+            return Cases::default();
         }
     };
     let here = || Location::new(file.path.as_str(), 0);
-    if raw.cases.len() > CASES {
-        let message = format!("there are {} cases, {CASES} are allowed", raw.cases.len());
+    let observed = raw.cases.len() + raw.identities.len();
+    if observed > CASES {
+        let message = format!("there are {observed} cases, {CASES} are allowed");
         found.push(Diagnostic::error(here(), message));
-        return Vec::new();
+        return Cases::default();
+    }
+    if source.front != Front::Kubernetes && !raw.identities.is_empty() {
+        found.push(Diagnostic::error(here(), "only the Kubernetes bundle has `identities`"));
     }
     for (wanted, word) in [(true, "allowed"), (false, "denied")] {
         if !raw.cases.iter().any(|case| case.value.want.allow == wanted) {
@@ -106,25 +123,37 @@ pub(super) fn read(source: &Source, found: &mut Vec<Diagnostic>) -> Vec<Case> {
         }
     }
     let base = raw.base;
+    let place = |line: u64| Location::new(file.path.as_str(), u32::try_from(line).unwrap_or(0));
     let complete = |case: serde_saphyr::Spanned<RawCase>| {
-        let line = u32::try_from(case.referenced.line()).unwrap_or(0);
-        let mut input = if base.is_null() {
-            Json::Object(serde_json::Map::new())
-        } else {
-            base.clone()
-        };
+        let location = place(case.referenced.line());
         let case = case.value;
-        merge(&mut input, case.input);
-        let location = Location::new(file.path.as_str(), line);
         Case {
             note: case.note,
             location,
-            input,
+            input: laid_over(&base, case.input),
             want: case.want,
             reason: case.reason,
         }
     };
-    raw.cases.into_iter().map(complete).collect()
+    let named = |case: serde_saphyr::Spanned<identities::RawCase>| {
+        let location = place(case.referenced.line());
+        case.value.complete(location, &base)
+    };
+    Cases {
+        decisions: raw.cases.into_iter().map(complete).collect(),
+        identities: raw.identities.into_iter().map(named).collect(),
+    }
+}
+
+/// The input of a case, over what all have in common.
+fn laid_over(base: &Json, input: Json) -> Json {
+    let mut whole = if base.is_null() {
+        Json::Object(serde_json::Map::new())
+    } else {
+        base.clone()
+    };
+    merge(&mut whole, input);
+    whole
 }
 
 /// Lays `over` over `under`: objects key by key, `null` removes, anything else
@@ -237,12 +266,16 @@ fn show_flat(value: &Value) -> String {
 
 /// Runs one case.
 pub(super) fn run(front: Front, parsed: &mut Parsed, case: &Case) -> CaseResult {
+    timed((&case.note, &case.location), || verdict(front, parsed, case))
+}
+
+fn timed((note, location): (&str, &Location), run: impl FnOnce() -> Result<(), String>) -> CaseResult {
     let started = Instant::now();
-    let outcome = verdict(front, parsed, case).map_or_else(Outcome::Fail, |()| Outcome::Pass);
+    let outcome = run().map_or_else(Outcome::Fail, |()| Outcome::Pass);
     CaseResult {
-        note: case.note.clone(),
-        file: case.location.file.to_string(),
-        line: case.location.line,
+        note: note.to_owned(),
+        file: location.file.to_string(),
+        line: location.line,
         outcome,
         micros: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
     }

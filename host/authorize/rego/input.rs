@@ -19,17 +19,23 @@ use crate::state;
 pub(in crate::authorize) const CANDIDATES: usize = 64;
 
 macro_rules! keys {
-    ($($name:ident),* $(,)?) => {
+    ($($name:ident $(= $text:literal)?),* $(,)?) => {
         /// The keys of the schema, each thread its own: a key shared by all
         /// threads would have its reference count fought over.
         struct Keys { $($name: Value,)* }
         impl Keys {
             fn new() -> Self {
-                Self { $($name: Value::from(stringify!($name)),)* }
+                Self { $($name: Value::from(keys!(@text $name $($text)?)),)* }
             }
         }
     };
+    (@text $name:ident) => { stringify!($name) };
+    (@text $name:ident $text:literal) => { $text };
 }
+
+mod kubernetes;
+
+pub use kubernetes::{KubernetesInput, Standing, kubernetes_input_schema};
 
 keys!(
     action,

@@ -21,6 +21,10 @@ const CASES_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes of one file of CEL conditions.
 const CONDITION_BYTES: usize = 64 * 1024;
 
+/// File of the Kubernetes bundle that says which names people and jobs have in
+/// clusters.
+pub const IMPERSONATION_FILE: &str = "impersonation.cel.yaml";
+
 /// What a file is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -29,6 +33,8 @@ pub(super) enum Kind {
     Policy,
     /// `*.cel.yaml`.
     Condition,
+    /// [`IMPERSONATION_FILE`] of the Kubernetes bundle.
+    Mapping,
     /// `data/*.yaml`, `data/*.json`; known to policies as `data.<file name>`.
     Data,
     /// `cases.yaml`.
@@ -63,6 +69,9 @@ impl Source {
         let mut found = Vec::new();
         let mut files = Vec::new();
         read_folder(directory, false, &mut files, &mut found);
+        if front == Front::Kubernetes {
+            take_mapping(directory, &mut files, &mut found);
+        }
         let data = directory.join("data");
         if data.is_dir() {
             read_folder(&data, true, &mut files, &mut found);
@@ -73,6 +82,12 @@ impl Source {
         }
         check_totals(directory, &files, &mut found);
         Loaded::new(Self { front, files }, found)
+    }
+
+    /// Path and text of [`IMPERSONATION_FILE`]; only the Kubernetes bundle has it.
+    pub fn impersonation(&self) -> Option<(&str, &str)> {
+        let file = self.of(Kind::Mapping).next()?;
+        Some((&file.path, &file.text))
     }
 
     pub(super) fn of(&self, kind: Kind) -> impl Iterator<Item = &File> {
@@ -90,6 +105,18 @@ impl Source {
             }
         }
         hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// Tells the mapping from the conditions it looks like.
+fn take_mapping(directory: &Path, files: &mut [File], found: &mut Vec<Diagnostic>) {
+    let own = directory.join(IMPERSONATION_FILE).display().to_string();
+    match files.iter_mut().find(|file| file.path == own) {
+        Some(file) => file.kind = Kind::Mapping,
+        None => {
+            let here = Location::new(directory.display().to_string(), 0);
+            found.push(Diagnostic::error(here, format!("there is no `{IMPERSONATION_FILE}`")));
+        }
     }
 }
 

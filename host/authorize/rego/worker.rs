@@ -332,7 +332,13 @@ fn work(job: &Job) -> Answer {
             let mut found = Vec::new();
             let cases = cases::read(&job.source, &mut found);
             parsed.engine.set_enable_coverage(*coverage == Coverage::On);
-            answer.cases = cases.iter().map(|case| cases::run(front, &mut parsed, case)).collect();
+            answer.cases = cases
+                .decisions
+                .iter()
+                .map(|case| cases::run(front, &mut parsed, case))
+                .collect();
+            let named = cases::identities::run(&job.source, &cases.identities, &mut found);
+            answer.cases.extend(named);
             answer.findings = found.into_iter().map(Finding::from).collect();
             if let (Coverage::On, Ok(report)) = (coverage, parsed.engine.get_coverage_report()) {
                 answer.coverage = report.files.into_iter().map(file_coverage).collect();

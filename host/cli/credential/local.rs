@@ -11,6 +11,7 @@ use zeroize::Zeroizing;
 
 use super::{Failure, Version, runtime};
 use crate::authorize::rego::Checker;
+use crate::clock::Clock;
 use crate::config::raw;
 use crate::credential::cache::{self, Cache};
 use crate::credential::clusters::{ClusterAccess, Clusters, Found};
@@ -35,8 +36,13 @@ impl Local {
         let clock = Arc::new(cache::clock::SystemClock::start());
         let cache = Arc::new(Cache::new(cache::Settings::default(), clock, runtime.handle().clone()));
         let checker = Checker::current().map_err(|error| Failure::new("host.program", error))?;
-        let loader = Loader::new(Arc::new(config), checker, Arc::new(Metrics::new()), Arc::clone(&cache))
-            .map_err(|error| Failure::new("host.plugins", error))?;
+        let loader = Loader::new(
+            Arc::new(config),
+            checker,
+            Arc::new(Metrics::new()),
+            (Arc::clone(&cache), Clock::default()),
+        )
+        .map_err(|error| Failure::new("host.plugins", error))?;
         Ok(Self {
             clusters: used(loader.clusters_alone())?,
             runtime,

@@ -20,6 +20,7 @@ use crate::diagnostic::{Diagnostic, Location};
 use crate::state::destination::IN_CLUSTER_SERVER;
 use crate::state::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Secret, Verification};
 
+pub(super) mod kubeconfig;
 mod members;
 mod replaced;
 mod tls;

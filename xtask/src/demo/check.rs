@@ -68,6 +68,9 @@ pub async fn run(world: &mut World) -> Result<()> {
     say("a cluster is reached with a token minted for it, the same one twice");
     cluster(world).await?;
 
+    say("people reach a cluster through its agent, as themselves");
+    agent(world).await?;
+
     say("an edited policy takes effect");
     edit(
         &world.folder.join("state/argocd-rbac-cm.yaml"),
@@ -188,6 +191,64 @@ async fn cluster(world: &World) -> Result<()> {
         ensure!(body["path"] == "/api", "wrong path: {body}");
         ensure!(body["tokensMinted"] == 1, "not one token: {body}");
     }
+    Ok(())
+}
+
+/// alice makes a token and is seen by the cluster as alice; bob, a reporter, gets
+/// none; a revoked token is refused.
+async fn agent(world: &World) -> Result<()> {
+    let client = reqwest::Client::new();
+    let tokens = format!("{}/api/v1/tokens", world.gateway);
+    let create = async |owner: &str| -> Result<(u16, Value)> {
+        let wanted = serde_json::json!({"name": "laptop", "agent": 7});
+        let response = client.post(&tokens).bearer_auth(owner).body(wanted.to_string());
+        let response = response.header("content-type", "application/json").send().await?;
+        let status = response.status().as_u16();
+        Ok((
+            status,
+            serde_json::from_str(&response.text().await?).unwrap_or_default(),
+        ))
+    };
+    let (status, refused) = create(&world.bob).await?;
+    ensure!(status == 404, "bob got a token: {status} {refused}");
+    let (status, made) = create(&world.alice).await?;
+    ensure!(status == 201, "alice got no token: {status} {made}");
+    let bearer = made["bearer"].as_str().context("no bearer")?;
+    let ask = async || -> Result<(u16, Value)> {
+        let response = client.get(format!("{}/k8s-proxy/api", world.gateway));
+        let response = response.bearer_auth(bearer).send().await?;
+        let status = response.status().as_u16();
+        Ok((
+            status,
+            serde_json::from_str(&response.text().await?).unwrap_or_default(),
+        ))
+    };
+    let (status, body) = ask().await?;
+    ensure!(status == 200, "alice got {status} through the agent: {body}");
+    let told = &body["impersonated"];
+    ensure!(told["user"] == "gitlab:user:alice", "the cluster was told {told}");
+    ensure!(
+        told["groups"]
+            .as_array()
+            .is_some_and(|groups| groups.iter().any(|group| group == "gitlab:project_role:11:maintainer")),
+        "the cluster was told {told}"
+    );
+    let id = made["token"]["id"].as_str().context("no id")?;
+    let revoked = client
+        .delete(format!("{tokens}/{id}"))
+        .bearer_auth(&world.alice)
+        .send()
+        .await?;
+    ensure!(
+        revoked.status().is_success(),
+        "the token was not revoked: {}",
+        revoked.status()
+    );
+    let (status, body) = ask().await?;
+    ensure!(
+        status == 401 && body["kind"] == "Status",
+        "a revoked token got {status}: {body}"
+    );
     Ok(())
 }
 

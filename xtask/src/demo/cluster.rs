@@ -90,10 +90,17 @@ async fn answer(request: Request<Incoming>, minted: Arc<AtomicU64>) -> Result<Re
         "/token" => (StatusCode::UNAUTHORIZED, json!({"error": "invalid_client"})),
         path if path.starts_with("/api") && shown.starts_with("Bearer demo-token-") => {
             let latest = minted.load(Ordering::Relaxed);
-            (
-                StatusCode::OK,
-                json!({"kind": "APIVersions", "versions": ["v1"], "path": path, "tokensMinted": latest}),
-            )
+            let told = |name: &str| -> Vec<String> {
+                let lines = head.headers.get_all(name).iter();
+                lines
+                    .map(|line| String::from_utf8_lossy(line.as_bytes()).into_owned())
+                    .collect()
+            };
+            let mut said = json!({"kind": "APIVersions", "versions": ["v1"], "path": path, "tokensMinted": latest});
+            if let Some(user) = told("impersonate-user").first() {
+                said["impersonated"] = json!({"user": user, "groups": told("impersonate-group")});
+            }
+            (StatusCode::OK, said)
         }
         _ => (
             StatusCode::UNAUTHORIZED,

@@ -146,6 +146,11 @@ In another terminal:
   # how the cluster's credential is doing
   curl -s "$GATE/api/v1/clusters" -H "Authorization: Bearer $ALICE"
 
+  # a token for the agent `shop-cluster`, and what the cluster is told of who calls
+  curl -s "$GATE/api/v1/tokens" -H "Authorization: Bearer $ALICE" -H 'Content-Type: application/json' \
+    -d '{{"name": "laptop", "agent": 7}}'
+  curl -s "$GATE/k8s-proxy/api" -H "Authorization: Bearer <the bearer it shows>"
+
   # the records of both
   curl -s "$ADMIN/decisions?most=2"
 

@@ -139,6 +139,43 @@ fn can_advises_about_groups_without_grants() {
 }
 
 #[test]
+fn the_gateways_own_resources_have_actions() {
+    for (resource, actions, not) in [
+        ("credentials", &["get"][..], "create"),
+        ("tokens", &["create", "get", "delete"], "update"),
+        ("sessions", &["get", "delete"], "create"),
+        ("audit", &["get"], "delete"),
+    ] {
+        for action in actions {
+            assert_eq!(validate_request(resource, action), Ok(()), "{resource}, {action}");
+        }
+        let missing = RequestError::Action {
+            action: not.to_owned(),
+            resource: resource.to_owned(),
+        };
+        assert_eq!(validate_request(resource, not), Err(missing));
+    }
+    let policy = "p, role:admin, tokens, *, *, allow\np, role:look, audit, get, prod/*, allow";
+    let loaded = Rbac::compile(&source(policy, Semantics::Strict));
+    assert!(loaded.diagnostics.is_empty(), "{:?}", loaded.diagnostics);
+    let rbac = loaded.value.unwrap();
+    let may = |subject, action, resource, sub_resource| {
+        let question = Question {
+            subject,
+            action,
+            resource,
+            sub_resource,
+        };
+        rbac.can(question).0.is_allowed()
+    };
+    assert!(may("role:admin", "create", "tokens", "prod/bob"));
+    assert!(may("role:admin", "delete", "tokens", "*/bob"));
+    assert!(!may("role:admin", "get", "sessions", "prod/bob"));
+    assert!(may("role:look", "get", "audit", "prod/bob"));
+    assert!(!may("role:look", "get", "audit", "*/bob"));
+}
+
+#[test]
 fn differences_show_both_verdicts() {
     let policy = "p, role:a, applications, delete, prod/*, allow\np, role:b, applications, delete, *-db, deny\n\
                   g, team-a, role:a\ng, team-b, role:b\np, org:t, applications, get, dev/*, allow";

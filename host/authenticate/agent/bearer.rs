@@ -1,0 +1,97 @@
+//! Bearer tokens, told apart by their text.
+//!
+//! In: an `Authorization` field, or a token alone. Out: [`Presented`]. Never: a
+//! sign or a leading zero in an agent's number.
+
+use secrecy::SecretString;
+
+use super::{CiTokens, Error, MAX_ID_TOKEN_BYTES, Malformed, Presented, bounded};
+use crate::access::AgentId;
+
+/// Reads a field (RFC 9110, section 11.4): scheme, exactly one blank, token.
+pub(super) fn field(field: &[u8], ci: CiTokens) -> Result<Presented, Error> {
+    let end = field.iter().position(|byte| !is_token_byte(*byte));
+    let (scheme, rest) = field
+        .split_at_checked(end.unwrap_or(field.len()))
+        .unwrap_or((field, b""));
+    if scheme.is_empty() {
+        return Err(Malformed::Authorization.into());
+    }
+    if !scheme.eq_ignore_ascii_case(b"bearer") {
+        return Err(Error::Unknown);
+    }
+    let text = rest
+        .strip_prefix(b" ")
+        .filter(|text| !text.is_empty())
+        .and_then(|text| std::str::from_utf8(text).ok())
+        .ok_or(Malformed::Authorization)?;
+    token(text, ci)
+}
+
+/// Reads what stands after `Bearer `.
+///
+/// The kind is what stands before the first colon, the agent what stands before
+/// the next; the rest is the token and may have colons. A JWT has none.
+pub(super) fn token(text: &str, ci: CiTokens) -> Result<Presented, Error> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Malformed::Authorization.into());
+    }
+    match (text.split_once(':'), ci) {
+        (Some(("pat", rest)), _) => {
+            let (agent, token) = agent_and_token(rest)?;
+            Ok(Presented::Pat { agent, token })
+        }
+        (Some(("ci", rest)), CiTokens::Taken) => {
+            let (agent, token) = agent_and_token(rest)?;
+            Ok(Presented::Ci { agent, token })
+        }
+        (Some(_), CiTokens::Taken | CiTokens::Unknown) => Err(Error::Unknown),
+        (None, _) => id_token(text),
+    }
+}
+
+fn agent_and_token(text: &str) -> Result<(AgentId, SecretString), Malformed> {
+    let (agent, token) = text.split_once(':').ok_or(Malformed::Missing { part: "the token" })?;
+    let agent = AgentId::parse(agent).ok_or(Malformed::Agent)?;
+    bounded(token, "the token")?;
+    Ok((agent, SecretString::from(token)))
+}
+
+fn id_token(text: &str) -> Result<Presented, Error> {
+    if !text.contains('.') {
+        return Err(Error::Unknown);
+    }
+    if !is_compact_jwt(text) {
+        return Err(Malformed::Jwt.into());
+    }
+    if text.len() > MAX_ID_TOKEN_BYTES {
+        return Err(Malformed::TooLong {
+            part: "the token",
+            observed: text.len(),
+            allowed: MAX_ID_TOKEN_BYTES,
+        }
+        .into());
+    }
+    Ok(Presented::IdToken(SecretString::from(text)))
+}
+
+/// Three parts of base64url (RFC 7515, section 7.1). The signature may be empty:
+/// such a token (RFC 7519, section 6) is well-formed and proves nothing, so it is
+/// refused with those whose signature is wrong.
+fn is_compact_jwt(text: &str) -> bool {
+    let mut parts = text.split('.');
+    let (Some(header), Some(claims), Some(signature), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return false;
+    };
+    let is_base64url = |part: &str| {
+        part.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+    };
+    !header.is_empty() && !claims.is_empty() && [header, claims, signature].into_iter().all(is_base64url)
+}
+
+/// Bytes of a `token` (RFC 9110, section 5.6.2).
+fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}

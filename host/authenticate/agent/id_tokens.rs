@@ -1,0 +1,216 @@
+//! ID tokens of people, verified as kube-apiserver would.
+//!
+//! In: a compact JWT. Out: [`access::IdToken`]. Refuses: 401, the same for every
+//! reason; 500 when an issuer's keys cannot be had. Never: a token without the
+//! agent claim, a name of Kubernetes' own (`system:`).
+//!
+//! Tokens that were verified are not verified again until they end, five minutes
+//! at most; a reload forgets them and keeps the issuers' keys.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use moka::sync::Cache;
+use rustc_hash::FxBuildHasher;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use super::super::error::{Error, Reason};
+use super::super::issuer::{Rules, Verifier};
+use super::super::mapping::{Mapped, Mapping, Reserved};
+use super::super::principal::text;
+use super::super::token::Token;
+use super::super::{REMEMBERED, REMEMBERED_BYTES};
+use crate::access::{self, AccessType, AgentId, IdToken, Identity, Refusal, SessionId};
+use crate::clock::Clock;
+use crate::config;
+use crate::diagnostic::{Diagnostic, Loaded};
+
+/// Verifies the ID tokens of people, by one state of the settings.
+#[derive(Debug)]
+pub struct IdTokens {
+    /// By `iss`.
+    issuers: BTreeMap<String, Issuer>,
+    agent_claim: String,
+    /// By hash of the token.
+    remembered: Cache<[u8; 32], Remembered, FxBuildHasher>,
+    clock: Clock,
+}
+
+#[derive(Debug)]
+struct Issuer {
+    verifier: Verifier,
+    mapping: Mapping,
+    is_mapped: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Remembered {
+    token: Arc<IdToken>,
+    /// Seconds since 1970 from which it does not count any more.
+    until: i64,
+    token_bytes: u32,
+}
+
+impl IdTokens {
+    /// Compiles the issuers' rules. Nothing is fetched: keys come with the first
+    /// token that needs them.
+    ///
+    /// - `previous`: its issuers' keys are kept where the issuer has not changed.
+    pub fn build(config: &config::Kubernetes, previous: Option<&Self>, clock: &Clock) -> Loaded<Self> {
+        let mut findings = Vec::new();
+        let mut issuers = BTreeMap::new();
+        for (index, person) in config.issuers.iter().enumerate() {
+            let path = format!("kubernetes.jwt[{index}]");
+            let issuer = Issuer::build((person, &path), (previous, clock), &mut findings);
+            issuers.extend(issuer.map(|issuer| (issuer.verifier.name.clone(), issuer)));
+        }
+        let tokens = Self {
+            issuers,
+            agent_claim: config.agent_claim.clone(),
+            remembered: Cache::builder()
+                .weigher(|_, remembered: &Remembered| remembered.token_bytes)
+                .max_capacity(REMEMBERED_BYTES)
+                .time_to_live(REMEMBERED)
+                // Keys are digests already, and only of tokens that were verified.
+                .build_with_hasher(FxBuildHasher),
+            clock: clock.clone(),
+        };
+        Loaded::new(tokens, findings)
+    }
+
+    /// What a good token says.
+    ///
+    /// Takes some microseconds for a token seen before; for a new one it may wait
+    /// for an issuer's keys, at most some seconds. Cancel safe.
+    ///
+    /// # Errors
+    /// [`access::Error::Refused`] with the reason, for records alone, and
+    /// [`access::Error::Unavailable`] when the issuer's keys cannot be had.
+    pub async fn verify(&self, token: &SecretString) -> Result<Arc<IdToken>, access::Error> {
+        let key: [u8; 32] = Sha256::digest(token.expose_secret()).into();
+        let now = self.clock.seconds();
+        if let Some(known) = self.remembered.get(&key).filter(|known| now < known.until) {
+            return Ok(known.token);
+        }
+        let verified = self.fresh(token).await.map_err(refusal)?;
+        let latest = now.saturating_add_unsigned(REMEMBERED.as_secs());
+        let token_bytes = token.expose_secret().len();
+        let known = Remembered {
+            until: verified.expires_at.as_second().min(latest),
+            token_bytes: u32::try_from(token_bytes).unwrap_or(u32::MAX),
+            token: Arc::new(verified),
+        };
+        self.remembered.insert(key, known.clone());
+        Ok(known.token)
+    }
+
+    async fn fresh(&self, token: &SecretString) -> Result<IdToken, Error> {
+        let parsed = Token::parse(token.expose_secret())?;
+        let issuer = self.issuers.get(parsed.issuer()).ok_or(Reason::UnknownIssuer)?;
+        let (claims, times) = issuer.verifier.claims(parsed, &self.clock).await?;
+        let missing = |claim: &str| Reason::MissingClaim {
+            claim: claim.to_owned(),
+        };
+        let expires_at = times
+            .expires_at
+            .and_then(|end| Timestamp::from_second(end).ok())
+            .ok_or_else(|| missing("exp"))?;
+        // SECURITY: a number alone. What else could be read as one (a text, a list)
+        // could be read as another one elsewhere.
+        let agent = claims
+            .get(&self.agent_claim)
+            .and_then(Value::as_i64)
+            .and_then(AgentId::new)
+            .ok_or_else(|| missing(&self.agent_claim))?;
+        let mapped = issuer.mapped(&claims)?;
+        Ok(IdToken {
+            token: token.clone(),
+            issuer: issuer.verifier.name.clone(),
+            agent,
+            session: session(&issuer.verifier.name, &claims, token.expose_secret()),
+            expires_at,
+            claims,
+            mapped,
+        })
+    }
+}
+
+impl Issuer {
+    fn build(
+        (person, path): (&config::PersonIssuer, &str),
+        (previous, clock): (Option<&IdTokens>, &Clock),
+        findings: &mut Vec<Diagnostic>,
+    ) -> Option<Self> {
+        let issuer = &person.issuer;
+        let known = previous.and_then(|previous| previous.issuers.get(&issuer.url));
+        let known = (known.map(|known| known.verifier.keys.clone()), clock);
+        let verifier = Verifier::build((issuer, path), Rules::Kubernetes, known, findings);
+        let mapping = Mapping::compile(issuer, Reserved::Kubernetes, path, findings);
+        if !person.is_mapped && !issuer.user_validation.is_empty() {
+            let message = format!("`{path}.userValidationRules` judge a user that only `claimMappings` make");
+            findings.push(Diagnostic::error(None, message).with_hint("add `claimMappings`, or judge claims"));
+        }
+        Some(Self {
+            verifier: verifier?,
+            mapping: mapping?,
+            is_mapped: person.is_mapped,
+        })
+    }
+
+    /// The identity where the issuer has mappings; its claim rules count anyway.
+    fn mapped(&self, claims: &Map<String, Value>) -> Result<Option<Identity>, Error> {
+        if !self.is_mapped {
+            self.mapping.check_claims(claims, &Value::Object(claims.clone()))?;
+            return Ok(None);
+        }
+        let Mapped {
+            username,
+            groups,
+            uid,
+            extra,
+        } = self.mapping.apply(claims)?;
+        let mut seen = std::collections::HashSet::new();
+        let groups = groups.into_iter().filter(|group| seen.insert(group.clone())).collect();
+        Ok(Some(Identity {
+            username,
+            groups,
+            uid,
+            extra,
+        }))
+    }
+}
+
+/// Names what can be revoked: the issuer's session where it says one (OpenID
+/// Connect Front-Channel Logout, section 3), else this token.
+fn session(issuer: &str, claims: &Map<String, Value>, token: &str) -> SessionId {
+    let named = ["sid", "jti"].map(|claim| (claim, text(claims, claim)));
+    let (kind, id) = named
+        .into_iter()
+        .find(|(_, id)| !id.is_empty())
+        .unwrap_or(("token", token));
+    let mut hash = Sha256::new();
+    for part in [issuer, kind, id] {
+        hash.update(part.len().to_be_bytes());
+        hash.update(part);
+    }
+    let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    SessionId::new(AccessType::OidcIdToken, hex)
+}
+
+fn refusal(error: Error) -> access::Error {
+    match error {
+        Error::Expired => Refusal::Expired.into(),
+        Error::IssuerUnavailable { .. } => access::Error::Unavailable {
+            detail: error.to_string(),
+        },
+        Error::NoCredential
+        | Error::Malformed(_)
+        | Error::Invalid(_)
+        | Error::Revoked(_)
+        | Error::CrossSite { .. }
+        | Error::SessionUnusable(_) => Refusal::IdToken(error.to_string()).into(),
+    }
+}

@@ -1,0 +1,312 @@
+//! ID tokens: what they say, and how long that is remembered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use serde_json::{Value, json};
+
+use super::issuer_double::IssuerDouble;
+use super::issuers::settings;
+use super::{FAR, OTHER_RSA, RSA, hs256, part, with, without};
+use crate::access::{Error, IdToken, Refusal, SessionId};
+use crate::authenticate::agent::IdTokens;
+use crate::clock::Clock;
+use crate::config::{self, Authorizer, ClaimMapping, ClaimRule, PersonIssuer, SameSite};
+
+const CLAIM: &str = "https://gitlab.org/claims/clusters/agents/k8s-proxy";
+
+/// An issuer and settings that name it.
+struct World {
+    issuer: IssuerDouble,
+    config: config::Kubernetes,
+    clock: Clock,
+}
+
+impl World {
+    async fn start(is_mapped: bool) -> Self {
+        let issuer = IssuerDouble::start().await;
+        let trusted = settings(&issuer.url).issuers.remove(0);
+        let config = config::Kubernetes {
+            issuers: vec![PersonIssuer {
+                issuer: trusted,
+                is_mapped,
+            }],
+            authorizer: Authorizer::Embedded,
+            platform_secret: None,
+            allowed_origins: Vec::new(),
+            agent_claim: CLAIM.to_owned(),
+            users: Vec::new(),
+            public_url: None,
+            cookie_lifetime: Duration::from_secs(1),
+            same_site: SameSite::Strict,
+            success_ttl: Duration::from_secs(60),
+            refusal_ttl: Duration::from_secs(10),
+            longest_token: Duration::from_secs(1),
+            max_groups: 200,
+            audit_bucket: Duration::from_secs(1),
+            audit_keep: Duration::from_secs(1),
+        };
+        Self {
+            issuer,
+            config,
+            clock: Clock::default(),
+        }
+    }
+
+    fn tokens(&self) -> IdTokens {
+        let loaded = IdTokens::build(&self.config, None, &self.clock);
+        loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
+    }
+
+    fn trusted(&mut self) -> &mut config::Issuer {
+        &mut self.config.issuers[0].issuer
+    }
+
+    /// Good claims for agent 9999.
+    fn claims(&self) -> Value {
+        with(self.issuer.claims(), &[(CLAIM, json!(9999))])
+    }
+
+    fn signed(&self, changes: &[(&str, Value)]) -> String {
+        RSA.sign(Some("k1"), &with(self.claims(), changes))
+    }
+}
+
+async fn verify(tokens: &IdTokens, token: &str) -> Result<Arc<IdToken>, Error> {
+    tokens.verify(&SecretString::from(token)).await
+}
+
+/// The text of a refusal; it is always the same kind of one.
+async fn refusal(tokens: &IdTokens, token: &str) -> String {
+    match verify(tokens, token).await {
+        Err(Error::Refused { refusal, .. }) => refusal.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_good_token_names_its_agent_and_session() {
+    let world = World::start(false).await;
+    let tokens = world.tokens();
+    let token = verify(&tokens, &world.signed(&[])).await.unwrap();
+    assert_eq!(
+        (token.issuer.as_str(), token.agent.get()),
+        (world.issuer.url.as_str(), 9999)
+    );
+    assert_eq!(token.expires_at.as_second(), FAR);
+    assert_eq!(Value::Object(token.claims.clone()), world.claims());
+    assert_eq!(token.mapped, None);
+    let text = token.session.to_string();
+    assert_eq!(SessionId::parse(&text).as_ref(), Some(&token.session));
+    assert!(text.starts_with("oidc:") && text.len() == 5 + 64, "{text}");
+}
+
+#[tokio::test]
+async fn what_proves_nothing_is_refused() {
+    let world = World::start(false).await;
+    let tokens = world.tokens();
+    let header = json!({ "alg": "none" });
+    let unsigned = format!("{}.{}.", part(&header), part(&world.claims()));
+    let symmetric = hs256(&json!({ "alg": "HS256", "kid": "k1" }), &world.claims(), b"guess");
+    let now = world.clock.seconds();
+    let cases = [
+        (unsigned, "`alg` is not one of `RS256`"),
+        (symmetric, "`alg` is not one of `RS256`"),
+        (
+            OTHER_RSA.sign(Some("k1"), &world.claims()),
+            "the signature does not verify",
+        ),
+        (RSA.sign(Some("k9"), &world.claims()), "no key of the issuer fits"),
+        (
+            world.signed(&[("iss", json!("https://evil.test"))]),
+            "no configured issuer",
+        ),
+        (
+            world.signed(&[("iss", json!(format!("{}/", world.issuer.url)))]),
+            "no configured issuer",
+        ),
+        (world.signed(&[("aud", json!("other"))]), "`aud` holds none"),
+        (world.signed(&[("exp", json!(now))]), "the credential has expired"),
+        (
+            RSA.sign(Some("k1"), &without(world.claims(), "exp")),
+            "claim `exp` is missing",
+        ),
+        (
+            world.signed(&[("nbf", json!(now + 90))]),
+            "claim `nbf` lies in the future",
+        ),
+        ("aaa.bbb.ccc".to_owned(), "not a signed JWT"),
+    ];
+    for (token, expected) in cases {
+        let refused = refusal(&tokens, &token).await;
+        assert!(refused.contains(expected), "{expected}: {refused}");
+        assert!(!refused.contains(&token));
+    }
+    let early = [
+        ("nbf", json!(now + 45)),
+        ("aud", json!(["other", "gate"])),
+        ("azp", json!("cli")),
+    ];
+    assert!(verify(&tokens, &world.signed(&early)).await.is_ok());
+}
+
+#[tokio::test]
+async fn the_agent_claim_is_one_number() {
+    let world = World::start(false).await;
+    let tokens = world.tokens();
+    for claim in [
+        json!("9999"),
+        json!([9999]),
+        json!(9999.5),
+        json!(0),
+        json!(-9999),
+        json!(null),
+        json!(true),
+        json!(9_223_372_036_854_775_808_u64),
+    ] {
+        let refused = refusal(&tokens, &world.signed(&[(CLAIM, claim.clone())])).await;
+        assert!(refused.contains(CLAIM), "{claim}: {refused}");
+    }
+    let none = RSA.sign(Some("k1"), &world.issuer.claims());
+    assert!(refusal(&tokens, &none).await.contains("is missing"));
+    let other = verify(&tokens, &world.signed(&[(CLAIM, json!(8))])).await.unwrap();
+    assert_eq!(other.agent.get(), 8);
+}
+
+#[tokio::test]
+async fn sessions_are_the_issuers_where_it_says_one() {
+    let world = World::start(false).await;
+    let tokens = world.tokens();
+    let session = async |changes: &[(&str, Value)]| {
+        let token = verify(&tokens, &world.signed(changes)).await.unwrap();
+        token.session.clone()
+    };
+    let (s1, j1, j2) = (("sid", json!("1")), ("jti", json!("1")), ("jti", json!("2")));
+    let by_sid = session(&[s1.clone(), j1.clone()]).await;
+    assert_eq!(by_sid, session(&[s1.clone(), j2.clone()]).await);
+    assert_ne!(by_sid, session(&[("sid", json!("2")), j1.clone()]).await);
+    let by_jti = session(std::slice::from_ref(&j1)).await;
+    assert_ne!(by_jti, by_sid);
+    assert_ne!(by_jti, session(&[j2]).await);
+    assert_eq!(by_jti, session(&[("sid", json!("")), j1, ("x", json!(1))]).await);
+    assert_ne!(session(&[]).await, session(&[("x", json!(1))]).await);
+}
+
+#[tokio::test]
+async fn claim_mappings_give_the_identity() {
+    let mut world = World::start(true).await;
+    world.trusted().uid = Some(ClaimMapping::Claim {
+        claim: "uuid".to_owned(),
+        prefix: String::new(),
+    });
+    world.trusted().extra = vec![("corp.example/dept".to_owned(), "claims.dept".to_owned())];
+    let tokens = world.tokens();
+    let changes = [
+        ("sub", json!("jürgen")),
+        ("groups", json!(["dev", "ops", "dev"])),
+        ("uuid", json!("7f3c")),
+        ("dept", json!("sre")),
+    ];
+    let token = verify(&tokens, &world.signed(&changes)).await.unwrap();
+    let identity = token.mapped.clone().unwrap();
+    assert_eq!(identity.username, "oidc:jürgen");
+    assert_eq!(identity.groups, ["corp:dev", "corp:ops"]);
+    assert_eq!(identity.uid.as_deref(), Some("7f3c"));
+    assert_eq!(
+        identity.extra,
+        [("corp.example/dept".to_owned(), vec!["sre".to_owned()])]
+    );
+}
+
+#[tokio::test]
+async fn names_of_kubernetes_are_refused_and_names_of_argocd_are_not() {
+    let mut world = World::start(true).await;
+    world.trusted().username = ClaimMapping::Claim {
+        claim: "sub".to_owned(),
+        prefix: String::new(),
+    };
+    world.trusted().groups = Some(ClaimMapping::Claim {
+        claim: "groups".to_owned(),
+        prefix: String::new(),
+    });
+    let tokens = world.tokens();
+    for name in ["admin", "role:x", "proj:web:ci"] {
+        let token = verify(&tokens, &world.signed(&[("sub", json!(name))])).await.unwrap();
+        assert_eq!(token.mapped.as_ref().map(|mapped| mapped.username.as_str()), Some(name));
+    }
+    for changes in [
+        ("sub", json!("system:serviceaccount:kube-system:default")),
+        ("groups", json!(["dev", "system:masters"])),
+    ] {
+        let refused = refusal(&tokens, &world.signed(&[changes])).await;
+        assert!(refused.contains("reserved"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn claim_rules_count_without_mappings_too() {
+    let mut world = World::start(false).await;
+    world.trusted().claim_validation = vec![ClaimRule::Required {
+        claim: "hd".to_owned(),
+        value: "corp".to_owned(),
+    }];
+    let tokens = world.tokens();
+    assert!(
+        refusal(&tokens, &world.signed(&[]))
+            .await
+            .contains("`hd` must be `corp`")
+    );
+    assert!(verify(&tokens, &world.signed(&[("hd", json!("corp"))])).await.is_ok());
+    // Nobody is mapped, so nobody could be judged.
+    world.trusted().user_validation = vec![("true".to_owned(), String::new())];
+    let loaded = IdTokens::build(&world.config, None, &world.clock);
+    assert!(loaded.value.is_none());
+    assert!(
+        loaded.diagnostics[0]
+            .to_string()
+            .contains("`kubernetes.jwt[0].userValidationRules`")
+    );
+}
+
+#[tokio::test]
+async fn verified_tokens_are_remembered_until_they_end() {
+    let world = World::start(false).await;
+    let tokens = world.tokens();
+    let token = world.signed(&[("exp", json!(world.clock.seconds() + 60))]);
+    let first = verify(&tokens, &token).await.unwrap();
+    assert!(Arc::ptr_eq(&first, &verify(&tokens, &token).await.unwrap()));
+    world.clock.advance(Duration::from_secs(61));
+    let refused = verify(&tokens, &token).await.unwrap_err();
+    assert_eq!(refused, Refusal::Expired.into());
+}
+
+#[tokio::test]
+async fn keys_stay_across_reloads_and_rotate_within_bounds() {
+    let world = World::start(false).await;
+    let tokens = world.tokens();
+    assert!(verify(&tokens, &world.signed(&[])).await.is_ok());
+    let next = IdTokens::build(&world.config, Some(&tokens), &world.clock)
+        .value
+        .unwrap();
+    assert!(verify(&next, &world.signed(&[])).await.is_ok());
+    assert_eq!(world.issuer.key_fetches(), 1);
+    // A rotation is seen at once; unknown keys do not make it ask again and again.
+    world.issuer.change(|answers| answers.keys.push(OTHER_RSA.jwk("k2")));
+    let rotated = OTHER_RSA.sign(Some("k2"), &world.claims());
+    assert!(verify(&next, &rotated).await.is_ok());
+    for kid in ["k8", "k9"] {
+        let unknown = RSA.sign(Some(kid), &world.claims());
+        assert!(refusal(&next, &unknown).await.contains("no key"));
+    }
+    assert_eq!(world.issuer.key_fetches(), 2);
+}
+
+#[tokio::test]
+async fn without_the_issuer_nothing_is_known() {
+    let world = World::start(false).await;
+    let tokens = world.tokens();
+    world.issuer.change(|answers| answers.down = true);
+    let error = verify(&tokens, &world.signed(&[])).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+}

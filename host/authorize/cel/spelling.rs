@@ -1,0 +1,64 @@
+//! Which names stand in an expression as they are.
+//!
+//! In: a parsed tree. Out: its text literals. Never: one that is only compared
+//! with, or looked up by: it names nobody.
+
+use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators};
+
+/// A text literal.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Spelling {
+    /// A result may be just this.
+    Whole(String),
+    /// A result may start with this; what follows is computed.
+    Start(String),
+}
+
+/// All of `root`, in their order.
+pub(super) fn of(root: &IdedExpr) -> Vec<Spelling> {
+    let mut found = Vec::new();
+    visit(root, &mut found);
+    found
+}
+
+fn visit(expr: &IdedExpr, found: &mut Vec<Spelling>) {
+    match &expr.expr {
+        Expr::Unspecified | Expr::Ident(_) | Expr::Select(_) | Expr::Struct(_) => {}
+        Expr::Literal(LiteralValue::String(text)) => found.push(Spelling::Whole(text.inner().to_owned())),
+        Expr::Literal(_) => {}
+        Expr::Call(call) => match (call.func_name.as_str(), call.args.as_slice()) {
+            (operators::ADD, [first, rest]) => {
+                if let Some(text) = leading(first) {
+                    found.push(Spelling::Start(text));
+                } else {
+                    // Two lists, or a text that starts with something computed.
+                    visit(first, found);
+                    visit(rest, found);
+                }
+            }
+            (operators::CONDITIONAL, [_, yes, no]) => {
+                visit(yes, found);
+                visit(no, found);
+            }
+            _ => {}
+        },
+        Expr::List(list) => list.elements.iter().for_each(|one| visit(one, found)),
+        Expr::Map(map) => map.entries.iter().for_each(|entry| match &entry.expr {
+            EntryExpr::MapEntry(entry) => visit(&entry.value, found),
+            EntryExpr::StructField(entry) => visit(&entry.value, found),
+        }),
+        Expr::Comprehension(comprehension) => {
+            visit(&comprehension.iter_range, found);
+            visit(&comprehension.loop_step, found);
+        }
+    }
+}
+
+/// The literal a sum of texts starts with.
+fn leading(expr: &IdedExpr) -> Option<String> {
+    match &expr.expr {
+        Expr::Literal(LiteralValue::String(text)) => Some(text.inner().to_owned()),
+        Expr::Call(call) if call.func_name == operators::ADD => leading(call.args.first()?),
+        _ => None,
+    }
+}

@@ -1,0 +1,133 @@
+//! Several HTTP/2 connections to one server.
+//!
+//! In: a way to make a client. Out: a client with room for one more exchange.
+//! Never: an exchange that waits because others are long.
+//!
+//! A client has one HTTP/2 connection to a server, and the server bounds the
+//! streams of a connection; kube-apiserver's watches and logs stay open for hours.
+//! So exchanges are spread over clients: the first one with room takes the next.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hyper_util::client::legacy::Client;
+
+use super::Body;
+use super::backend::Connector;
+
+/// Exchanges of one client. No server that follows the advice of RFC 9113,
+/// section 6.5.2, allows fewer streams.
+const LANE_EXCHANGES: usize = 100;
+
+/// Clients to one server.
+const LANES: usize = 1_000;
+
+type Pool = Client<Connector, Body>;
+
+/// Clients to one server, made as they are needed.
+pub(super) struct Lanes {
+    make: Box<dyn Fn() -> Pool + Send + Sync>,
+    lanes: Mutex<Vec<Lane>>,
+}
+
+struct Lane {
+    pool: Pool,
+    open: Arc<AtomicUsize>,
+}
+
+/// A place in a lane, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Lanes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lanes").finish_non_exhaustive()
+    }
+}
+
+impl Lanes {
+    /// None yet; `make` makes each.
+    pub(super) fn new(make: impl Fn() -> Pool + Send + Sync + 'static) -> Self {
+        Self {
+            make: Box::new(make),
+            lanes: Mutex::default(),
+        }
+    }
+
+    /// A client with room, and the place in it.
+    pub(super) fn take(&self) -> (Pool, Place) {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        // Connections nobody uses any more close with their client.
+        while lanes.len() > 1 && lanes.last().is_some_and(|lane| lane.open.load(Ordering::Relaxed) == 0) {
+            lanes.pop();
+        }
+        let free = lanes
+            .iter()
+            .find(|lane| lane.open.load(Ordering::Relaxed) < LANE_EXCHANGES);
+        let full = lanes.len() >= LANES;
+        let least = || lanes.iter().min_by_key(|lane| lane.open.load(Ordering::Relaxed));
+        if let Some(lane) = free.or_else(|| full.then(least).flatten()) {
+            lane.open.fetch_add(1, Ordering::Relaxed);
+            return (lane.pool.clone(), Place(Arc::clone(&lane.open)));
+        }
+        let lane = Lane {
+            pool: (self.make)(),
+            open: Arc::new(AtomicUsize::new(1)),
+        };
+        let taken = (lane.pool.clone(), Place(Arc::clone(&lane.open)));
+        lanes.push(lane);
+        taken
+    }
+
+    /// How many there are.
+    #[cfg(test)]
+    fn count(&self) -> usize {
+        self.lanes.lock().unwrap().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::backend::Backend;
+    use super::LANE_EXCHANGES;
+    use crate::forward::ClusterBackend;
+    use crate::state::{ClusterTls, Verification};
+
+    fn backend() -> std::sync::Arc<Backend> {
+        let tls = ClusterTls {
+            verification: Verification::Off,
+            ..ClusterTls::default()
+        };
+        let cluster = ClusterBackend::build("https://k8s.example", &tls).unwrap();
+        cluster.without_certificate()
+    }
+
+    #[test]
+    fn a_full_lane_sends_the_next_one_to_another_and_an_empty_one_goes() {
+        let backend = backend();
+        let lanes = backend.lanes().expect("a cluster's connections");
+        let mut first: Vec<_> = (0..LANE_EXCHANGES).map(|_| lanes.take()).collect();
+        assert_eq!(lanes.count(), 1);
+        let second = lanes.take();
+        assert_eq!(lanes.count(), 2);
+        // A place that was given back is taken again.
+        drop(first.pop());
+        let third = lanes.take();
+        drop(second);
+        assert_eq!(lanes.count(), 2);
+        let _fourth = lanes.take();
+        assert_eq!(
+            lanes.count(),
+            2,
+            "the first is full, the second was empty and is made anew"
+        );
+        drop(third);
+    }
+}

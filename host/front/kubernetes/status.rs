@@ -1,0 +1,87 @@
+//! Refusals as Kubernetes words them, so that kubectl and client-go show them.
+//!
+//! In: code, a short text, the decision's id. Out: a `Status` (Kubernetes,
+//! `apimachinery/pkg/apis/meta/v1`), always JSON. Never: a code in the body that
+//! the response does not have, for then kubectl prints neither.
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use serde::Serialize;
+use uuid::Uuid;
+
+/// Tells a page that the gateway refused its credential, not the cluster.
+pub const UNAUTHORIZED_MARKER: HeaderName = HeaderName::from_static("gitlab-unauthorized");
+
+/// A refusal of this front.
+///
+/// Fields: JSON, `nosniff`, `no-store`; on 401 the marker and `WWW-Authenticate`.
+///
+/// - `message`: one sentence without final period; no token, no upstream address,
+///   nothing about what the caller may not know.
+/// - `decision`: under which operators find the rest.
+pub fn status(code: StatusCode, message: &str, decision: Uuid) -> Response<Bytes> {
+    let status = Status {
+        kind: "Status",
+        api_version: "v1",
+        metadata: Metadata {},
+        status: "Failure",
+        message: format!("Tollgate: {}. Trace ID: {decision}", message.trim_end_matches('.')),
+        reason: reason(code),
+        code: code.as_u16(),
+    };
+    // Texts and a number: it cannot fail.
+    let body = serde_json::to_vec(&status).unwrap_or_default();
+    let mut response = Response::new(Bytes::from(body));
+    *response.status_mut() = code;
+    let fields = response.headers_mut();
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if code == StatusCode::UNAUTHORIZED {
+        fields.insert(UNAUTHORIZED_MARKER, HeaderValue::from_static("true"));
+        fields.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tollgate\""));
+    }
+    response
+}
+
+/// `metav1.StatusReason` of a code; clients branch on it. Empty for codes without
+/// one.
+pub fn reason(code: StatusCode) -> &'static str {
+    match code.as_u16() {
+        400 => "BadRequest",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "NotFound",
+        405 => "MethodNotAllowed",
+        406 => "NotAcceptable",
+        409 => "Conflict",
+        410 => "Gone",
+        413 => "RequestEntityTooLarge",
+        415 => "UnsupportedMediaType",
+        422 => "Invalid",
+        429 => "TooManyRequests",
+        500 => "InternalError",
+        503 => "ServiceUnavailable",
+        504 => "Timeout",
+        _ => "",
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    kind: &'static str,
+    api_version: &'static str,
+    metadata: Metadata,
+    status: &'static str,
+    message: String,
+    reason: &'static str,
+    code: u16,
+}
+
+#[derive(Serialize)]
+struct Metadata {}
+
+#[cfg(test)]
+mod tests;

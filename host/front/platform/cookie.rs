@@ -1,0 +1,67 @@
+//! The cookie of browser sessions, as it is set.
+//!
+//! In: its value and the settings. Out: one `Set-Cookie`. Never: a cookie that
+//! scripts can read, or that is sent anywhere but to the Kubernetes front.
+
+use http::HeaderValue;
+use secrecy::{ExposeSecret as _, SecretString};
+use zeroize::Zeroizing;
+
+use super::Error;
+use crate::config::{Kubernetes, SameSite};
+
+/// Name of the cookie, as GitLab has it.
+pub const NAME: &str = "_gitlab_kas";
+
+/// Where the Kubernetes front is, when no public URL says more.
+const PATH: &str = "/k8s-proxy/";
+
+/// Whether people reach the gateway by TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// They do: the cookie is sent over nothing else.
+    Tls,
+    /// The listener is plain, and no public URL says that TLS ends before it.
+    Plain,
+}
+
+impl Transport {
+    /// By whether the listener has a certificate, and the public URL.
+    pub fn of(has_certificate: bool, settings: &Kubernetes) -> Self {
+        let public = settings.public_url.as_ref().is_some_and(|url| url.scheme() == "https");
+        if has_certificate || public {
+            Self::Tls
+        } else {
+            Self::Plain
+        }
+    }
+}
+
+/// The field that sets the cookie.
+///
+/// # Errors
+/// [`Error::Cookie`]: `SameSite=None` without TLS; a browser would refuse it.
+pub fn set_cookie(value: &SecretString, settings: &Kubernetes, transport: Transport) -> Result<HeaderValue, Error> {
+    let same_site = match (settings.same_site, transport) {
+        (SameSite::Strict, _) => "Strict",
+        (SameSite::Lax, _) => "Lax",
+        (SameSite::None, Transport::Tls) => "None",
+        (SameSite::None, Transport::Plain) => return Err(Error::Cookie),
+    };
+    let secure = match transport {
+        Transport::Tls => "; Secure",
+        Transport::Plain => "",
+    };
+    let path = settings.public_url.as_ref().map_or(PATH, |url| url.path());
+    let text = Zeroizing::new(format!(
+        "{NAME}={}; Path={path}; HttpOnly; SameSite={same_site}; Max-Age={}{secure}",
+        value.expose_secret(),
+        settings.cookie_lifetime.as_secs(),
+    ));
+    let mut field = HeaderValue::from_str(&text).map_err(|_| Error::Cookie)?;
+    field.set_sensitive(true);
+    Ok(field)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! Why the API does not do what it is asked.
+//!
+//! In: what was observed. Out: status, a word for programs, a sentence. Never:
+//! whether something exists that the caller may not see.
+
+use http::StatusCode;
+
+use crate::store;
+
+/// Why the API does not do what it is asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nobody in the user directory is meant by the caller's token. (403)
+    #[error("nobody in the user directory is meant by `{user}` of issuer `{issuer}`; {hint}")]
+    NotLinked {
+        /// The caller's subject.
+        user: String,
+        /// What vouches for them.
+        issuer: String,
+        /// Which setting or object would link them.
+        hint: &'static str,
+    },
+    /// The caller is blocked in the directory. (403)
+    #[error("the user `{user}` is blocked")]
+    Blocked {
+        /// The caller's own name.
+        user: String,
+    },
+    /// RBAC does not let the caller do this for others. (403)
+    #[error("not permitted: `{resource}, {action}` of `{object}`")]
+    NotPermitted {
+        /// RBAC resource.
+        resource: &'static str,
+        /// RBAC action.
+        action: &'static str,
+        /// RBAC object: agent and user.
+        object: String,
+    },
+    /// No such agent, or it is not shared with the person. (404)
+    #[error("there is no agent `{agent}` that is shared with `{user}`")]
+    UnknownAgent {
+        /// As the caller named it.
+        agent: String,
+        /// Who the agent must be shared with.
+        user: String,
+    },
+    /// The agent takes no tokens of the gateway. (409)
+    #[error("agent `{agent}` takes ID tokens alone (`access_as: mapped`)")]
+    IdTokensOnly {
+        /// Its name.
+        agent: String,
+    },
+    /// Another platform says who may enter, so its credentials count. (409)
+    #[error("tokens and browser sessions are made by the platform that `kubernetes.authorizer.remote` names")]
+    Elsewhere,
+    /// Nobody has this name. Only for those who may act for them. (404)
+    #[error("there is no user `{user}` in the directory")]
+    UnknownUser {
+        /// As the caller named them.
+        user: String,
+    },
+    /// No such token, or the caller may not see it. (404)
+    #[error("there is no such token")]
+    UnknownToken,
+    /// No such session, or the caller may not see it. (404)
+    #[error("there is no such session")]
+    UnknownSession,
+    /// The query cannot be understood. (400)
+    #[error("the query {why}")]
+    Query {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The content cannot be understood. (400)
+    #[error("the content {why}")]
+    Content {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The content is no JSON by its type. (415)
+    #[error("the content has a type other than `application/json`")]
+    ContentType,
+    /// The content is longer than allowed, or does not say how long it is. (413)
+    #[error("the content is longer than {allowed} bytes or does not say its length")]
+    ContentLength {
+        /// Bytes.
+        allowed: u64,
+    },
+    /// The token would live too long, or not at all. (400)
+    #[error("the token would end {found}, allowed is up to {allowed}")]
+    Lifetime {
+        /// When it would end.
+        found: String,
+        /// The latest end.
+        allowed: String,
+    },
+    /// The person has too many tokens that are in force. (409)
+    #[error("`{user}` has {found} tokens in force, allowed are {allowed}; revoke some")]
+    TooMany {
+        /// Whose.
+        user: String,
+        /// How many there are.
+        found: usize,
+        /// How many there may be.
+        allowed: usize,
+    },
+    /// `SameSite=None` without TLS. (500)
+    #[error("`kubernetes.cookie.sameSite: none` needs TLS, or a `publicURL` with https")]
+    Cookie,
+    /// The system gives no random bytes. (500)
+    #[error("no secret can be made")]
+    Random,
+    /// The store did not do it. (503)
+    #[error("the store does not answer, nothing was changed")]
+    Store(#[from] store::Error),
+}
+
+impl Error {
+    /// HTTP status.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::UnknownAgent { .. } | Self::UnknownUser { .. } | Self::UnknownToken | Self::UnknownSession => {
+                StatusCode::NOT_FOUND
+            }
+            Self::NotLinked { .. } | Self::Blocked { .. } | Self::NotPermitted { .. } => StatusCode::FORBIDDEN,
+            Self::Query { .. } | Self::Content { .. } | Self::Lifetime { .. } => StatusCode::BAD_REQUEST,
+            Self::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::ContentLength { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooMany { .. } | Self::IdTokensOnly { .. } | Self::Elsewhere => StatusCode::CONFLICT,
+            Self::Cookie | Self::Random => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// Stable word for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotLinked { .. } => "user_not_linked",
+            Self::Blocked { .. } => "user_blocked",
+            Self::NotPermitted { .. } => "permission_denied",
+            Self::UnknownAgent { .. } => "agent_not_found",
+            Self::IdTokensOnly { .. } => "id_tokens_only",
+            Self::Elsewhere => "platform_elsewhere",
+            Self::UnknownUser { .. } => "user_not_found",
+            Self::UnknownToken => "token_not_found",
+            Self::UnknownSession => "session_not_found",
+            Self::Query { .. } => "bad_query",
+            Self::Content { .. } => "bad_content",
+            Self::ContentType => "bad_content_type",
+            Self::ContentLength { .. } => "content_too_large",
+            Self::Lifetime { .. } => "bad_lifetime",
+            Self::TooMany { .. } => "too_many_tokens",
+            Self::Cookie => "cookie_needs_tls",
+            Self::Random => "no_random",
+            Self::Store(_) => "store_unavailable",
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What the query of a list asks for.
+//!
+//! In: a raw query. Out: [`Query`]. Refuses: 400 for what is not asked for by
+//! this name. Never: a parameter overlooked, which would show more than meant.
+
+use uuid::Uuid;
+
+use super::Error;
+
+/// Events of one answer when the caller does not say how many.
+const EVENTS: u32 = 100;
+/// Most events of one answer.
+const MOST_EVENTS: u32 = 1_000;
+
+/// Whose things are listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Whose {
+    /// The caller's own.
+    #[default]
+    Mine,
+    /// One person's.
+    User(String),
+    /// Everybody's.
+    All,
+}
+
+/// What a list is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    /// Whose.
+    pub whose: Whose,
+    /// For this agent, by number or name.
+    pub agent: Option<String>,
+    /// Audit: with this action.
+    pub action: Option<String>,
+    /// Audit: older than this event.
+    pub before: Option<Uuid>,
+    /// Audit: at most this many.
+    pub limit: Option<u32>,
+}
+
+/// Which parameters a list has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parameters {
+    /// `user` alone.
+    Agents,
+    /// `user` and `agent`.
+    Owned,
+    /// All of them.
+    Audit,
+}
+
+impl Parameters {
+    fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Agents => &["user"],
+            Self::Owned => &["user", "agent"],
+            Self::Audit => &["user", "agent", "action", "before", "limit"],
+        }
+    }
+}
+
+impl Query {
+    /// Reads a query. `user=*` is everybody.
+    ///
+    /// # Errors
+    /// [`Error::Query`]: a name that this list does not have or that is there
+    /// twice, or a value that cannot be one.
+    pub fn read(raw: Option<&str>, parameters: Parameters) -> Result<Self, Error> {
+        let mut query = Self::default();
+        let mut seen: Vec<&'static str> = Vec::new();
+        for (name, value) in url::form_urlencoded::parse(raw.unwrap_or_default().as_bytes()) {
+            let known = parameters.names().iter().find(|known| **known == name);
+            let Some(known) = known else {
+                let known = parameters.names().join("`, `");
+                return Err(wrong(format!("has a parameter other than `{known}`")));
+            };
+            if seen.contains(known) {
+                return Err(wrong(format!("has `{known}` twice")));
+            }
+            seen.push(known);
+            if value.is_empty() || value.len() > 255 {
+                return Err(wrong(format!(
+                    "has a `{known}` of {} bytes, allowed are 1 to 255",
+                    value.len()
+                )));
+            }
+            query.take(known, value.into_owned())?;
+        }
+        Ok(query)
+    }
+
+    /// How many events are answered.
+    pub fn limit(&self) -> u32 {
+        self.limit.unwrap_or(EVENTS)
+    }
+
+    fn take(&mut self, name: &'static str, value: String) -> Result<(), Error> {
+        match name {
+            "user" if value == "*" => self.whose = Whose::All,
+            "user" => self.whose = Whose::User(value),
+            "agent" => self.agent = Some(value),
+            "action" => self.action = Some(value),
+            "before" => {
+                let id = Uuid::try_parse(&value).map_err(|_| wrong("has a `before` that is not an event's id"))?;
+                self.before = Some(id);
+            }
+            _ => {
+                let limit = value.parse().ok().filter(|limit| (1..=MOST_EVENTS).contains(limit));
+                let text = || format!("has a `limit` outside of 1 to {MOST_EVENTS}");
+                self.limit = Some(limit.ok_or_else(|| wrong(text()))?);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn wrong(why: impl Into<String>) -> Error {
+    Error::Query { why: why.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::{Error, Parameters, Query, Whose};
+
+    #[test]
+    fn what_is_asked_for_is_read() {
+        let id = Uuid::now_v7();
+        let raw = format!("user=bob%20b&agent=prod&action=token.created&before={id}&limit=1000");
+        let expected = Query {
+            whose: Whose::User("bob b".to_owned()),
+            agent: Some("prod".to_owned()),
+            action: Some("token.created".to_owned()),
+            before: Some(id),
+            limit: Some(1_000),
+        };
+        assert_eq!(Query::read(Some(&raw), Parameters::Audit).unwrap(), expected);
+        assert_eq!(Query::read(None, Parameters::Agents).unwrap(), Query::default());
+        let all = Query::read(Some("user=*"), Parameters::Owned).unwrap();
+        assert_eq!((all.whose.clone(), all.limit()), (Whose::All, 100));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for (raw, parameters, part) in [
+            ("users=bob", Parameters::Owned, "other than `user`, `agent`"),
+            ("limit=5", Parameters::Owned, "other than `user`, `agent`"),
+            ("agent=a", Parameters::Agents, "other than `user`"),
+            ("user=a&user=b", Parameters::Owned, "`user` twice"),
+            ("user=", Parameters::Owned, "of 0 bytes"),
+            ("limit=0", Parameters::Audit, "1 to 1000"),
+            ("limit=1001", Parameters::Audit, "1 to 1000"),
+            ("limit=-1", Parameters::Audit, "1 to 1000"),
+            ("before=7", Parameters::Audit, "not an event's id"),
+        ] {
+            let error = Query::read(Some(raw), parameters).unwrap_err();
+            assert!(
+                matches!(&error, Error::Query { why } if why.contains(part)),
+                "{raw}: {error}"
+            );
+        }
+    }
+}

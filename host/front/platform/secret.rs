@@ -1,0 +1,100 @@
+//! Secrets of tokens and browser sessions.
+//!
+//! In: nothing. Out: random text that people and scanners can tell from other
+//! text. Never: less than 256 random bits; a copy that stays in memory.
+
+use aws_lc_rs::rand;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use secrecy::SecretString;
+use sha2::{Digest as _, Sha256};
+use zeroize::Zeroizing;
+
+use super::Error;
+
+/// What tokens begin with, so that scanners of secrets find them.
+pub const TOKEN_PREFIX: &str = "tgpat-";
+
+/// Random bytes of each secret.
+const RANDOM_BYTES: usize = 32;
+
+/// Bytes of the checksum: enough that a scanner believes what it found.
+const CHECKSUM_BYTES: usize = 3;
+
+/// A secret of a personal access token: [`TOKEN_PREFIX`], 43 characters of 32
+/// random bytes and 4 of a checksum over them, all base64url.
+///
+/// # Errors
+/// [`Error::Random`].
+pub fn token() -> Result<SecretString, Error> {
+    let random = random()?;
+    let mut text = Zeroizing::new(String::with_capacity(64));
+    text.push_str(TOKEN_PREFIX);
+    text.push_str(&random);
+    text.push_str(&checksum(&random));
+    Ok(SecretString::from(text.as_str()))
+}
+
+/// The value of a cookie, or a CSRF token: 32 random bytes, base64url. It stays
+/// the same when it is form-decoded.
+///
+/// # Errors
+/// [`Error::Random`].
+pub fn session() -> Result<SecretString, Error> {
+    Ok(SecretString::from(random()?.as_str()))
+}
+
+/// Whether a text has the form of a token's secret and a checksum that fits.
+pub fn is_token(text: &str) -> bool {
+    let Some(tail) = text.strip_prefix(TOKEN_PREFIX) else {
+        return false;
+    };
+    let random = URL_SAFE_NO_PAD.encode([0; RANDOM_BYTES]).len();
+    tail.split_at_checked(random)
+        .is_some_and(|(random, sum)| checksum(random) == sum)
+}
+
+fn random() -> Result<Zeroizing<String>, Error> {
+    let mut bytes = Zeroizing::new([0_u8; RANDOM_BYTES]);
+    rand::fill(&mut *bytes).map_err(|_| Error::Random)?;
+    Ok(Zeroizing::new(URL_SAFE_NO_PAD.encode(*bytes)))
+}
+
+fn checksum(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    let bytes: Vec<u8> = digest.iter().copied().take(CHECKSUM_BYTES).collect();
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret as _;
+
+    use super::{is_token, session, token};
+
+    #[test]
+    fn tokens_are_random_and_can_be_found() {
+        let [one, two] = [token().unwrap(), token().unwrap()];
+        let [one, two] = [one.expose_secret(), two.expose_secret()];
+        assert_ne!(one, two);
+        for text in [one, two] {
+            assert_eq!(text.len(), 6 + 43 + 4, "{text}");
+            assert!(
+                text.bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+            );
+            assert!(is_token(text));
+        }
+        let mut typo = one.to_owned();
+        let last = typo.pop();
+        typo.push(if last == Some('A') { 'B' } else { 'A' });
+        assert!(!is_token(&typo) && !is_token("tgpat-") && !is_token("glpat-x") && !is_token("tgpat-ü"));
+    }
+
+    #[test]
+    fn cookies_are_random() {
+        let [one, two] = [session().unwrap(), session().unwrap()];
+        assert_ne!(one.expose_secret(), two.expose_secret());
+        assert_eq!(one.expose_secret().len(), 43);
+    }
+}

@@ -1,0 +1,157 @@
+//! The fields that tell a cluster whom a request is from.
+//!
+//! In: an identity the guard rails let through. Out: `Impersonate-*`, `Audit-ID`
+//! and `Via`. Never: two users, an empty one, or any of these fields in a request
+//! that acts as nobody.
+//!
+//! Source: `k8s.io/client-go/transport`, impersonating round tripper, and
+//! `k8s.io/apiserver/pkg/endpoints/filters/impersonation`.
+
+use http::header::{CONTENT_SECURITY_POLICY, SERVER, SET_COOKIE, VIA, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use uuid::Uuid;
+
+use super::Error;
+use super::clean::joined;
+use super::names::is_impersonation;
+use super::seal::{PSEUDONYM, put};
+use crate::access::Identity;
+use crate::impersonate::Impersonation;
+
+#[cfg(test)]
+mod tests;
+
+const USER: HeaderName = HeaderName::from_static("impersonate-user");
+const GROUP: HeaderName = HeaderName::from_static("impersonate-group");
+const UID: HeaderName = HeaderName::from_static("impersonate-uid");
+const EXTRA_PREFIX: &str = "impersonate-extra-";
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+const UNAUTHORIZED: HeaderName = HeaderName::from_static("gitlab-unauthorized");
+
+/// Fields that are the front's to read or write, and no cluster's.
+const FRONTS_OWN: [HeaderName; 3] = [
+    AUDIT_ID,
+    HeaderName::from_static("gitlab-agent-id"),
+    HeaderName::from_static("x-csrf-token"),
+];
+
+/// What a byte of a key stays as it is: those of a token, but for `%`.
+/// Source: RFC 9110, section 5.6.2.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'!')
+    .remove(b'#')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'^')
+    .remove(b'_')
+    .remove(b'`')
+    .remove(b'|')
+    .remove(b'~');
+
+/// The first field by which a client tries to be somebody else, in any spelling:
+/// `Impersonate-*`, also with `_` or `.` for `-`, and with nothing behind it.
+pub fn client_impersonates(fields: &HeaderMap) -> Option<&HeaderName> {
+    fields.keys().find(|name| is_impersonation(name.as_str()))
+}
+
+/// Takes away what a cluster cannot say to this front's clients, and says what
+/// browsers may make of the rest: pods answer behind the API server, on the
+/// origin of the session cookie.
+///
+/// Call it after [`super::clean_response`].
+pub fn contain_response(fields: &mut HeaderMap) {
+    for name in [SERVER, SET_COOKIE, UNAUTHORIZED] {
+        fields.remove(name);
+    }
+    if let Some(via) = via_after(joined(fields, &VIA).as_ref()) {
+        fields.insert(VIA, via);
+    }
+    fields.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
+    fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+}
+
+/// The list `Via` with this gateway behind those before it.
+pub(super) fn via_after(before: Option<&HeaderValue>) -> Option<HeaderValue> {
+    let Some(before) = before else {
+        return Some(HeaderValue::from_static(PSEUDONYM));
+    };
+    HeaderValue::try_from(format!("{}, {PSEUDONYM}", before.to_str().ok()?)).ok()
+}
+
+/// Takes away the client's copies of fields only the front reads or writes.
+pub(super) fn remove_fronts_own(fields: &mut HeaderMap) {
+    for name in FRONTS_OWN {
+        fields.remove(name);
+    }
+}
+
+pub(super) fn put_audit_id(fields: &mut HeaderMap, id: Uuid) -> Result<(), Error> {
+    let mut text = Uuid::encode_buffer();
+    let value = HeaderValue::from_str(id.hyphenated().encode_lower(&mut text));
+    put(fields, AUDIT_ID, value.map_err(|_| Error::Value { name: AUDIT_ID })?)
+}
+
+/// Writes whom the cluster is to act as; nothing for nobody.
+pub(super) fn put_impersonation(fields: &mut HeaderMap, impersonation: &Impersonation) -> Result<(), Error> {
+    let Identity {
+        username,
+        groups,
+        uid,
+        extra,
+    } = match impersonation {
+        Impersonation::Nobody => return Ok(()),
+        Impersonation::As(identity) => identity,
+    };
+    put(fields, USER, value(&USER, username)?)?;
+    if let Some(uid) = uid {
+        put(fields, UID, value(&UID, uid)?)?;
+    }
+    put_lines(fields, GROUP, groups)?;
+    for (key, values) in extra {
+        let name = format!("{EXTRA_PREFIX}{}", utf8_percent_encode(key, ESCAPED));
+        let name = HeaderName::try_from(name).map_err(|_| Error::Impersonation)?;
+        put_lines(fields, name, values)?;
+    }
+    Ok(())
+}
+
+/// INVARIANT: an empty or missing `Impersonate-User` makes the request the
+/// gateway's own, and of two the cluster takes the first. Looked at last, so that
+/// no step before can be the one that was wrong.
+pub(super) fn check_impersonation(fields: &HeaderMap, impersonation: &Impersonation) -> Result<(), Error> {
+    let mut users = fields.get_all(USER).iter();
+    let told = match impersonation {
+        Impersonation::Nobody => !fields.keys().any(|name| is_impersonation(name.as_str())),
+        Impersonation::As(identity) => {
+            let user = users.next().map(HeaderValue::as_bytes);
+            user == Some(identity.username.as_bytes())
+                && user.is_some_and(|user| !user.trim_ascii().is_empty())
+                && users.next().is_none()
+        }
+    };
+    if told { Ok(()) } else { Err(Error::Impersonation) }
+}
+
+/// One line for each value, of a field that is not there yet.
+fn put_lines(fields: &mut HeaderMap, name: HeaderName, values: &[String]) -> Result<(), Error> {
+    let mut values = values.iter();
+    let Some(first) = values.next() else { return Ok(()) };
+    let first = value(&name, first)?;
+    put(fields, name.clone(), first)?;
+    for other in values {
+        let other = value(&name, other)?;
+        fields.append(name.clone(), other);
+    }
+    Ok(())
+}
+
+/// UTF-8 as it is: the API server takes bytes.
+fn value(name: &HeaderName, text: &str) -> Result<HeaderValue, Error> {
+    HeaderValue::from_bytes(text.as_bytes()).map_err(|_| Error::Value { name: name.clone() })
+}

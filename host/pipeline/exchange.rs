@@ -1,0 +1,256 @@
+//! One request to a cluster: its credential, and a second try with another one.
+//!
+//! In: a permitted request, cleaned. Out: the cluster's answer. Never: content
+//! sent twice that was not whole in memory; a cluster's 401 to the gateway taken
+//! for one to the caller.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{CONTENT_SECURITY_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderValue, Response, StatusCode};
+use jiff::Timestamp;
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use crate::credential::cache::Lease;
+use crate::credential::clusters::ClusterAccess;
+use crate::forward::{self, Body, Gathered};
+use crate::headers::{Cleaned, Outbound, Upstream};
+use crate::impersonate::Impersonation;
+use crate::record::{CredentialNote, Open, Step};
+use crate::rejection::Rejection;
+use crate::route;
+use crate::server::Peer;
+use crate::sessions::EndSignal;
+
+/// Longest content that is kept for a second try, in bytes.
+const REPLAYED_BYTES: u64 = 64 * 1024;
+
+/// Longest wait for a cluster's response head. An API server gives up its own
+/// short requests after 60 s and begins to answer watches at once.
+const HEAD_WITHIN: Duration = Duration::from_secs(90);
+
+/// What a cluster is told of who calls.
+pub(super) enum Told<'a> {
+    /// Nothing: the gateway's own credential acts.
+    Nothing,
+    /// Whom to impersonate, and the id both audit logs have.
+    Caller(&'a Impersonation),
+}
+
+/// A request to a cluster that is ready but for its credential.
+pub(super) struct Exchange<'a> {
+    pub(super) cluster: &'a ClusterAccess,
+    /// Behind the cluster's URL, encoded as the client sent it.
+    pub(super) rest: &'a str,
+    pub(super) query: Option<&'a str>,
+    pub(super) told: Told<'a>,
+    pub(super) peer: &'a Arc<Peer>,
+    pub(super) decision: Uuid,
+    /// When the caller's credential ends.
+    pub(super) until: Option<Timestamp>,
+    /// What else ends it.
+    pub(super) ending: Option<EndSignal>,
+}
+
+/// How often a request was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tries {
+    One,
+    Two,
+}
+
+/// What came of a request.
+pub(super) enum Answered {
+    /// The cluster's word about what was asked.
+    Answer(Response<Body>),
+    /// The cluster does not know the gateway's credential: a 401 that says
+    /// nothing of the caller's.
+    Unknown(Response<Body>),
+}
+
+impl Exchange<'_> {
+    /// Gets a credential, sends the request, and once more with another
+    /// credential when the cluster does not know the first and the request can
+    /// be sent again.
+    ///
+    /// - `held`: kept until the answer's content or the tunnel ended.
+    pub(super) async fn send<H: Send + Sync + 'static>(
+        &self,
+        (cleaned, body): (Cleaned, Body),
+        held: H,
+        record: &mut Open,
+    ) -> Result<Answered, Rejection> {
+        let lease = lease(self.cluster, record).await?;
+        let held = Arc::new(held);
+        let (body, again) = match body.gather(REPLAYED_BYTES).await? {
+            Gathered::Whole(bytes) => (Body::from(bytes.clone()), Some((cleaned.clone(), bytes))),
+            Gathered::Stream(body) => (body, None),
+        };
+        note(record, self.cluster, Some(&lease), Tries::One);
+        let generation = lease.generation;
+        let first = self.attempt((cleaned, body), (&lease, &held), record).await?;
+        // What answers behind the API server's own proxy says nothing of the
+        // gateway's credential.
+        if first.status() != StatusCode::UNAUTHORIZED || is_proxied(self.rest) {
+            return Ok(Answered::Answer(first));
+        }
+        let Some((cleaned, bytes)) = again else {
+            self.cluster.note_refused(generation).await;
+            return Ok(Answered::Unknown(first));
+        };
+        let Some(lease) = self.cluster.refused(generation).await else {
+            return Ok(Answered::Unknown(first));
+        };
+        drop(first);
+        note(record, self.cluster, Some(&lease), Tries::Two);
+        let second = self
+            .attempt((cleaned, Body::from(bytes)), (&lease, &held), record)
+            .await?;
+        Ok(if second.status() == StatusCode::UNAUTHORIZED {
+            Answered::Unknown(second)
+        } else {
+            Answered::Answer(second)
+        })
+    }
+
+    async fn attempt<H: Send + Sync + 'static>(
+        &self,
+        (cleaned, body): (Cleaned, Body),
+        (lease, held): (&Lease, &Arc<H>),
+        record: &mut Open,
+    ) -> Result<Response<Body>, Rejection> {
+        let switches = cleaned.upgrade().is_some();
+        let connections = self.cluster.backend().ok_or(Rejection::NotFound)?;
+        let backend = connections.for_credential(lease).map_err(Rejection::Unreachable)?;
+        let mut outbound = self.seal(cleaned, backend.upstream(), lease)?;
+        outbound.hold(Arc::clone(held));
+        outbound.end_with(self.until, self.decision);
+        if let Some(ending) = &self.ending {
+            outbound.end_on(ending.clone());
+        }
+        record.step(Step::Headers);
+        let sending = backend.forward(outbound, body);
+        let answered = match follows_log(self.rest, self.query) {
+            true => Ok(sending.await),
+            false => timeout(HEAD_WITHIN, sending).await,
+        };
+        let response = answered.unwrap_or(Err(forward::Error::Total { allowed: HEAD_WITHIN }))?;
+        match switches {
+            true => switched(response),
+            false => Ok(response),
+        }
+    }
+
+    fn seal(&self, cleaned: Cleaned, upstream: &Arc<Upstream>, lease: &Lease) -> Result<Outbound, Rejection> {
+        let path = route::join(upstream.base(), self.rest, self.query)?;
+        Ok(match self.told {
+            Told::Nothing => cleaned.seal_for_cluster((upstream, path), &lease.credential, self.peer)?,
+            Told::Caller(impersonation) => {
+                let told = (impersonation, self.decision);
+                cleaned.seal_for_kubernetes((upstream, path), &lease.credential, told, self.peer)?
+            }
+        })
+    }
+}
+
+/// An answer to a request to switch protocols: the switch, or an error.
+// SECURITY: a redirect of an upgrade leads a client, and its credential, to
+// wherever a kubelet says (CVE-2020-8559).
+fn switched(response: Response<Body>) -> Result<Response<Body>, Rejection> {
+    let status = response.status();
+    if status == StatusCode::SWITCHING_PROTOCOLS || status.as_u16() >= 400 {
+        Ok(response)
+    } else {
+        Err(forward::Error::Unswitched { status }.into())
+    }
+}
+
+/// Takes from an answer what would make it more than data in a browser: any pod
+/// can be behind a cluster's path, and the gateway's origin has cookies.
+pub(super) fn contain(response: &mut Response<Body>) {
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return;
+    }
+    let fields = response.headers_mut();
+    fields.remove(SET_COOKIE);
+    fields.remove("service-worker-allowed");
+    fields.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
+    fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+}
+
+/// Whether a pod, service or node answers, not the API server. An encoded
+/// letter changes nothing.
+fn is_proxied(rest: &str) -> bool {
+    let decoded = percent_encoding::percent_decode_str(rest).decode_utf8_lossy();
+    decoded.split('/').any(|segment| segment == "proxy")
+}
+
+/// Whether the answer begins with the first line of a log, whenever that comes.
+fn follows_log(rest: &str, query: Option<&str>) -> bool {
+    let mut pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+    rest.ends_with("/log") && pairs.any(|(name, value)| name == "follow" && value != "false" && value != "0")
+}
+
+/// The credential stage: a failure is in the record with its class and code.
+pub(super) async fn lease(access: &ClusterAccess, record: &mut Open) -> Result<Lease, Rejection> {
+    access.lease().await.map_err(|error| {
+        note(record, access, None, Tries::One);
+        record.note(|record| {
+            if let Some(credential) = &mut record.credential {
+                credential.failure = Some(format!("{} {}", error.class().as_str(), error.code()));
+            }
+        });
+        Rejection::Credential(error)
+    })
+}
+
+/// Notes a credential that is handed out, not used.
+pub(super) fn note_lease(record: &mut Open, access: &ClusterAccess, lease: &Lease) {
+    note(record, access, Some(lease), Tries::One);
+}
+
+fn note(record: &mut Open, access: &ClusterAccess, lease: Option<&Lease>, tries: Tries) {
+    record.note(|record| {
+        record.credential = Some(CredentialNote {
+            provider: Arc::clone(access.provider()),
+            generation: lease.map_or(0, |lease| lease.generation),
+            failure: None,
+            replayed: tries == Tries::Two,
+        });
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{follows_log, is_proxied};
+
+    #[test]
+    fn what_answers_behind_the_api_server_is_told_by_its_path() {
+        for (rest, proxied) in [
+            ("/api/v1/namespaces/n/services/s/proxy/login", true),
+            ("/api/v1/nodes/n/%70roxy/metrics", true),
+            ("/api/v1/namespaces/n/pods/p/proxy", true),
+            ("/api/v1/namespaces/proxy-tools/pods", false),
+            ("/api/v1/namespaces", false),
+            ("", false),
+        ] {
+            assert_eq!(is_proxied(rest), proxied, "{rest}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_is_followed_may_stay_silent() {
+        let log = "/api/v1/namespaces/n/pods/p/log";
+        for (rest, query, follows) in [
+            (log, Some("follow=true&tailLines=0"), true),
+            (log, Some("container=c&follow=1"), true),
+            (log, Some("follow=false"), false),
+            (log, None, false),
+            ("/api/v1/namespaces/n/pods", Some("follow=true"), false),
+        ] {
+            assert_eq!(follows_log(rest, query), follows, "{rest} {query:?}");
+        }
+    }
+}

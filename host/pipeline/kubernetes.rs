@@ -1,0 +1,316 @@
+//! The stages of requests into an agent's cluster, in order.
+//!
+//! In: a request below `/k8s-proxy/`. Out: the cluster's answer. Never: a request
+//! to a cluster without access to its agent, a permit of the policy and a row in
+//! the audit log; another's headers for an identity.
+
+use std::sync::Arc;
+
+use http::{Response, request};
+
+use super::Gateway;
+use super::exchange::{Answered, Exchange, Told};
+use crate::access::endpoint::{self, Endpoint};
+use crate::access::{Access, AccessKey, AccessType, AgentId, Authorizer, Bearer, IdToken, Question};
+use crate::audit::{self, AccessEntry, Audit};
+use crate::authenticate::agent::{self, CiTokens, Presented};
+use crate::authorize;
+use crate::authorize::kubernetes::{Attributes, KubernetesPermit};
+use crate::clock::Clock;
+use crate::credential::clusters::Found;
+use crate::forward::{self, Body, Gathered};
+use crate::headers::{self, Cleaned, client_impersonates};
+use crate::impersonate::Impersonation;
+use crate::record::{Impersonated, Open, Step};
+use crate::rejection::{Rejection, Voice};
+use crate::route::KubernetesPath;
+use crate::server::Peer;
+use crate::sessions::{Entering, Holder, Sessions};
+use crate::snapshot::{KubernetesFront, Snapshot};
+use crate::store::Store;
+
+/// What the Kubernetes front has besides the snapshot: it outlives reloads.
+#[derive(Debug)]
+pub struct Services {
+    /// Tokens, sessions, audit.
+    pub store: Arc<Store>,
+    /// Who is inside.
+    pub sessions: Arc<Sessions>,
+    /// What is written down.
+    pub audit: Arc<Audit>,
+    /// Who may use which agent.
+    pub authorizer: Authorizer,
+    /// Answers other gateways the same; none unless the settings have a secret.
+    pub endpoint: Option<Endpoint>,
+    /// What time it is.
+    pub clock: Clock,
+}
+
+impl Services {
+    /// Answers another gateway: the platform half of the design.
+    pub(super) async fn answer_gateway(
+        &self,
+        (head, body): (request::Parts, Body),
+        snapshot: &Snapshot,
+        record: &mut Open,
+    ) -> Result<Response<Body>, Rejection> {
+        record.note(|record| record.front = "platform");
+        let (Some(endpoint), Some(front)) = (&self.endpoint, &snapshot.kubernetes) else {
+            return Err(Rejection::NotFound);
+        };
+        let bound = u64::try_from(endpoint::MOST_BYTES).unwrap_or(u64::MAX);
+        let Gathered::Whole(body) = body.gather(bound).await? else {
+            return Err(Rejection::Forward(forward::Error::ContentTooLarge));
+        };
+        let mut proofs = head.headers.get_all(endpoint::PROOF).iter();
+        let proof = proofs.next().filter(|_| proofs.next().is_none());
+        let id_tokens = Arc::clone(&front.id_tokens);
+        let verify = async move |token| id_tokens.verify(&token).await;
+        let answer = endpoint
+            .answer((proof, &body), (&self.authorizer, &front.agents), verify)
+            .await;
+        Ok(answer.map(Body::from))
+    }
+}
+
+/// What the stages know of a request.
+pub(super) struct Walk<'a> {
+    pub(super) peer: &'a Arc<Peer>,
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) front: &'a KubernetesFront,
+    pub(super) services: &'a Services,
+    pub(super) record: &'a mut Open,
+}
+
+/// What was found out before a request was admitted or refused.
+#[derive(Default)]
+struct Known {
+    agent: Option<AgentId>,
+    access_type: Option<AccessType>,
+    bearer: Option<Bearer>,
+    access: Option<Arc<Access>>,
+    attributes: Option<Attributes>,
+}
+
+impl Known {
+    /// Who the audit log has.
+    fn holder(&self) -> Option<Holder<'_>> {
+        if let Some(access) = &self.access {
+            return Some(Holder::from(&**access));
+        }
+        let bearer = self.bearer.as_ref()?;
+        Some(Holder {
+            session: &bearer.session,
+            user: &bearer.user,
+            agent: self.agent?,
+            expires_at: None,
+        })
+    }
+}
+
+/// A request that may enter.
+struct Admitted {
+    permit: KubernetesPermit,
+    cleaned: Cleaned,
+    held: forward::Permit,
+}
+
+impl Gateway {
+    /// Authenticate, authorize, impersonate, write down, forward.
+    pub(super) async fn walk_kubernetes(
+        &self,
+        (head, body): (request::Parts, Body),
+        path: &KubernetesPath<'_>,
+        mut walk: Walk<'_>,
+    ) -> Result<Response<Body>, Rejection> {
+        walk.record.note(|record| {
+            record.front = "kubernetes";
+            record.kubernetes = Some(Box::default());
+        });
+        let query = agent::strip_query(path.query);
+        let path = KubernetesPath {
+            rest: path.rest,
+            query: query.as_deref(),
+        };
+        let mut known = Known::default();
+        let admitted = self.admit(head, &path, (&mut walk, &mut known)).await;
+        // Nothing passes that is not written down; a refusal is one all the same.
+        let written = walk.write_down(&known, &admitted).await;
+        let admitted = admitted?;
+        written?;
+        walk.forward((admitted, body), &path).await
+    }
+
+    /// Everything that can refuse.
+    async fn admit(
+        &self,
+        head: request::Parts,
+        path: &KubernetesPath<'_>,
+        (walk, known): (&mut Walk<'_>, &mut Known),
+    ) -> Result<Admitted, Rejection> {
+        let access = walk.access(&head, known).await;
+        walk.record.step(Step::Authenticate);
+        let access = access?;
+        if let Some(name) = client_impersonates(&head.headers) {
+            return Err(Rejection::ClientImpersonates(name.clone()));
+        }
+        let cleaned = headers::clean(head)?;
+        let attributes = Attributes::read(cleaned.method(), path.rest, path.query, cleaned.upgrade());
+        known.attributes = Some(attributes.clone());
+        walk.record.note(|record| {
+            record.policy = Some(Arc::clone(walk.front.policy.digest()));
+            if let Some(note) = &mut record.kubernetes {
+                note.attributes = Some(attributes.clone());
+            }
+        });
+        let permit = walk.front.policy.authorize(&access, attributes);
+        walk.record.step(Step::Authorize);
+        if let Err(authorize::kubernetes::Error::Denied { notes, .. }) = &permit {
+            walk.record.note(|record| record.notes.clone_from(notes));
+        }
+        let permit = permit?;
+        walk.record.note(|record| {
+            record.notes.clone_from(permit.notes());
+            if let Some(note) = &mut record.kubernetes {
+                note.impersonated = impersonated(permit.impersonation());
+            }
+        });
+        let held = self.persons.acquire(access.key())?;
+        Ok(Admitted { permit, cleaned, held })
+    }
+}
+
+impl Walk<'_> {
+    /// Who calls, and whether they may use the agent they name.
+    async fn access(&mut self, head: &request::Parts, known: &mut Known) -> Result<Arc<Access>, Rejection> {
+        let ci = match self.services.authorizer.takes_ci_tokens() {
+            true => CiTokens::Taken,
+            false => CiTokens::Unknown,
+        };
+        let presented = agent::read(head, ci)?;
+        let id_token: Arc<IdToken>;
+        let question = match &presented {
+            Presented::Pat { agent, token } => Question {
+                agent: *agent,
+                key: AccessKey::PersonalAccessToken(token),
+            },
+            Presented::Ci { agent, token } => Question {
+                agent: *agent,
+                key: AccessKey::CiJobToken(token),
+            },
+            Presented::Cookie { agent, cookie, csrf } => Question {
+                agent: *agent,
+                key: AccessKey::SessionCookie {
+                    cookie,
+                    csrf_token: csrf,
+                },
+            },
+            Presented::IdToken(token) => {
+                id_token = self.front.id_tokens.verify(token).await?;
+                Question {
+                    agent: id_token.agent,
+                    key: AccessKey::OidcIdToken(&id_token),
+                }
+            }
+        };
+        known.agent = Some(question.agent);
+        known.access_type = Some(question.key.access_type());
+        let access = self.services.authorizer.authorize(&self.front.agents, &question).await;
+        known.bearer = match &access {
+            Ok(access) => Some(Bearer {
+                user: access.user().clone(),
+                session: access.session().clone(),
+            }),
+            Err(error) => error.bearer().cloned(),
+        };
+        known.access = access.as_ref().ok().cloned();
+        self.record.note(|record| {
+            if let Some(note) = &mut record.kubernetes {
+                note.agent = known.agent;
+                note.access_type = known.access_type;
+                note.user = known.bearer.as_ref().map(|bearer| bearer.user.clone());
+                note.session = known.bearer.as_ref().map(|bearer| bearer.session.to_string());
+            }
+        });
+        Ok(access?)
+    }
+
+    /// One row, or one more of a row, in the audit log.
+    async fn write_down(&mut self, known: &Known, admitted: &Result<Admitted, Rejection>) -> Result<(), Rejection> {
+        let (outcome, reason, detail) = match admitted {
+            Ok(_) => (audit::Outcome::Allowed, "allowed", None),
+            Err(rejection) => {
+                let answer = rejection.answer(Voice::Kubernetes);
+                (audit::Outcome::Denied, answer.reason, Some(rejection.detail()))
+            }
+        };
+        let impersonated = match admitted.as_ref().map(|admitted| &**admitted.permit.impersonation()) {
+            Ok(Impersonation::As(identity)) => Some(identity.username.as_str()),
+            Ok(Impersonation::Nobody) | Err(_) => None,
+        };
+        let entry = AccessEntry {
+            holder: known.holder(),
+            agent: known.agent,
+            access_type: known.access_type,
+            attributes: known.attributes.as_ref(),
+            outcome,
+            reason,
+            detail: detail.as_deref(),
+            client: self.peer.address().ip(),
+            audit_id: self.record.id(),
+            impersonated,
+        };
+        self.services.audit.access(entry).await.map_err(Rejection::Audit)
+    }
+
+    async fn forward(
+        self,
+        (admitted, body): (Admitted, Body),
+        path: &KubernetesPath<'_>,
+    ) -> Result<Response<Body>, Rejection> {
+        let Walk {
+            peer,
+            snapshot,
+            front: _,
+            services,
+            record,
+        } = self;
+        let Admitted { permit, cleaned, held } = admitted;
+        let access = permit.access();
+        let cluster = match snapshot.clusters.find(&access.agent().cluster) {
+            Found::One(cluster) => cluster,
+            Found::Several(_) | Found::None => return Err(Rejection::NoCluster),
+        };
+        record.note(|record| record.destination = Some(Arc::clone(cluster.cluster())));
+        let entering = Entering::new(permit.attributes(), record.id(), peer.address().ip());
+        let entered = services.sessions.enter(access, entering).map_err(Rejection::Ended)?;
+        let exchange = Exchange {
+            cluster,
+            rest: path.rest,
+            query: path.query,
+            told: Told::Caller(permit.impersonation()),
+            peer,
+            decision: record.id(),
+            until: None,
+            ending: Some(entered.ending()),
+        };
+        let answered = exchange.send((cleaned, body), (held, entered), record).await;
+        record.step(Step::Forward);
+        let mut response = match answered? {
+            Answered::Answer(response) => response,
+            Answered::Unknown(_) => return Err(Rejection::UnknownToCluster),
+        };
+        headers::contain_response(response.headers_mut());
+        Ok(response)
+    }
+}
+
+fn impersonated(impersonation: &Impersonation) -> Option<Impersonated> {
+    match impersonation {
+        Impersonation::Nobody => None,
+        Impersonation::As(identity) => Some(Impersonated {
+            username: identity.username.clone(),
+            groups: identity.groups.clone(),
+        }),
+    }
+}

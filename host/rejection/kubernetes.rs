@@ -1,0 +1,55 @@
+//! What callers of the Kubernetes front are told.
+//!
+//! In: errors of its stages. Out: answers. Never: which agent or token exists:
+//! one text for every refusal.
+
+use http::StatusCode;
+
+use super::Answer;
+use crate::access;
+use crate::authenticate::agent;
+use crate::authorize::kubernetes;
+use crate::sessions::Ending;
+
+/// The one text of a 401.
+const UNAUTHORIZED: &str = "Unauthorized";
+
+pub(super) fn unpresented(error: &agent::Error) -> Answer {
+    use agent::Error;
+    match error {
+        Error::None => Answer::denied(StatusCode::UNAUTHORIZED, "no_credential", UNAUTHORIZED),
+        Error::Unknown => Answer::denied(StatusCode::UNAUTHORIZED, "unknown_credential", UNAUTHORIZED),
+        Error::Malformed(_) => Answer::denied(StatusCode::BAD_REQUEST, "malformed_credential", error.to_string()),
+    }
+}
+
+pub(super) fn no_access(error: &access::Error) -> Answer {
+    use access::Error;
+    match error {
+        Error::Refused { .. } => Answer::denied(StatusCode::UNAUTHORIZED, "access_refused", UNAUTHORIZED),
+        Error::JobNotAllowed => Answer::denied(StatusCode::FORBIDDEN, "job_not_allowed", error.to_string()),
+        Error::Unavailable { .. } => Answer::failed(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "access_unavailable",
+            "failed to authorize the user session",
+        ),
+    }
+}
+
+pub(super) fn unpermitted(error: &kubernetes::Error) -> Answer {
+    use kubernetes::Error;
+    let text = error.to_string();
+    match error {
+        Error::Denied { .. } => Answer::denied(StatusCode::FORBIDDEN, "permission_denied", text),
+        Error::Identity { .. } => Answer::denied(StatusCode::FORBIDDEN, "unusable_identity", text),
+        Error::Policy { .. } => Answer::failed(StatusCode::FORBIDDEN, "policy_failed", text),
+    }
+}
+
+pub(super) fn ended(ending: Ending) -> Answer {
+    let reason = match ending {
+        Ending::Revoked => "session_revoked",
+        Ending::Expired => "credential_ended",
+    };
+    Answer::denied(StatusCode::UNAUTHORIZED, reason, UNAUTHORIZED)
+}
