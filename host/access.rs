@@ -17,6 +17,10 @@ mod gateway_token;
 mod membership;
 mod memory;
 mod remote;
+#[cfg(test)]
+mod platform_stub;
+#[cfg(test)]
+mod world;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +29,7 @@ use jiff::Timestamp;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
-pub use agents::Agents;
+pub use agents::{Agents, Share};
 pub use authorizer::Authorizer;
 pub use remote::SetupError;
 

@@ -2,7 +2,8 @@
 //!
 //! In: arguments. Out: an exit code: 0 done, 1 refused or failed, 2 found
 //! differences, 64 usage. Never: a secret on a terminal, but the credential that
-//! `tollgate credential get` and `exec` are asked for.
+//! `tollgate credential get` and `exec`, `tollgate token create` and `tollgate
+//! kubeconfig` are asked for.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,14 +11,22 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+mod age;
+pub mod agent;
+pub mod audit;
 pub mod check;
+mod client;
 pub mod credential;
 pub mod decisions;
 pub mod format;
+pub mod kubeconfig;
+mod listed;
 pub mod plugin;
 pub mod policy;
 pub mod rbac;
 pub mod serve;
+pub mod session;
+pub mod token;
 
 /// Exit code of a wrong command line (`EX_USAGE` of sysexits.h).
 pub const USAGE: u8 = 64;
@@ -47,6 +56,19 @@ enum Command {
     /// Get, hand out and explain credentials of clusters.
     #[command(subcommand)]
     Credential(credential::Command),
+    /// Make, list and revoke personal access tokens.
+    #[command(subcommand)]
+    Token(token::Command),
+    /// List and end sessions.
+    #[command(subcommand)]
+    Session(session::Command),
+    /// List the agents that are shared with you.
+    #[command(subcommand)]
+    Agent(agent::Command),
+    /// Print a kubeconfig for an agent's cluster.
+    Kubeconfig(kubeconfig::Kubeconfig),
+    /// Show what was written down about tokens, sessions and access.
+    Audit(audit::Audit),
     /// Show the latest decisions of a running gateway.
     Decisions(decisions::Decisions),
     /// Print completions for a shell.
@@ -98,6 +120,11 @@ pub fn main() -> ExitCode {
         Command::Rbac(command) => command.run(&mut out),
         Command::Plugin(command) => run_plugin(command, &mut out),
         Command::Credential(command) => credential::run(&command, &mut out),
+        Command::Token(command) => ended(command.run(&mut out)),
+        Command::Session(command) => ended(command.run(&mut out)),
+        Command::Agent(command) => ended(command.run(&mut out)),
+        Command::Kubeconfig(command) => ended(command.run(&mut out)),
+        Command::Audit(command) => ended(command.run(&mut out)),
         Command::Decisions(command) => command.run(&mut out),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tollgate", &mut out);
@@ -107,6 +134,16 @@ pub fn main() -> ExitCode {
         Command::PolicyWorker => {
             drop(out);
             policy::worker()
+        }
+    }
+}
+
+fn ended(done: Result<(), client::Failure>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            complain(failure);
+            ExitCode::FAILURE
         }
     }
 }

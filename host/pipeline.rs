@@ -14,6 +14,7 @@ use http::{HeaderName, HeaderValue, Request, Response, request};
 mod clusters;
 mod exchange;
 mod kubernetes;
+mod platform;
 
 pub use kubernetes::Services;
 
@@ -162,6 +163,9 @@ impl Gateway {
             };
             return self.walk_kubernetes((head, body), path, walk).await;
         }
+        if let (Route::AuthorizeProxyUser, Some(services)) = (&route, &self.services) {
+            return services.answer_gateway((head, body), snapshot, record).await;
+        }
         if route == Route::Unknown && snapshot.kubernetes.is_some() && is_for_agents(&head) {
             return Err(Rejection::Prefix);
         }
@@ -184,7 +188,14 @@ impl Gateway {
                 let _held = self.persons.acquire(principal.key())?;
                 return self.own_decision(id, &principal);
             }
-            Route::Kubernetes(_) | Route::Platform(_) | Route::AssertionKeys | Route::Unknown => {
+            Route::Platform(route) => {
+                let services = self.services.as_deref().ok_or(Rejection::NotFound)?;
+                let _held = self.persons.acquire(principal.key())?;
+                record.note(|record| record.front = "platform");
+                let desk = platform::Desk::open(snapshot, services, &principal)?;
+                return desk.answer(&route, (head, body), record).await;
+            }
+            Route::Kubernetes(_) | Route::AuthorizeProxyUser | Route::AssertionKeys | Route::Unknown => {
                 return Err(Rejection::NotFound);
             }
         };
@@ -410,6 +421,11 @@ fn voice(snapshot: &Snapshot, path: &str) -> Voice {
 /// What browsers of other origins may do on the fronts they may call.
 fn cors(snapshot: &Snapshot, voice: Voice, head: &request::Parts) -> Option<Result<Cors, origin::Forbidden>> {
     let settings = snapshot.config.kubernetes.as_ref()?;
+    if route::is_for_pages(head.uri.path()) && head.headers.contains_key(http::header::ORIGIN) {
+        // Pages of other origins pass without these fields, or not, as
+        // everywhere in the API.
+        return origin::check(head, &settings.allowed_origins).ok().map(Ok);
+    }
     (voice == Voice::Kubernetes).then(|| origin::check(head, &settings.allowed_origins))
 }
 

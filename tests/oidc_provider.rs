@@ -10,78 +10,21 @@
     reason = "the helpers of a test may end it"
 )]
 
-use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+#[path = "oidc/provider.rs"]
+mod provider;
+
 use std::sync::Arc;
 
-use serde_json::Value;
+use provider::Provider;
 use tollgate::authenticate::{Authenticator, Error, Kind, Principal, Reason};
 use tollgate::config::Authentication;
 use tollgate::config::raw::authentication::RawAuthentication;
 use tollgate::diagnostic::Location;
 use tollgate::state::{Resources, Secret, Text};
 
-/// A provider process; it ends with the value.
-struct Provider {
-    process: Child,
-    commands: ChildStdin,
-    answers: BufReader<ChildStdout>,
-    issuer: String,
-}
-
-impl Provider {
-    fn start() -> Self {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oidc");
-        assert!(
-            folder.join("node_modules/oidc-provider").is_dir(),
-            "the OpenID provider is not installed: run `npm ci` in tests/oidc"
-        );
-        let mut process = Command::new("node")
-            .arg("provider.mjs")
-            .current_dir(folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("`node` cannot be run: install Node.js 20 or newer");
-        let commands = process.stdin.take().unwrap();
-        let answers = BufReader::new(process.stdout.take().unwrap());
-        let mut provider = Self {
-            process,
-            commands,
-            answers,
-            issuer: String::new(),
-        };
-        provider.issuer = provider.answer().as_str().unwrap().to_owned();
-        provider
-    }
-
-    fn answer(&mut self) -> Value {
-        let mut line = String::new();
-        self.answers.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap_or_else(|_| panic!("the provider said {line:?}"))
-    }
-
-    fn ask(&mut self, command: &str) -> Value {
-        writeln!(self.commands, "{command}").unwrap();
-        let answer = self.answer();
-        assert!(answer.get("error").is_none(), "{command}: {answer}");
-        answer
-    }
-
-    fn token(&mut self, command: &str) -> String {
-        self.ask(command).as_str().unwrap().to_owned()
-    }
-
-    fn stop(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-
-    fn settings(&self, audiences: &str) -> Authentication {
-        let yaml = format!(
-            r#"
+fn settings_of(provider: &Provider, audiences: &str) -> Authentication {
+    let yaml = format!(
+        r#"
 jwt:
 - issuer:
     url: {}
@@ -99,20 +42,11 @@ jwt:
   - expression: "!user.username.startsWith('mallory')"
     message: not her
 "#,
-            self.issuer
-        );
-        let raw: RawAuthentication = serde_saphyr::from_str(&yaml).unwrap();
-        let loaded = raw.check("127.0.0.1:0".parse().unwrap());
-        loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
-    }
-}
-
-impl Drop for Provider {
-    fn drop(&mut self) {
-        // It may have been stopped already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+        provider.issuer
+    );
+    let raw: RawAuthentication = serde_saphyr::from_str(&yaml).unwrap();
+    let loaded = raw.check("127.0.0.1:0".parse().unwrap());
+    loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
 }
 
 fn build(settings: &Authentication, resources: &Resources, previous: Option<&Authenticator>) -> Authenticator {
@@ -133,7 +67,7 @@ async fn people_and_programs_sign_in() {
     let mut provider = Provider::start();
     let (ann, program) = (provider.token("id-token ann"), provider.token("access-token"));
     let both = build(
-        &provider.settings("[gate, 'urn:tollgate']"),
+        &settings_of(&provider, "[gate, 'urn:tollgate']"),
         &Resources::default(),
         None,
     );
@@ -152,7 +86,7 @@ async fn people_and_programs_sign_in() {
         ("client:gate", &[] as &[String])
     );
 
-    let people = build(&provider.settings("[gate]"), &Resources::default(), None);
+    let people = build(&settings_of(&provider, "[gate]"), &Resources::default(), None);
     assert!(bearer(&people, &ann).await.is_ok());
     assert_eq!(
         bearer(&people, &program).await.unwrap_err(),
@@ -171,7 +105,7 @@ async fn people_and_programs_sign_in() {
 #[tokio::test]
 async fn keys_are_rotated() {
     let mut provider = Provider::start();
-    let settings = provider.settings("[gate]");
+    let settings = settings_of(&provider, "[gate]");
     let authenticator = build(&settings, &Resources::default(), None);
     let (first, late) = (provider.token("id-token ann"), provider.token("id-token late"));
     assert!(bearer(&authenticator, &first).await.is_ok());
@@ -198,7 +132,7 @@ async fn keys_are_rotated() {
 #[tokio::test]
 async fn an_outage_does_not_lock_people_out() {
     let mut provider = Provider::start();
-    let settings = provider.settings("[gate]");
+    let settings = settings_of(&provider, "[gate]");
     let authenticator = build(&settings, &Resources::default(), None);
     assert!(bearer(&authenticator, &provider.token("id-token ann")).await.is_ok());
     let (bob, carol) = (provider.token("id-token bob"), provider.token("id-token carol"));

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::membership::Lists;
-use super::{Access, AccessAs, Agent, AgentId, Identity, Refusal, SessionId, User};
+use super::{Access, AccessAs, Agent, AgentId, Identity, Membership, Refusal, SessionId, User};
 use crate::config::{PersonKey, UserLink};
 use crate::diagnostic::Diagnostic;
 use crate::state::Resources;
@@ -47,6 +47,17 @@ struct Entry {
 enum Shared {
     Closed(&'static str),
     Open { share_as: ShareAs, lists: Lists },
+}
+
+/// How an agent is shared with a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Whom the cluster sees.
+    pub share_as: ShareAs,
+    /// Listed projects in which they are at least a developer.
+    pub projects: Vec<Membership>,
+    /// Listed groups in which they are.
+    pub groups: Vec<Membership>,
 }
 
 /// Who a credential stands for.
@@ -162,6 +173,21 @@ impl Agents {
             },
         });
         shared.map(|entry| &entry.agent).collect()
+    }
+
+    /// How an agent is shared with a person; nothing where it is not. Unlike
+    /// [`Agents::shared_with`], whatever their state is.
+    pub fn share(&self, id: AgentId, user_id: i64) -> Option<Share> {
+        let Shared::Open { share_as, lists } = &self.agents.get(&id)?.shared else {
+            return None;
+        };
+        let (projects, groups) = lists.of(user_id);
+        let member = !projects.is_empty() || !groups.is_empty();
+        member.then_some(Share {
+            share_as: *share_as,
+            projects,
+            groups,
+        })
     }
 
     /// The user directory.

@@ -5,16 +5,15 @@
 //! standard output; one line on standard error otherwise. Never: a secret in an
 //! error, in `explain`, or sent to a gateway without TLS beyond loopback.
 
-use std::fmt;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
-use secrecy::SecretString;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
+use super::client::{Failure, Server, print, runtime};
 use super::complain;
 use super::format::Format;
 use crate::front::clusters::exec::{Version, erase};
@@ -80,15 +79,8 @@ pub struct Explain {
 /// Who is asked.
 #[derive(Debug, Args)]
 struct Via {
-    /// URL of a running gateway.
-    #[arg(long, env = "TOLLGATE_SERVER", default_value = "http://127.0.0.1:8080")]
-    server: String,
-    /// Token that says to the gateway who you are.
-    #[arg(long, env = "TOLLGATE_AUTH_TOKEN", hide_env_values = true)]
-    auth_token: Option<SecretString>,
-    /// PEM file of the only authorities of the gateway's certificate.
-    #[arg(long, value_name = "FILE")]
-    certificate_authority: Option<PathBuf>,
+    #[command(flatten)]
+    server: Server,
     /// Mint here, by this settings file of a gateway, and ask no running one.
     #[arg(short, long, value_name = "FILE", conflicts_with = "certificate_authority")]
     config: Option<PathBuf>,
@@ -104,40 +96,6 @@ enum Shape {
     Json,
     /// An `ExecCredential` as YAML
     Yaml,
-}
-
-/// Why there is no credential, in one line.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    code: String,
-    message: String,
-    hint: Option<String>,
-}
-
-impl Failure {
-    fn new(code: &str, message: impl fmt::Display) -> Self {
-        Self {
-            code: code.to_owned(),
-            message: message.to_string(),
-            hint: None,
-        }
-    }
-
-    fn with_hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        write!(f, "{}: {}", self.code, one_line(&self.message))?;
-        match &self.hint {
-            Some(hint) => write!(f, " ({})", one_line(hint)),
-            None => Ok(()),
-        }
-    }
 }
 
 /// Runs one of the commands.
@@ -198,7 +156,7 @@ impl Via {
     fn fetch(&self, cluster: &str, version: Version) -> Result<Zeroizing<String>, Failure> {
         match &self.config {
             Some(settings) => local::fetch(settings, cluster, version),
-            None => remote::fetch(self, cluster, version),
+            None => remote::fetch(&self.server, cluster, version),
         }
     }
 }
@@ -221,25 +179,13 @@ fn version(info: Option<&str>) -> Result<Version, Failure> {
     })
 }
 
-fn print(text: &str, out: &mut dyn Write) -> Result<(), Failure> {
-    writeln!(out, "{text}").map_err(|error| Failure::new("host.output", error))
-}
-
 fn parse(document: &str) -> Result<Value, Failure> {
     serde_json::from_str(document).map_err(|_| Failure::new("gateway.answer", "the answer is no ExecCredential"))
 }
 
-/// A runtime for one command.
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new("host.runtime", error))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Failure, Version, version};
+    use super::{Version, version};
 
     #[test]
     fn the_version_client_go_asks_for_is_spoken() {
@@ -253,11 +199,5 @@ mod tests {
         assert!(alpha.to_string().starts_with("exec.version: "), "{alpha}");
         let nothing = version(Some("{}")).unwrap_err();
         assert!(nothing.to_string().starts_with("exec.info: "), "{nothing}");
-    }
-
-    #[test]
-    fn a_failure_is_one_line() {
-        let failure = Failure::new("invalid_grant", "it\nsays no").with_hint("ask\r\nagain");
-        assert_eq!(failure.to_string(), "invalid_grant: it says no (ask again)");
     }
 }

@@ -9,7 +9,8 @@ use serde_json::{Map, Value};
 use url::Url;
 use uuid::Uuid;
 
-use crate::access::{AccessAs, Agent, AgentId, Membership, User};
+use crate::access::{Agent, AgentId, Membership, Share, User};
+use crate::state::agent::ShareAs;
 use crate::store::{AuditEvent, BrowserSession, SeenSession, Token};
 
 pub mod content;
@@ -173,19 +174,18 @@ pub struct AuditView {
 impl AgentView {
     /// An agent as its person sees it.
     ///
-    /// - `access`: how it is shared with them; none where it is not.
-    pub fn of(agent: &Agent, access: Option<&AccessAs>, public_url: Option<&Url>) -> Self {
-        let (access_as, roles) = match access {
-            None => (None, Vec::new()),
-            Some(AccessAs::Agent) => (Some("agent"), Vec::new()),
-            Some(AccessAs::User { projects, groups }) => {
-                let projects = projects.iter().map(|one| RoleView::of("project", one));
-                let groups = groups.iter().map(|one| RoleView::of("group", one));
-                (Some("user"), projects.chain(groups).collect())
-            }
-            Some(AccessAs::Mapped(_)) => (Some("mapped"), Vec::new()),
-            Some(AccessAs::CiJob(_) | AccessAs::Impersonate(_)) => (Some("ci"), Vec::new()),
-        };
+    /// - `share`: how it is shared with them; none where it is not.
+    pub fn of(agent: &Agent, share: Option<&Share>, public_url: Option<&Url>) -> Self {
+        let access_as = share.map(|share| match share.share_as {
+            ShareAs::Agent => "agent",
+            ShareAs::User => "user",
+            ShareAs::Mapped(_) => "mapped",
+        });
+        let roles = share.map_or_else(Vec::new, |share| {
+            let projects = share.projects.iter().map(|one| RoleView::of("project", one));
+            let groups = share.groups.iter().map(|one| RoleView::of("group", one));
+            projects.chain(groups).collect()
+        });
         Self {
             id: agent.id,
             name: agent.name.clone(),

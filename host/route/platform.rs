@@ -33,6 +33,13 @@ pub enum PlatformRoute {
     Audit,
 }
 
+/// Whether pages of allowed origins call this path: they make the session that
+/// their calls to clusters come with, and end it.
+pub fn is_for_pages(path: &str) -> bool {
+    let tail = path.strip_prefix("/api/v1/sessions");
+    tail.is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))
+}
+
 /// Finds what a request wants of the API; nothing when it is not about it.
 ///
 /// # Errors

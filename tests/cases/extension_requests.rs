@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
-use tollgate::config::Compatibility;
 use tollgate::front::extensions::{Error, Registry, Subject, read};
-use tollgate::rejection::Rejection;
+use tollgate::rejection::{Rejection, Voice};
 
 use crate::suite::{Case, Suite, Table, same};
 
@@ -79,7 +78,7 @@ fn validate(case: Validation) -> Result<(), String> {
             if !names(&error).contains(&class) {
                 return Err(format!("class is {}, expected {class}", error.code()));
             }
-            let answer = Rejection::from(error).answer(Compatibility::Argocd);
+            let answer = Rejection::from(error).answer(Voice::Argocd);
             match expected.http_status_when_called {
                 Some(status) => same(&status, &answer.status.as_u16()),
                 None => Ok(()),

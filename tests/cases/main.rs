@@ -22,6 +22,7 @@ use std::process::ExitCode;
 mod extension_config;
 mod extension_requests;
 mod glob;
+mod kubernetes_access;
 mod project_destinations;
 mod providers;
 mod rbac;
@@ -37,6 +38,7 @@ const SUITES: &[&dyn Suite] = &[
     &extension_config::ExtensionConfig,
     &extension_requests::ExtensionRequests,
     &glob::Globs,
+    &kubernetes_access::KubernetesAccess,
     &project_destinations::ProjectDestinations,
     &providers::Providers,
     &rbac::Rbac,
@@ -147,6 +149,9 @@ fn run_file(
                 writeln!(out, "{name}: FAILED: the file has no cases")?;
             }
         }
+    }
+    for suite in SUITES {
+        suite.end();
     }
     writeln!(out, "{name}: {} passed, {} failed", tally.passed, tally.failed)?;
     Ok(tally)

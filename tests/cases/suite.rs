@@ -4,7 +4,7 @@
 //! unknown field passed over.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -23,10 +23,15 @@ pub(crate) trait Suite: Sync {
     /// # Errors
     /// Why it fails: expected and observed.
     fn run(&self, table: &Table, case: &Case) -> Result<(), String>;
+
+    /// Lets go of what cases of one file shared.
+    fn end(&self) {}
 }
 
 /// One file.
 pub(crate) struct Table {
+    /// Where it is.
+    pub(crate) path: PathBuf,
     /// `subject`: what the table is about.
     pub(crate) subject: String,
     /// Every other field beside the cases.
@@ -73,6 +78,7 @@ impl Table {
             .remove("subject")
             .and_then(|subject| subject.as_str().map(str::to_owned));
         Ok(Self {
+            path: path.to_owned(),
             subject: subject.unwrap_or_default(),
             head,
             cases,

@@ -1,21 +1,14 @@
 //! Real kubectl, a real API server, and tokens the gateway gets by TokenRequest.
 
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::{Child, Command};
 
-use crate::support::authority::Authority;
+use crate::gateway::{Gateway, Layout, base64, kubeconfig, session};
 use crate::support::cluster::Cluster;
 use crate::support::eventually;
 use crate::support::kubectl::Kubectl;
-
-/// Key of the sessions the gateway accepts.
-const SESSION_KEY: &str = "a-key-only-tests-know-0123456789abcdef";
 
 /// What the account `deployer` may do, and that `minter` may make its tokens.
 fn grants(namespace: &str) -> String {
@@ -50,139 +43,45 @@ subjects:
     )
 }
 
-/// A gateway that runs, with one cluster called `real`.
-struct Gateway {
-    folder: tempfile::TempDir,
-    address: SocketAddr,
-    _process: Child,
+/// kubectl that gets its tokens from `tollgate credential exec`.
+fn kubectl_exec(cluster: &Cluster, arguments: &[&str]) -> Kubectl {
+    let mut all = vec!["credential", "exec", "real"];
+    all.extend(arguments);
+    let exec = json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": env!("CARGO_BIN_EXE_tollgate"),
+        "args": all,
+        "interactiveMode": "Never",
+        "provideClusterInfo": true,
+    });
+    let server = json!({
+        "server": cluster.url(),
+        "certificate-authority-data": base64(cluster.authority()),
+    });
+    Kubectl::with_kubeconfig(&kubeconfig(&server, &json!({"exec": exec})))
 }
 
-impl Gateway {
-    /// Writes its folder and starts the real binary.
-    async fn start(cluster: &Cluster, namespace: &str, hub_token: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path();
-        let address = free_address();
-        lay_out(root, cluster, (namespace, hub_token), address);
-        // kubectl sends no token without TLS.
-        let authority = Authority::new("gateway");
-        let pair = authority.server(&["127.0.0.1"]);
-        for (name, text) in [
-            ("gateway-ca.pem", &authority.pem),
-            ("gateway.pem", &pair.certificate),
-            ("gateway.key", &pair.key),
-        ] {
-            std::fs::write(root.join(name), text).unwrap();
-        }
-        let mut process = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-            .args(["serve", "--config"])
-            .arg(root.join("tollgate.yaml"))
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
-        loop {
-            let line = lines.next_line().await.unwrap().expect("the gateway starts");
-            if line.contains("listening") {
-                break;
-            }
-        }
-        // The pipe must not fill up.
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Self {
-            folder,
-            address,
-            _process: process,
-        }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// kubectl that gets its tokens from `tollgate credential exec`.
-    fn kubectl_exec(&self, cluster: &Cluster, arguments: &[&str]) -> Kubectl {
-        let mut all = vec!["credential", "exec", "real"];
-        all.extend(arguments);
-        let exec = json!({
-            "apiVersion": "client.authentication.k8s.io/v1",
-            "command": env!("CARGO_BIN_EXE_tollgate"),
-            "args": all,
-            "interactiveMode": "Never",
-            "provideClusterInfo": true,
-        });
-        let server = json!({
-            "server": cluster.url(),
-            "certificate-authority-data": base64(cluster.authority()),
-        });
-        Kubectl::with_kubeconfig(&kubeconfig(&server, &json!({"exec": exec})))
-    }
-
-    /// kubectl that goes through the gateway, as `user`.
-    fn kubectl_through(&self, user: &str) -> Kubectl {
-        let authority = std::fs::read_to_string(self.path("gateway-ca.pem")).unwrap();
-        let server = json!({
-            "server": format!("https://{}/clusters/real/k8s", self.address),
-            "certificate-authority-data": base64(&authority),
-        });
-        Kubectl::with_kubeconfig(&kubeconfig(&server, &json!({"token": session(user)})))
-    }
+/// kubectl that goes through the gateway, as `user`.
+fn kubectl_through(gateway: &Gateway, user: &str) -> Kubectl {
+    let server = json!({
+        "server": format!("https://{}/clusters/real/k8s", gateway.address()),
+        "certificate-authority-data": base64(&gateway.authority().unwrap()),
+    });
+    Kubectl::with_kubeconfig(&kubeconfig(&server, &json!({"token": session(user)})))
 }
 
-fn kubeconfig(cluster: &Value, user: &Value) -> String {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": cluster}],
-        "users": [{"name": "u", "user": user}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    })
-    .to_string()
-}
-
-fn lay_out(root: &Path, cluster: &Cluster, (namespace, hub_token): (&str, &str), address: SocketAddr) {
-    for name in ["state", "plugins", "policies"] {
-        std::fs::create_dir_all(root.join(name)).unwrap();
-    }
-    let checkout = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let policies = root.join("policies/extensions");
-    std::fs::create_dir_all(&policies).unwrap();
-    for entry in std::fs::read_dir(checkout.join("policies/extensions")).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_file() {
-            std::fs::copy(&path, policies.join(path.file_name().unwrap())).unwrap();
-        }
-    }
-    for ending in ["wasm", "yaml"] {
-        let file = format!("kubernetes-token-request.{ending}");
-        std::fs::copy(
-            checkout.join("target/guests").join(&file),
-            root.join("plugins").join(&file),
-        )
-        .unwrap_or_else(|error| panic!("{file}: {error}; build the guests with `cargo xtask plugins`"));
-    }
-    let object = |kind: &str, name: &str, labels: Value, data: Value| {
-        let mut object = json!({
-            "apiVersion": "v1", "kind": kind,
-            "metadata": {"name": name, "namespace": "argocd", "labels": labels},
-        });
-        let key = if kind == "Secret" { "stringData" } else { "data" };
-        object[key] = data;
-        std::fs::write(root.join(format!("state/{name}.yaml")), object.to_string()).unwrap();
-    };
-    let accounts = json!({"accounts.alice": "login", "accounts.bob": "login"});
-    object("ConfigMap", "argocd-cm", json!({}), accounts);
+/// A gateway with one cluster called `real`.
+async fn start(cluster: &Cluster, namespace: &str, hub_token: &str) -> Gateway {
     let policy =
         "p, alice, clusters, *, *, allow\np, alice, credentials, get, *, allow\np, bob, clusters, get, *, allow\n";
-    object("ConfigMap", "argocd-rbac-cm", json!({}), json!({"policy.csv": policy}));
-    object(
-        "Secret",
-        "argocd-secret",
-        json!({}),
-        json!({"server.secretkey": SESSION_KEY}),
-    );
+    let mut layout = Layout::new(&["alice", "bob"], policy);
+    let root = layout.root().to_owned();
+    for ending in ["wasm", "yaml"] {
+        let file = format!("kubernetes-token-request.{ending}");
+        let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/guests").join(&file);
+        std::fs::copy(built, root.join("plugins").join(&file))
+            .unwrap_or_else(|error| panic!("{file}: {error}; build the guests with `cargo xtask plugins`"));
+    }
     let config = json!({
         "tlsClientConfig": {"caData": base64(cluster.authority())},
         "provider": {
@@ -196,16 +95,11 @@ fn lay_out(root: &Path, cluster: &Cluster, (namespace, hub_token): (&str, &str),
     let described = json!({
         "name": "real", "server": cluster.url(), "hubToken": hub_token, "config": config.to_string(),
     });
-    let labels = json!({"argocd.argoproj.io/secret-type": "cluster"});
-    object("Secret", "cluster-real", labels, described);
+    layout.cluster("real", &described);
     std::fs::write(root.join("ca.pem"), cluster.authority()).unwrap();
     let port: u16 = cluster.url().rsplit(':').next().unwrap().parse().unwrap();
-    let settings = json!({
-        "listen": address.to_string(),
-        "tls": {"certificate": "gateway.pem", "key": "gateway.key"},
-        "admin": {"listen": "127.0.0.1:0"},
-        "state": {"directory": "state", "namespace": "argocd"},
-        "policies": {"directory": "policies"},
+    layout.tls();
+    layout.settings(json!({
         "plugins": {
             "directory": "plugins", "cache": "cache",
             "grants": {"kubernetes-token-request": {
@@ -215,39 +109,8 @@ fn lay_out(root: &Path, cluster: &Cluster, (namespace, hub_token): (&str, &str),
         },
         // Soon enough to see tokens rotate.
         "clusters": {"forward": true, "renewAfter": "2s"},
-        "authentication": {"argocdSessions": true},
-        "decisions": {"file": "decisions.jsonl"},
-    });
-    std::fs::write(root.join("tollgate.yaml"), settings.to_string()).unwrap();
-}
-
-/// Held for a moment, then the gateway's.
-fn free_address() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-}
-
-fn base64(text: &str) -> String {
-    use base64::Engine as _;
-    base64::engine::general_purpose::STANDARD.encode(text)
-}
-
-/// A session token of the control plane's.
-fn session(user: &str) -> String {
-    use jsonwebtoken::{EncodingKey, Header, encode};
-
-    let now = jiff::Timestamp::now().as_second();
-    let claims = json!({
-        "iss": "argocd", "sub": format!("{user}:login"), "iat": now, "nbf": now, "exp": now + 3600, "jti": "t",
-    });
-    encode(
-        &Header::default(),
-        &claims,
-        &EncodingKey::from_secret(SESSION_KEY.as_bytes()),
-    )
-    .unwrap()
+    }));
+    layout.start().await
 }
 
 /// A cluster, a namespace of its own in it, and a gateway before both.
@@ -257,7 +120,7 @@ async fn world() -> (&'static Cluster, String, Gateway) {
     let minter = cluster.service_account(&namespace, "minter").await;
     cluster.service_account(&namespace, "deployer").await;
     cluster.admin().apply(&grants(&namespace)).await;
-    let gateway = Gateway::start(cluster, &namespace, &minter).await;
+    let gateway = start(cluster, &namespace, &minter).await;
     (cluster, namespace, gateway)
 }
 
@@ -281,7 +144,7 @@ fn tokens_seen(cluster: &Cluster, namespace: &str) -> Vec<String> {
 async fn kubectl_gets_its_token_from_credential_exec() {
     let (cluster, namespace, gateway) = world().await;
     let config = gateway.path("tollgate.yaml").display().to_string();
-    let server = format!("https://{}", gateway.address);
+    let server = format!("https://{}", gateway.address());
     let authority = gateway.path("gateway-ca.pem").display().to_string();
     let token = session("alice");
     // By the settings alone, and from the running gateway.
@@ -296,7 +159,7 @@ async fn kubectl_gets_its_token_from_credential_exec() {
             authority.as_str(),
         ],
     ] {
-        let kubectl = gateway.kubectl_exec(cluster, &arguments);
+        let kubectl = kubectl_exec(cluster, &arguments);
         let whoami = kubectl.json(&["auth", "whoami", "-o", "json"]).await;
         assert_eq!(
             whoami["status"]["userInfo"]["username"],
@@ -316,7 +179,7 @@ async fn kubectl_gets_its_token_from_credential_exec() {
         "--certificate-authority",
         &authority,
     ];
-    let kubectl = gateway.kubectl_exec(cluster, &asked);
+    let kubectl = kubectl_exec(cluster, &asked);
     let refused = kubectl.fail(&["get", "configmaps", "-n", &namespace]).await;
     assert!(
         refused.contains("permission_denied") || refused.contains("403"),
@@ -327,8 +190,8 @@ async fn kubectl_gets_its_token_from_credential_exec() {
 #[tokio::test]
 async fn a_token_rotates_while_kubectl_watches_and_nobody_notices() {
     let (cluster, namespace, gateway) = world().await;
-    let through = gateway.kubectl_through("alice");
-    let server = format!("https://{}", gateway.address);
+    let through = kubectl_through(&gateway, "alice");
+    let server = format!("https://{}", gateway.address());
     let authority = gateway.path("gateway-ca.pem").display().to_string();
     let token = session("alice");
     let asked = [
@@ -339,7 +202,7 @@ async fn a_token_rotates_while_kubectl_watches_and_nobody_notices() {
         "--certificate-authority",
         &authority,
     ];
-    let by_exec = gateway.kubectl_exec(cluster, &asked);
+    let by_exec = kubectl_exec(cluster, &asked);
     let started = tokio::time::Instant::now();
     let mut round = 0;
     // A loop of watches both ways, until tokens have rotated at least three times.
@@ -388,7 +251,7 @@ async fn a_token_rotates_while_kubectl_watches_and_nobody_notices() {
 #[tokio::test]
 async fn a_token_the_cluster_no_longer_believes_is_replaced_without_a_visible_failure() {
     let (cluster, namespace, gateway) = world().await;
-    let through = gateway.kubectl_through("alice");
+    let through = kubectl_through(&gateway, "alice");
     through.succeed(&["get", "configmaps", "-n", &namespace]).await;
     let before = tokens_seen(cluster, &namespace);
     // A new account of the same name: the API server refuses tokens of the old one.

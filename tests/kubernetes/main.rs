@@ -10,7 +10,17 @@
     reason = "helpers of tests fail like tests"
 )]
 
+mod access;
+mod browser;
+#[expect(dead_code, reason = "tests of the gateway use the rest")]
+#[path = "../gateway/support/client.rs"]
+mod client;
 mod control_plane;
 mod credentials;
+mod escalation;
+mod gateway;
+mod kubelet;
 mod lifetime;
+#[path = "../oidc/provider.rs"]
+mod provider;
 mod support;

@@ -1,8 +1,9 @@
 //! A real Kubernetes control plane for tests: etcd and kube-apiserver on
-//! loopback, with RBAC and an audit log, and kubectl to ask it.
+//! loopback, with RBAC and an audit log, a node whose pods are folders, and
+//! kubectl to ask it.
 //!
 //! In: the binaries of `cargo xtask kubernetes`. Out: a cluster that ends with
-//! its value, or with the process however that ends. Never: kubelets,
+//! its value, or with the process however that ends. Never: containers,
 //! controllers, the user's own kubeconfig. Other test binaries include this
 //! file by path, so the paths are written out.
 #![expect(unreachable_pub, reason = "each binary is a crate of its own")]
@@ -19,6 +20,8 @@ pub mod cluster;
 pub mod daemon;
 #[path = "support/kubectl.rs"]
 pub mod kubectl;
+#[path = "support/node.rs"]
+pub mod node;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -66,4 +69,18 @@ pub fn programs() -> PathBuf {
         kubernetes.remedy()
     );
     kubernetes.folder().to_owned()
+}
+
+/// The program of [`node::Node`].
+///
+/// # Panics
+/// It is not built; the text has the command that builds it.
+pub fn kubelet() -> PathBuf {
+    let program = cache::kubelet(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
+    assert!(
+        program.is_file(),
+        "no {}: run `cargo xtask kubernetes`",
+        program.display()
+    );
+    program
 }

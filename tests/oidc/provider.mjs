@@ -3,7 +3,8 @@
 // In: one command a line. Out: one JSON value a line; first the issuer's URL.
 // Never: an address beyond loopback.
 //
-//   id-token <account>   signs <account> in with the code flow
+//   id-token <account> [<agent>]   signs <account> in with the code flow, for the
+//                        cluster of an agent, whose number the token then has
 //   access-token         client credentials, a JWT access token for the gateway
 //   rotate               a new key signs, the old one stays published
 //   retire               only the newest key stays published
@@ -19,11 +20,14 @@ console.info = console.error;
 
 const AUDIENCE = 'urn:tollgate';
 const CLIENT = { client_id: 'gate', client_secret: 'only-for-tests' };
+const AGENT = 'https://gitlab.org/claims/clusters/agents/k8s-proxy';
 const CALLBACK = 'https://gate.example/callback';
 
 const server = createServer((request, response) => handler(request, response));
 await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
 const issuer = `http://127.0.0.1:${server.address().port}`;
+// Which agent an account has chosen, as a page of the provider would ask.
+const agents = new Map();
 let keys = [newKey()];
 let handler = newProvider();
 
@@ -46,7 +50,7 @@ function newProvider() {
     ],
     pkce: { required: () => false },
     conformIdTokenClaims: false,
-    claims: { openid: ['sub'], email: ['email', 'email_verified'], groups: ['groups'] },
+    claims: { openid: ['sub'], email: ['email', 'email_verified'], groups: ['groups'], k8s_proxy: [AGENT] },
     features: {
       devInteractions: { enabled: false },
       clientCredentials: { enabled: true },
@@ -63,12 +67,18 @@ function newProvider() {
     interactions: { url: (_, interaction) => `/interaction/${interaction.uid}` },
     findAccount: (_, id) => ({
       accountId: id,
-      claims: () => ({ sub: id, email: `${id}@corp.example`, email_verified: true, groups: ['dev', 'ops'] }),
+      claims: () => ({
+        sub: id,
+        email: `${id}@corp.example`,
+        email_verified: true,
+        groups: ['dev', 'ops'],
+        [AGENT]: agents.get(id),
+      }),
     }),
     async loadExistingGrant(context) {
       const { provider, client, session } = context.oidc;
       const grant = new provider.Grant({ clientId: client.clientId, accountId: session.accountId });
-      grant.addOIDCScope('openid email groups');
+      grant.addOIDCScope('openid email groups k8s_proxy');
       await grant.save();
       return grant;
     },
@@ -86,13 +96,13 @@ function newProvider() {
 }
 
 // A browser as far as the code flow needs one: cookies and redirects.
-async function signIn(account) {
+async function signIn(account, scope) {
   const cookies = new Map();
   const query = new URLSearchParams({
     client_id: CLIENT.client_id,
     response_type: 'code',
     redirect_uri: CALLBACK,
-    scope: 'openid email groups',
+    scope,
     state: randomUUID(),
     nonce: randomUUID(),
   });
@@ -125,7 +135,10 @@ async function token(parameters) {
 }
 
 const commands = {
-  'id-token': (account) => signIn(account),
+  'id-token': (account, agent) => {
+    if (agent) agents.set(account, Number(agent));
+    return signIn(account, `openid email groups${agent ? ' k8s_proxy' : ''}`);
+  },
   'access-token': async () =>
     (await token({ grant_type: 'client_credentials', resource: AUDIENCE, scope: 'invoke' })).access_token,
   rotate: () => {

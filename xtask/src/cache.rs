@@ -13,6 +13,9 @@ use sha2::{Digest, Sha256};
 /// Where the Go module of the Kubernetes binaries is, in the checkout.
 pub const KUBERNETES_MODULE: &str = "tests/kubernetes/build";
 
+/// Where the Go module of the tests' kubelet is, in the checkout.
+pub const KUBELET_MODULE: &str = "tests/kubernetes/kubelet";
+
 /// Folder of all that is kept; made when it is not there.
 ///
 /// # Errors
@@ -61,9 +64,8 @@ impl Kubernetes {
         let (requirements, sums) = (read("go.mod")?, read("go.sum")?);
         let version = release(&requirements).context("go.mod requires no release of k8s.io/kubernetes")?;
         let digest = Sha256::new().chain_update(&requirements).chain_update(&sums).finalize();
-        let digest: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
         Ok(Self::Built {
-            folder: folder()?.join(format!("kubernetes-{version}-{digest}")),
+            folder: folder()?.join(format!("kubernetes-{version}-{}", short(&digest))),
             version: version.to_owned(),
         })
     }
@@ -92,6 +94,28 @@ impl Kubernetes {
             Self::Built { .. } => "run `cargo xtask kubernetes`",
         }
     }
+}
+
+/// Where the tests' kubelet for the checkout at `root` is, or is to be built.
+///
+/// It is ours, so `KUBEBUILDER_ASSETS` says nothing of it; a module of its own, so
+/// that a changed line does not cost the hour of the others.
+///
+/// # Errors
+/// The module's files cannot be read, or there is no cache.
+pub fn kubelet(root: &Path) -> Result<PathBuf> {
+    let module = root.join(KUBELET_MODULE);
+    let mut digest = Sha256::new();
+    for name in ["go.mod", "go.sum", "main.go", "pods.go"] {
+        let path = module.join(name);
+        digest.update(std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?);
+    }
+    Ok(folder()?.join(format!("kubelet-for-tests-{}", short(&digest.finalize()))))
+}
+
+/// As much of a digest as tells folders apart.
+fn short(digest: &[u8]) -> String {
+    digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The release of Kubernetes a go.mod requires.

@@ -38,6 +38,11 @@ const POSTGRES: Tool = Tool {
     package: "postgresql",
 };
 
+/// Browser of `tests/kubernetes/browser.rs`.
+pub const CHROMIUM: Tool = Tool {
+    program: "chromium",
+    package: "chromium",
+};
 /// Oldest Go release whose toolchain builds the peers and Kubernetes.
 const GO: (u32, u32) = (1, 26);
 
@@ -58,6 +63,7 @@ pub fn tests(root: &Path) -> Result<()> {
             postgres::REMEDY
         );
     }
+    packages(&[CHROMIUM])?;
     kubernetes::build(root).map(drop)
 }
 

@@ -10,9 +10,6 @@ use crate::store;
 /// Why the API does not do what it is asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The Kubernetes front is closed, so there is nothing to manage. (404)
-    #[error("the Kubernetes front is closed: the settings have no `kubernetes`")]
-    Closed,
     /// Nobody in the user directory is meant by the caller's token. (403)
     #[error("nobody in the user directory is meant by `{user}` of issuer `{issuer}`; {hint}")]
     NotLinked {
@@ -47,6 +44,15 @@ pub enum Error {
         /// Who the agent must be shared with.
         user: String,
     },
+    /// The agent takes no tokens of the gateway. (409)
+    #[error("agent `{agent}` takes ID tokens alone (`access_as: mapped`)")]
+    IdTokensOnly {
+        /// Its name.
+        agent: String,
+    },
+    /// Another platform says who may enter, so its credentials count. (409)
+    #[error("tokens and browser sessions are made by the platform that `kubernetes.authorizer.remote` names")]
+    Elsewhere,
     /// Nobody has this name. Only for those who may act for them. (404)
     #[error("there is no user `{user}` in the directory")]
     UnknownUser {
@@ -113,16 +119,14 @@ impl Error {
     /// HTTP status.
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::Closed
-            | Self::UnknownAgent { .. }
-            | Self::UnknownUser { .. }
-            | Self::UnknownToken
-            | Self::UnknownSession => StatusCode::NOT_FOUND,
+            Self::UnknownAgent { .. } | Self::UnknownUser { .. } | Self::UnknownToken | Self::UnknownSession => {
+                StatusCode::NOT_FOUND
+            }
             Self::NotLinked { .. } | Self::Blocked { .. } | Self::NotPermitted { .. } => StatusCode::FORBIDDEN,
             Self::Query { .. } | Self::Content { .. } | Self::Lifetime { .. } => StatusCode::BAD_REQUEST,
             Self::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::ContentLength { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::TooMany { .. } => StatusCode::CONFLICT,
+            Self::TooMany { .. } | Self::IdTokensOnly { .. } | Self::Elsewhere => StatusCode::CONFLICT,
             Self::Cookie | Self::Random => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -131,11 +135,12 @@ impl Error {
     /// Stable word for programs.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Closed => "not_found",
             Self::NotLinked { .. } => "user_not_linked",
             Self::Blocked { .. } => "user_blocked",
             Self::NotPermitted { .. } => "permission_denied",
             Self::UnknownAgent { .. } => "agent_not_found",
+            Self::IdTokensOnly { .. } => "id_tokens_only",
+            Self::Elsewhere => "platform_elsewhere",
             Self::UnknownUser { .. } => "user_not_found",
             Self::UnknownToken => "token_not_found",
             Self::UnknownSession => "session_not_found",

@@ -266,7 +266,8 @@ pub fn copy_guest(name: &str, to: &Path) {
     }
 }
 
-fn copy_tree(from: &Path, to: &Path) {
+/// Copies a folder with everything in it.
+pub fn copy_tree(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a folder");
     for entry in std::fs::read_dir(from).expect("a folder to copy") {
         let entry = entry.expect("an entry");

@@ -16,6 +16,7 @@ use super::authority::{Authority, Pair};
 use super::daemon::Daemon;
 use super::eventually;
 use super::kubectl::{Credential, Kubectl};
+use super::node::Node;
 
 /// Everything but the server's talk with itself; no bodies, so no secrets.
 const AUDIT_POLICY: &str = r#"
@@ -44,7 +45,8 @@ pub struct Options {
 
 /// A control plane on loopback: RBAC and Node authorization, audit log,
 /// service account tokens, nobody anonymous. No controllers, so namespaces have
-/// no `default` service account, and pods are objects only.
+/// no `default` service account, and pods are objects only unless
+/// [`Self::running_pod`] made them.
 pub struct Cluster {
     url: String,
     server_authority: Authority,
@@ -52,6 +54,7 @@ pub struct Cluster {
     admin: Kubectl,
     audit: Audit,
     namespaces: AtomicU32,
+    node: OnceCell<Node>,
     // In order of their end.
     apiserver: Daemon,
     etcd: Daemon,
@@ -105,6 +108,7 @@ impl Cluster {
             server_authority,
             client_authority,
             namespaces: AtomicU32::new(0),
+            node: OnceCell::const_new(),
             apiserver,
             etcd,
             _port: port,
@@ -178,6 +182,24 @@ impl Cluster {
         token.trim().to_owned()
     }
 
+    /// Makes a pod that runs as far as anybody can tell: its one container, `main`,
+    /// is a folder in which commands of this machine are run, what it is attached
+    /// to repeats lines, its log grows by five lines a second, and its ports are
+    /// those of loopback.
+    ///
+    /// - `namespace`: one that is there.
+    pub async fn running_pod(&self, namespace: &str, name: &str) {
+        let node = self.node.get_or_init(|| {
+            Node::start(
+                self.root.path(),
+                &self.server_authority,
+                &self.client_authority,
+                &self.admin,
+            )
+        });
+        node.await.run(&self.admin, namespace, name).await;
+    }
+
     /// Where all its files are while it lives.
     pub fn root(&self) -> &Path {
         self.root.path()
@@ -240,6 +262,11 @@ fn write_files(folder: &Path, servers: &Authority, clients: &Authority, options:
     write("server.crt", &server.certificate);
     write("server.key", &server.key);
     write("clients.crt", &clients.pem);
+    // What it is to the nodes, and who they are to it.
+    let client = clients.client("apiserver-to-kubelet", None);
+    write("kubelet-client.crt", &client.certificate);
+    write("kubelet-client.key", &client.key);
+    write("servers.crt", &servers.pem);
     write("accounts.pub", &accounts.public_key_pem());
     write("accounts.key", &accounts.serialize_pem());
     write("audit.yaml", options.audit_policy.as_deref().unwrap_or(AUDIT_POLICY));
@@ -271,6 +298,10 @@ fn apiserver_arguments(url: &str, files: &Path, etcd: &Path, options: Options) -
         format!("--tls-private-key-file={}", file("server.key")),
         format!("--client-ca-file={}", file("clients.crt")),
         format!("--authentication-config={}", file("authentication.json")),
+        format!("--kubelet-client-certificate={}", file("kubelet-client.crt")),
+        format!("--kubelet-client-key={}", file("kubelet-client.key")),
+        format!("--kubelet-certificate-authority={}", file("servers.crt")),
+        "--kubelet-preferred-address-types=InternalIP".to_owned(),
         "--authorization-mode=Node,RBAC".to_owned(),
         format!("--service-account-issuer={url}"),
         format!("--service-account-jwks-uri={url}/openid/v1/jwks"),

@@ -32,12 +32,17 @@ pub struct Daemon {
 impl Daemon {
     /// Starts a program of the cache with a new folder of its name below `parent`.
     pub fn start(name: &'static str, parent: &Path, arguments: &[String]) -> Self {
+        Self::run(name, &super::programs().join(name), parent, arguments)
+    }
+
+    /// Starts any program, with a new folder called `name` below `parent`.
+    pub fn run(name: &'static str, program: &Path, parent: &Path, arguments: &[String]) -> Self {
         let folder = parent.join(name);
         fs::create_dir(&folder).unwrap();
         let mut child = Command::new("sh")
             .args(["-c", SCRIPT])
             .arg(&folder)
-            .arg(super::programs().join(name))
+            .arg(program)
             .args(arguments)
             .current_dir(&folder)
             .env_clear()

@@ -1,0 +1,228 @@
+//! `tollgate audit`: what was written down.
+//!
+//! In: arguments, a running gateway. Out: tables, JSON or YAML, oldest first.
+//! Never: an event twice while following, unless it was counted again.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::client::{Ask, Failure, Server, print, runtime};
+use super::format::Format;
+use super::listed::{Table, Whose, agent, lines, show, text};
+
+/// Time between two questions while following.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// Events of one question while following.
+const PAGE: u32 = 1_000;
+
+/// Shows what was written down about tokens, sessions and access.
+#[derive(Debug, Args)]
+pub struct Audit {
+    #[command(flatten)]
+    whose: Whose,
+    /// About this agent, by name or number.
+    #[arg(long)]
+    agent: Option<String>,
+    /// With this action, such as `token.created` or `access.denied`.
+    #[arg(long)]
+    action: Option<String>,
+    /// Older than this event.
+    #[arg(long, value_name = "ID", conflicts_with = "follow")]
+    before: Option<Uuid>,
+    /// How many at most, the latest ones.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    limit: u32,
+    /// Go on with what comes.
+    #[arg(short, long)]
+    follow: bool,
+    #[command(flatten)]
+    server: Server,
+    /// Output format; while following, JSON is one line an event.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+impl Audit {
+    pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        let runtime = runtime()?;
+        if self.follow {
+            return runtime.block_on(self.go_on(out));
+        }
+        let mut answer = runtime.block_on(self.fetch(self.limit))?;
+        if let Some(items) = answer.get_mut("items").and_then(Value::as_array_mut) {
+            items.reverse();
+        }
+        show(&answer, self.output, &table(), out)
+    }
+
+    /// Asks again and again; ends with an error or a signal.
+    async fn go_on(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        let mut shown = HashMap::new();
+        let mut limit = self.limit;
+        loop {
+            let answer = self.fetch(limit).await?;
+            let news = news(&answer, &mut shown);
+            if !news.is_empty() {
+                self.tell(&news, limit != PAGE, out)?;
+            }
+            limit = PAGE;
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    fn tell(&self, events: &[Value], is_first: bool, out: &mut dyn Write) -> Result<(), Failure> {
+        let failed = |error| Failure::new("host.output", error);
+        match self.output {
+            Format::Json => {
+                for event in events {
+                    print(&event.to_string(), out)?;
+                }
+            }
+            Format::Yaml => {
+                for event in events {
+                    let text = Format::Yaml.document(event).map_err(failed)?;
+                    print(&format!("---\n{}", text.trim_end()), out)?;
+                }
+            }
+            Format::Table => {
+                let text = lines(events, &table());
+                let rest = text.split_once('\n').map_or("", |(_, rest)| rest);
+                print(if is_first { &text } else { rest }, out)?;
+            }
+        }
+        out.flush().map_err(failed)
+    }
+
+    async fn fetch(&self, limit: u32) -> Result<Value, Failure> {
+        let query = [
+            ("user", self.whose.parameter()),
+            ("agent", self.agent.clone()),
+            ("action", self.action.clone()),
+            ("before", self.before.map(|id| id.to_string())),
+            ("limit", Some(limit.to_string())),
+        ];
+        let ask = Ask {
+            query: &query,
+            ..Ask::get(&["audit"], hint)
+        };
+        self.server.json(ask).await
+    }
+}
+
+/// Events that were not shown yet, or that were counted again, oldest first.
+/// Only those of the latest answer are remembered: older ones do not come back.
+fn news(answer: &Value, shown: &mut HashMap<String, u64>) -> Vec<Value> {
+    let items = answer.get("items").and_then(Value::as_array);
+    let items = items.map(Vec::as_slice).unwrap_or_default();
+    let mut latest = HashMap::with_capacity(items.len());
+    let mut news = Vec::new();
+    for event in items.iter().rev() {
+        let id = text(event, "/id");
+        let count = event.get("count").and_then(Value::as_u64).unwrap_or(1);
+        if shown.get(&id) != Some(&count) {
+            news.push(event.clone());
+        }
+        latest.insert(id, count);
+    }
+    *shown = latest;
+    news
+}
+
+fn hint(reason: &str) -> Option<&'static str> {
+    match reason {
+        "permission_denied" => Some("events of others need `audit, get` on `<agent>/<user>`"),
+        _ => None,
+    }
+}
+
+fn table() -> Table<'static> {
+    Table {
+        columns: &["TIME", "ACTION", "USER", "AGENT", "COUNT", "WHAT", "SESSION"],
+        row: &row,
+        nothing: "No events found.",
+    }
+}
+
+fn row(item: &Value) -> Vec<String> {
+    let time = text(item, "/lastAt");
+    // Seconds are enough for people.
+    let seconds = time.split('.').next().unwrap_or_default().trim_end_matches('Z');
+    vec![
+        format!("{seconds}Z"),
+        text(item, "/action"),
+        text(item, "/user"),
+        agent(item),
+        text(item, "/count"),
+        what(item),
+        text(item, "/session"),
+    ]
+}
+
+/// What a request was about, in the words of `kubectl auth can-i`, or why it
+/// was refused.
+fn what(item: &Value) -> String {
+    let detail = |key: &str| match item.get("details").and_then(|details| details.get(key)) {
+        Some(Value::String(text)) if !text.is_empty() => Some(text.clone()),
+        Some(_) | None => None,
+    };
+    let resource = detail("resource").map(|resource| match detail("subresource") {
+        Some(subresource) => format!("{resource}/{subresource}"),
+        None => resource,
+    });
+    let namespace = detail("namespace").map(|namespace| format!("-n {namespace}"));
+    let reason = detail("reason").map(|reason| format!("({reason})"));
+    let parts = [
+        detail("verb"),
+        resource.or_else(|| detail("path")),
+        detail("name"),
+        namespace,
+        reason,
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if parts.is_empty() {
+        "-".to_owned()
+    } else {
+        parts.join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use serde_json::json;
+
+    use super::{news, what};
+
+    #[test]
+    fn an_event_is_told_once_for_each_count() {
+        let mut shown = HashMap::new();
+        let ids = |events: Vec<serde_json::Value>| -> Vec<String> {
+            events
+                .iter()
+                .map(|event| event["id"].as_str().unwrap().to_owned())
+                .collect()
+        };
+        let first = json!({"items": [{"id": "b", "count": 1}, {"id": "a", "count": 1}]});
+        assert_eq!(ids(news(&first, &mut shown)), ["a", "b"]);
+        assert!(news(&first, &mut shown).is_empty());
+        let second = json!({"items": [{"id": "c", "count": 1}, {"id": "b", "count": 2}, {"id": "a", "count": 1}]});
+        assert_eq!(ids(news(&second, &mut shown)), ["b", "c"]);
+    }
+
+    #[test]
+    fn what_happened_reads_as_kubectl() {
+        let details =
+            json!({"verb": "create", "resource": "pods", "subresource": "exec", "namespace": "n", "name": "p"});
+        assert_eq!(what(&json!({"details": details})), "create pods/exec p -n n");
+        let details = json!({"verb": "get", "path": "/version", "reason": "no"});
+        assert_eq!(what(&json!({"details": details})), "get /version (no)");
+        assert_eq!(what(&json!({})), "-");
+    }
+}

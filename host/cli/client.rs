@@ -1,0 +1,307 @@
+//! A running gateway, asked by commands.
+//!
+//! In: its URL, the caller's token. Out: answers, or why there is none, in one
+//! line. Refuses: to send the token where others can read it. Never: a redirect
+//! followed; an answer without a bound.
+
+use std::fmt;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use reqwest::{Method, StatusCode};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+use url::Url;
+use zeroize::Zeroizing;
+
+use crate::config::is_loopback;
+
+/// Longest wait for the whole answer: the gateway itself waits up to 15 s for a
+/// mint.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// Longest answer read, in bytes.
+const ANSWER_BYTES: usize = 8 << 20;
+
+/// Which gateway is asked, and by whom.
+#[derive(Debug, Args)]
+pub(crate) struct Server {
+    /// URL of a running gateway.
+    #[arg(long, env = "TOLLGATE_SERVER", default_value = "http://127.0.0.1:8080")]
+    server: String,
+    /// Token that says to the gateway who you are.
+    #[arg(long, env = "TOLLGATE_AUTH_TOKEN", hide_env_values = true)]
+    auth_token: Option<SecretString>,
+    /// PEM file of the only authorities of the gateway's certificate.
+    #[arg(long, value_name = "FILE")]
+    certificate_authority: Option<PathBuf>,
+}
+
+/// Why a command does not do it, in one line.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: String,
+    message: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(code: &str, message: impl fmt::Display) -> Self {
+        Self {
+            code: code.to_owned(),
+            message: message.to_string(),
+            hint: None,
+        }
+    }
+
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        write!(f, "{}: {}", self.code, one_line(&self.message))?;
+        match &self.hint {
+            Some(hint) => write!(f, " ({})", one_line(hint)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A request to the gateway's API.
+#[derive(Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) method: Method,
+    /// Path segments below `/api/v1/`; they are encoded here.
+    pub(crate) path: &'a [&'a str],
+    /// Query parameters; those without a value are left out.
+    pub(crate) query: &'a [(&'a str, Option<String>)],
+    /// Content.
+    pub(crate) content: Option<Value>,
+    /// What helps with a refusal of this reason.
+    pub(crate) hint: fn(&str) -> Option<&'static str>,
+}
+
+impl<'a> Ask<'a> {
+    /// A plain question.
+    pub(crate) fn get(path: &'a [&'a str], hint: fn(&str) -> Option<&'static str>) -> Self {
+        Self {
+            method: Method::GET,
+            path,
+            query: &[],
+            content: None,
+            hint,
+        }
+    }
+}
+
+impl Server {
+    /// The gateway's URL as it was given.
+    pub(crate) fn url(&self) -> &str {
+        &self.server
+    }
+
+    /// Whether there is a token to ask with.
+    pub(crate) fn has_token(&self) -> bool {
+        self.auth_token.is_some()
+    }
+
+    /// PEM of the authorities, where a file was named.
+    pub(crate) fn authorities(&self) -> Result<Option<Vec<u8>>, Failure> {
+        let Some(path) = &self.certificate_authority else {
+            return Ok(None);
+        };
+        let pem = std::fs::read(path).map_err(|error| {
+            let text = format_args!("`{}`: {error}", path.display()).to_string();
+            Failure::new("gateway.authority", text)
+        });
+        pem.map(Some)
+    }
+
+    /// Asks and reads the answer.
+    ///
+    /// # Errors
+    /// [`Failure`] with the gateway's own reason, or with one that begins with
+    /// `gateway.`.
+    pub(crate) async fn ask(&self, ask: Ask<'_>) -> Result<Zeroizing<Vec<u8>>, Failure> {
+        let url = url(&self.server, ask.path, ask.query)?;
+        let mut request = self.client(&url)?.request(ask.method, url);
+        if let Some(token) = &self.auth_token {
+            request = request.bearer_auth(token.expose_secret());
+        }
+        if let Some(content) = &ask.content {
+            request = request.json(content);
+        }
+        let mut answer = request.send().await.map_err(|error| {
+            let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            Failure::new(
+                "gateway.unreachable",
+                format_args!("the gateway at `{}` does not answer: {cause}", self.server),
+            )
+            .with_hint("name it with `--server`")
+        })?;
+        let status = answer.status();
+        let mut bytes = Zeroizing::new(Vec::with_capacity(16 << 10));
+        let broken = |error| Failure::new("gateway.answer", error);
+        while let Some(chunk) = answer.chunk().await.map_err(broken)? {
+            if bytes.len().saturating_add(chunk.len()) > ANSWER_BYTES {
+                return Err(Failure::new("gateway.answer", "the answer is too long"));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        if !status.is_success() {
+            return Err(refused(status, &bytes, ask.hint));
+        }
+        Ok(bytes)
+    }
+
+    /// Asks for JSON.
+    ///
+    /// # Errors
+    /// As [`Server::ask`]; the answer is none.
+    pub(crate) async fn json(&self, ask: Ask<'_>) -> Result<Value, Failure> {
+        let bytes = self.ask(ask).await?;
+        serde_json::from_slice(&bytes).map_err(|_| {
+            Failure::new("gateway.answer", "the answer is not the gateway's")
+                .with_hint("`--server` is the gateway's public listener")
+        })
+    }
+
+    fn client(&self, url: &Url) -> Result<reqwest::Client, Failure> {
+        let mut builder = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(WITHIN);
+        if let Some(pem) = self.authorities()? {
+            let roots = reqwest::Certificate::from_pem_bundle(&pem)
+                .map_err(|error| Failure::new("gateway.authority", error))?;
+            builder = builder.tls_certs_only(roots);
+        }
+        if url.scheme() == "http" {
+            // Loopback; a proxy of the environment would read the token.
+            builder = builder.no_proxy();
+        }
+        builder.build().map_err(|error| Failure::new("gateway.tls", error))
+    }
+}
+
+/// A runtime for one command.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new("host.runtime", error))
+}
+
+/// Writes a text with one line break at its end.
+pub(crate) fn print(text: &str, out: &mut dyn Write) -> Result<(), Failure> {
+    writeln!(out, "{text}").map_err(|error| Failure::new("host.output", error))
+}
+
+/// The URL of a path of the API.
+///
+/// # Errors
+/// The server's URL would let others read the token.
+pub(crate) fn url(server: &str, path: &[&str], query: &[(&str, Option<String>)]) -> Result<Url, Failure> {
+    let wrong = |why: &str| {
+        Failure::new("gateway.url", format_args!("`{server}` {why}")).with_hint("such as `https://tollgate.example`")
+    };
+    let base = Url::parse(server).map_err(|_| wrong("is not a URL"))?;
+    match base.scheme() {
+        "https" => {}
+        "http" if is_loopback(&base) => {}
+        "http" => return Err(wrong("is not https, and others could read the token")),
+        _ => return Err(wrong("is neither https nor http")),
+    }
+    let mut text = format!("{}/api/v1", base.as_str().trim_end_matches('/'));
+    for segment in path {
+        text.push('/');
+        text.extend(percent_encoding::utf8_percent_encode(
+            segment,
+            percent_encoding::NON_ALPHANUMERIC,
+        ));
+    }
+    let mut url = Url::parse(&text).map_err(|_| wrong("is not a URL"))?;
+    let values = query.iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
+    for (name, value) in values {
+        url.query_pairs_mut().append_pair(name, value);
+    }
+    Ok(url)
+}
+
+/// What the gateway said, with what may help.
+pub(crate) fn refused(status: StatusCode, bytes: &[u8], hint: fn(&str) -> Option<&'static str>) -> Failure {
+    let document: Value = serde_json::from_slice(bytes).unwrap_or_default();
+    let text = |key: &str| document.get(key).and_then(Value::as_str).map(str::to_owned);
+    let reason = text("reason").unwrap_or_else(|| format!("http.{}", status.as_u16()));
+    let message = text("error").unwrap_or_else(|| format!("the gateway answered {status}"));
+    let decision = text("decision").map_or_else(String::new, |id| format!("; decision {id}"));
+    let hint = hint(&reason).unwrap_or(match reason.as_str() {
+        "no_credential" => "set `TOLLGATE_AUTH_TOKEN`",
+        "invalid_token" | "expired" | "token_expired" | "revoked" => "set `TOLLGATE_AUTH_TOKEN` to a fresh token",
+        _ => "the gateway's log has more",
+    });
+    Failure::new(&text("code").unwrap_or(reason), message).with_hint(format!("{hint}{decision}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Failure, refused, url};
+
+    #[test]
+    fn tokens_go_to_https_or_to_this_machine() {
+        let path = ["clusters", "a/b", "credential"];
+        for (server, expected) in [
+            (
+                "https://t.example",
+                "https://t.example/api/v1/clusters/a%2Fb/credential",
+            ),
+            (
+                "https://t.example/base/",
+                "https://t.example/base/api/v1/clusters/a%2Fb/credential",
+            ),
+            (
+                "http://127.0.0.1:1",
+                "http://127.0.0.1:1/api/v1/clusters/a%2Fb/credential",
+            ),
+            ("http://[::1]:1", "http://[::1]:1/api/v1/clusters/a%2Fb/credential"),
+        ] {
+            assert_eq!(url(server, &path, &[]).unwrap().as_str(), expected);
+        }
+        for server in [
+            "http://t.example",
+            "http://localhost.example",
+            "ftp://t.example",
+            "t.example",
+            "",
+        ] {
+            let failure = url(server, &path, &[]).unwrap_err().to_string();
+            assert!(failure.starts_with("gateway.url: "), "{failure}");
+        }
+        let query = [("user", Some("a&b".to_owned())), ("agent", None)];
+        let asked = url("https://t.example", &["tokens"], &query).unwrap();
+        assert_eq!(asked.as_str(), "https://t.example/api/v1/tokens?user=a%26b");
+    }
+
+    #[test]
+    fn refusals_keep_the_code_of_the_provider() {
+        let body = br#"{"error":"no","reason":"credential_unavailable","code":"invalid_grant","decision":"d"}"#;
+        let line = refused(reqwest::StatusCode::BAD_GATEWAY, body, |_| None).to_string();
+        assert!(
+            line.starts_with("invalid_grant: no (") && line.ends_with("decision d)"),
+            "{line}"
+        );
+        let line = refused(reqwest::StatusCode::BAD_GATEWAY, b"<html>", |_| Some("look")).to_string();
+        assert!(line.starts_with("http.502: ") && line.ends_with("(look)"), "{line}");
+    }
+
+    #[test]
+    fn a_failure_is_one_line() {
+        let failure = Failure::new("invalid_grant", "it\nsays no").with_hint("ask\r\nagain");
+        assert_eq!(failure.to_string(), "invalid_grant: it says no (ask again)");
+    }
+}

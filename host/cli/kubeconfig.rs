@@ -1,0 +1,288 @@
+//! `tollgate kubeconfig`: what kubectl needs to reach an agent's cluster.
+//!
+//! In: arguments, a running gateway. Out: one kubeconfig with one context.
+//! Never: a token on a terminal that was not asked for; a context that reaches
+//! another agent than the one named.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use url::Url;
+use zeroize::Zeroizing;
+
+use super::agent;
+use super::client::{Failure, Server, runtime};
+use super::format::Format;
+use super::listed::text;
+use super::token::{self, Wanted};
+use crate::access::AgentId;
+use crate::front::clusters::exec::erase;
+
+/// Where the Kubernetes front is below a gateway's URL.
+const FRONT: &str = "k8s-proxy/";
+
+/// Longest file of a token, in bytes.
+const TOKEN_BYTES: u64 = 16 * 1024;
+
+/// Prints a kubeconfig.
+#[derive(Debug, Args)]
+pub struct Kubeconfig {
+    /// The agent, by name or number.
+    #[arg(long)]
+    agent: String,
+    /// Name of the context; the agent's when left out.
+    #[arg(long)]
+    context: Option<String>,
+    /// Namespace of the context.
+    #[arg(long)]
+    namespace: Option<String>,
+    /// URL of the Kubernetes front; what the gateway says, else `--server` with
+    /// `/k8s-proxy/`.
+    #[arg(long, value_name = "URL")]
+    front: Option<String>,
+    /// File with a token for this agent; a new one is made when left out.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["lifetime", "token_name", "oidc_issuer"])]
+    token_file: Option<PathBuf>,
+    /// Name of the new token.
+    #[arg(long, default_value = "kubeconfig")]
+    token_name: String,
+    /// How long the new token lives, such as `720h`; 30 days when left out.
+    #[arg(long, value_name = "DURATION", conflicts_with = "oidc_issuer")]
+    lifetime: Option<String>,
+    /// Sign in at this issuer, by `kubectl oidc-login`, and keep no token.
+    #[arg(long, value_name = "URL", requires = "oidc_client_id")]
+    oidc_issuer: Option<String>,
+    /// Client the issuer knows kubectl as.
+    #[arg(long, value_name = "ID", requires = "oidc_issuer")]
+    oidc_client_id: Option<String>,
+    /// Scope to ask the issuer for besides `openid`; repeatable.
+    #[arg(long, value_name = "SCOPE", requires = "oidc_issuer")]
+    oidc_scope: Vec<String>,
+    #[command(flatten)]
+    server: Server,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Shape,
+}
+
+/// How a kubeconfig is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Shape {
+    /// YAML, as kubectl writes it
+    #[default]
+    Yaml,
+    /// JSON
+    Json,
+}
+
+/// The agent as far as a kubeconfig needs it.
+struct Target {
+    name: String,
+    /// As the API takes it.
+    agent: String,
+    front: Option<String>,
+}
+
+impl Kubeconfig {
+    pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        let target = self.target()?;
+        let front = self.front_url(&target)?;
+        let mut cluster = json!({ "server": front.as_str() });
+        if let (Some(pem), Some(cluster)) = (self.server.authorities()?, cluster.as_object_mut()) {
+            cluster.insert("certificate-authority-data".to_owned(), STANDARD.encode(pem).into());
+        }
+        let name = self.context.as_deref().unwrap_or(&target.name);
+        let mut context = json!({ "cluster": name, "user": name });
+        if let (Some(namespace), Some(context)) = (&self.namespace, context.as_object_mut()) {
+            context.insert("namespace".to_owned(), namespace.clone().into());
+        }
+        let mut document = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{ "name": name, "cluster": cluster }],
+            "contexts": [{ "name": name, "context": context }],
+            "current-context": name,
+            "users": [{ "name": name, "user": self.user(&target)? }],
+        });
+        let format = match self.output {
+            Shape::Yaml => Format::Yaml,
+            Shape::Json => Format::Json,
+        };
+        let printed = format.print(&document, out);
+        erase(&mut document);
+        printed.map_err(|error| Failure::new("host.output", error))
+    }
+
+    /// How kubectl says who it is.
+    fn user(&self, target: &Target) -> Result<Value, Failure> {
+        if let (Some(issuer), Some(client)) = (&self.oidc_issuer, &self.oidc_client_id) {
+            return Ok(exec(issuer, client, &self.oidc_scope));
+        }
+        if let Some(path) = &self.token_file {
+            let token = read(path)?;
+            return Ok(json!({ "token": bearer(&token, &target.agent)?.as_str() }));
+        }
+        let wanted = Wanted {
+            name: &self.token_name,
+            agent: &target.agent,
+            lifetime: self.lifetime.as_deref(),
+            expires_at: None,
+            user: None,
+        };
+        let mut made = runtime()?.block_on(token::create(&self.server, &wanted))?;
+        let user = token::bearer(&made).map(|bearer| json!({ "token": bearer }));
+        erase(&mut made);
+        user
+    }
+
+    /// The agent, as the gateway knows it; as it was named where nobody asks.
+    fn target(&self) -> Result<Target, Failure> {
+        let needs_none = self.token_file.is_some() || self.oidc_issuer.is_some();
+        if needs_none && !self.server.has_token() {
+            return Ok(Target {
+                name: self.agent.clone(),
+                agent: self.agent.clone(),
+                front: None,
+            });
+        }
+        let answer = runtime()?.block_on(agent::fetch(&self.server, &[]))?;
+        let items = answer.get("items").and_then(Value::as_array);
+        let items = items.map(Vec::as_slice).unwrap_or_default();
+        let by = |pointer: &str| items.iter().find(|item| text(item, pointer) == self.agent);
+        let found = by("/name").or_else(|| by("/id")).ok_or_else(|| {
+            Failure::new(
+                "agent_not_found",
+                format_args!("there is no agent `{}` that is shared with you", self.agent),
+            )
+            .with_hint("`tollgate agent list` shows those that are")
+        })?;
+        let front = found.pointer("/kubeconfig/server").and_then(Value::as_str);
+        Ok(Target {
+            name: text(found, "/name"),
+            agent: text(found, "/id"),
+            front: front.map(str::to_owned),
+        })
+    }
+
+    fn front_url(&self, target: &Target) -> Result<Url, Failure> {
+        let named = self.front.as_ref().or(target.front.as_ref());
+        let text = match named {
+            Some(front) => front.clone(),
+            None => format!("{}/{FRONT}", self.server.url().trim_end_matches('/')),
+        };
+        let url = Url::parse(&text).ok();
+        let url = url.filter(|url| matches!(url.scheme(), "https" | "http") && url.path().ends_with(FRONT));
+        url.ok_or_else(|| {
+            Failure::new(
+                "kubeconfig.front",
+                format_args!("`{text}` is not a URL that ends with `/{FRONT}`"),
+            )
+            .with_hint("name it with `--front`")
+        })
+    }
+}
+
+/// A user entry that signs in by the kubectl plugin `oidc-login`.
+///
+/// Source: client-go exec plugins; kubelogin, `oidc-login get-token`.
+fn exec(issuer: &str, client: &str, scopes: &[String]) -> Value {
+    let mut arguments = vec![
+        "oidc-login".to_owned(),
+        "get-token".to_owned(),
+        format!("--oidc-issuer-url={issuer}"),
+        format!("--oidc-client-id={client}"),
+    ];
+    arguments.extend(scopes.iter().map(|scope| format!("--oidc-extra-scope={scope}")));
+    json!({ "exec": {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "kubectl",
+        "args": arguments,
+        "interactiveMode": "IfAvailable",
+        "provideClusterInfo": false,
+    }})
+}
+
+/// The first line of a token file.
+fn read(path: &Path) -> Result<Zeroizing<String>, Failure> {
+    use std::io::Read as _;
+
+    let named =
+        |error: &dyn std::fmt::Display| Failure::new("kubeconfig.token", format_args!("`{}`: {error}", path.display()));
+    let file = std::fs::File::open(path).map_err(|error| named(&error))?;
+    let mut text = Zeroizing::new(String::new());
+    file.take(TOKEN_BYTES)
+        .read_to_string(&mut text)
+        .map_err(|error| named(&error))?;
+    let line = text.lines().next().unwrap_or_default().trim();
+    let plain = !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_graphic());
+    if plain {
+        Ok(Zeroizing::new(line.to_owned()))
+    } else {
+        Err(named(&"the first line is not a token"))
+    }
+}
+
+/// A token as it goes behind `Authorization: Bearer`: bearer tokens and ID
+/// tokens as they are, a secret alone with the agent's number before it.
+fn bearer(token: &str, agent: &str) -> Result<Zeroizing<String>, Failure> {
+    if token.contains(':') {
+        let of = token.strip_prefix("pat:").and_then(|rest| rest.split_once(':'));
+        let other = of.is_some_and(|(id, _)| AgentId::parse(agent).is_some() && id != agent);
+        if other {
+            return Err(Failure::new("kubeconfig.token", "the token is for another agent"));
+        }
+        return Ok(Zeroizing::new(token.to_owned()));
+    }
+    let is_jwt = token.split('.').count() == 3;
+    match AgentId::parse(agent) {
+        _ if is_jwt => Ok(Zeroizing::new(token.to_owned())),
+        Some(id) => Ok(Zeroizing::new(format!("pat:{id}:{token}"))),
+        None => Err(Failure::new(
+            "kubeconfig.token",
+            "the agent's number is not known, and the token needs it",
+        )
+        .with_hint("name the agent by number, or set `TOLLGATE_AUTH_TOKEN`")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{bearer, exec};
+
+    #[test]
+    fn a_token_file_has_either_form() {
+        for (token, agent, expected) in [
+            ("tgpat-x", "9", Some("pat:9:tgpat-x")),
+            ("pat:9:tgpat-x", "9", Some("pat:9:tgpat-x")),
+            ("pat:9:tgpat-x", "prod", Some("pat:9:tgpat-x")),
+            ("a.b.c", "prod", Some("a.b.c")),
+            ("pat:8:tgpat-x", "9", None),
+            ("tgpat-x", "prod", None),
+        ] {
+            let found = bearer(token, agent).ok().map(|text| text.as_str().to_owned());
+            assert_eq!(found.as_deref(), expected, "{token} {agent}");
+        }
+    }
+
+    #[test]
+    fn sign_in_is_a_plugin_of_kubectl() {
+        let user = exec("https://i.example", "kubectl", &["groups".to_owned()]);
+        assert_eq!(
+            user["exec"]["args"],
+            json!([
+                "oidc-login",
+                "get-token",
+                "--oidc-issuer-url=https://i.example",
+                "--oidc-client-id=kubectl",
+                "--oidc-extra-scope=groups"
+            ])
+        );
+        assert_eq!(user["exec"]["interactiveMode"], "IfAvailable");
+    }
+}

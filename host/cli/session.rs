@@ -1,0 +1,129 @@
+//! `tollgate session`: who is inside, and how to end it.
+//!
+//! In: arguments, a running gateway. Out: tables, JSON or YAML. Never: a secret:
+//! ids of sessions are none.
+
+use std::io::Write;
+
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use reqwest::Method;
+use serde_json::Value;
+
+use super::age::{age, left};
+use super::client::{Ask, Failure, Server, print, runtime};
+use super::format::Format;
+use super::listed::{Table, Whose, agent, show, text, time};
+use crate::access::SessionId;
+
+/// Commands about sessions.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List sessions at work, and browser sessions.
+    List(List),
+    /// End sessions at once, with everything they have open.
+    Revoke(Revoke),
+}
+
+/// Lists sessions.
+#[derive(Debug, Args)]
+pub struct List {
+    #[command(flatten)]
+    whose: Whose,
+    /// At this agent, by name or number.
+    #[arg(long)]
+    agent: Option<String>,
+    #[command(flatten)]
+    server: Server,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+/// Ends sessions.
+#[derive(Debug, Args)]
+pub struct Revoke {
+    /// Ids, as `tollgate session list` shows them: `pat:…`, `cookie:…`, `oidc:…`.
+    #[arg(required = true, value_parser = session)]
+    ids: Vec<SessionId>,
+    #[command(flatten)]
+    server: Server,
+}
+
+fn session(text: &str) -> Result<SessionId, &'static str> {
+    SessionId::parse(text).ok_or("it is not `pat:…`, `cookie:…`, `oidc:…` or `ci:…`")
+}
+
+impl Command {
+    pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        match self {
+            Self::List(list) => list.run(out),
+            Self::Revoke(revoke) => revoke.run(out),
+        }
+    }
+}
+
+impl List {
+    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        let ask = Ask {
+            query: &[("user", self.whose.parameter()), ("agent", self.agent.clone())],
+            ..Ask::get(&["sessions"], hint)
+        };
+        let answer = runtime()?.block_on(self.server.json(ask))?;
+        let table = Table {
+            columns: &[
+                "SESSION",
+                "USER",
+                "AGENT",
+                "STREAMS",
+                "REQUESTS",
+                "LAST-SEEN",
+                "EXPIRES",
+                "CLIENT",
+            ],
+            row: &row,
+            nothing: "No sessions found.",
+        };
+        show(&answer, self.output, &table, out)
+    }
+}
+
+impl Revoke {
+    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        let runtime = runtime()?;
+        for id in &self.ids {
+            let id = id.to_string();
+            let path = ["sessions", id.as_str()];
+            let ask = Ask {
+                method: Method::DELETE,
+                ..Ask::get(&path, hint)
+            };
+            runtime.block_on(self.server.json(ask))?;
+            print(&format!("session {id} revoked"), out)?;
+        }
+        Ok(())
+    }
+}
+
+fn hint(reason: &str) -> Option<&'static str> {
+    match reason {
+        "permission_denied" => Some("sessions of others need `sessions` rights on `<agent>/<user>`"),
+        "session_not_found" => Some("`tollgate session list` shows ids"),
+        _ => None,
+    }
+}
+
+fn row(item: &Value) -> Vec<String> {
+    let now = Timestamp::now();
+    let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    vec![
+        text(item, "/id"),
+        text(item, "/user/username"),
+        agent(item),
+        text(item, "/openStreams"),
+        text(item, "/requests"),
+        or(time(item, "/lastAt").map(|at| age(at, now))),
+        or(time(item, "/expiresAt").map(|at| left(at, now))),
+        text(item, "/client"),
+    ]
+}

@@ -1,0 +1,367 @@
+//! The API for tokens, sessions, agents and audit, after authentication.
+//!
+//! In: an authenticated request and its route. Out: JSON. Never: somebody else's
+//! things without a right of RBAC for them; a secret twice; a change without an
+//! audit event, which the store writes with it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Response, StatusCode, request};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use crate::access::{Agent, AgentId, Agents, User};
+use crate::authenticate::{Kind, Principal};
+use crate::authorize::platform::{Right, check, each, object};
+use crate::caller::Caller;
+use crate::config::{Authorizer, Kubernetes};
+use crate::forward::{Body, Gathered};
+use crate::front::platform::content::{CONTENT_BYTES, NewSession, NewToken, read};
+use crate::front::platform::cookie::Transport;
+use crate::front::platform::query::{Parameters, Query, Whose};
+use crate::front::platform::{AgentRef, Error};
+use crate::record::{Check, Open};
+use crate::rejection::Rejection;
+use crate::route::PlatformRoute;
+use crate::snapshot::Snapshot;
+use crate::state;
+use crate::state::people::PersonState;
+use crate::store::Actor;
+
+use super::kubernetes::Services;
+
+mod agents;
+mod audit;
+mod sessions;
+mod tokens;
+
+/// Where requests of one caller are answered.
+pub(super) struct Desk<'a> {
+    snapshot: &'a Snapshot,
+    agents: &'a Agents,
+    settings: &'a Kubernetes,
+    services: &'a Services,
+    transport: Transport,
+    now: Timestamp,
+    caller: Arc<Caller>,
+    person: Person,
+}
+
+/// Who the caller is in the directory.
+enum Person {
+    Known(User),
+    /// Nobody; such callers have nothing of their own, but may have rights.
+    Stranger,
+}
+
+/// What is asked for in a list, with the object that stands for all of it.
+struct Wish {
+    query: Query,
+    agent: Option<AgentId>,
+    user: Option<i64>,
+    is_mine: bool,
+}
+
+impl<'a> Desk<'a> {
+    /// For a caller who is known to be who they say.
+    ///
+    /// # Errors
+    /// Their user is blocked, or the front is closed.
+    pub(super) fn open(
+        snapshot: &'a Snapshot,
+        services: &'a Services,
+        principal: &Arc<Principal>,
+    ) -> Result<Self, Rejection> {
+        let front = snapshot.kubernetes.as_ref().ok_or(Rejection::NotFound)?;
+        let settings = snapshot.config.kubernetes.as_ref().ok_or(Rejection::NotFound)?;
+        Ok(Self {
+            snapshot,
+            agents: &front.agents,
+            settings,
+            services,
+            transport: Transport::of(snapshot.config.tls.is_some(), settings),
+            now: services.clock.now(),
+            caller: snapshot.callers.of(principal, &snapshot.rbac),
+            person: person(principal, snapshot, (settings, &front.agents))?,
+        })
+    }
+
+    /// Answers one request; what was looked up goes into `record`.
+    pub(super) async fn answer(
+        &self,
+        route: &PlatformRoute,
+        (head, body): (request::Parts, Body),
+        record: &mut Open,
+    ) -> Result<Response<Body>, Rejection> {
+        let raw = head.uri.query();
+        let mut checks = Vec::new();
+        let answered = match route {
+            PlatformRoute::Agents => self.list_agents(&Query::read(raw, Parameters::Agents)?, &mut checks),
+            PlatformRoute::Tokens => {
+                let wish = self.wish(Query::read(raw, Parameters::Owned)?)?;
+                self.list_tokens(&wish, &mut checks).await
+            }
+            PlatformRoute::Sessions => {
+                let wish = self.wish(Query::read(raw, Parameters::Owned)?)?;
+                self.list_sessions(&wish, &mut checks).await
+            }
+            PlatformRoute::Audit => {
+                let wish = self.wish(Query::read(raw, Parameters::Audit)?)?;
+                self.list_audit(&wish, &mut checks).await
+            }
+            PlatformRoute::CreateToken => {
+                let content = gather(body).await?;
+                let asked: NewToken = read(&head.headers, &content)?;
+                self.create_token(&asked, &mut checks).await
+            }
+            PlatformRoute::CreateSession => {
+                let content = gather(body).await?;
+                NewSession::read(&head.headers, &content)?;
+                self.create_session().await
+            }
+            PlatformRoute::RevokeToken(id) => self.revoke_token(*id, &mut checks).await,
+            PlatformRoute::RevokeSession(id) => self.revoke_session(id, &mut checks).await,
+        };
+        record.note(|record| record.checks = checks.into());
+        Ok(answered?)
+    }
+
+    /// The caller in the directory, where there must be one.
+    fn me(&self) -> Result<&User, Error> {
+        match &self.person {
+            Person::Known(user) => Ok(user),
+            Person::Stranger => {
+                let principal = &self.caller.principal;
+                Err(Error::NotLinked {
+                    user: principal.user_id().to_owned(),
+                    issuer: principal.issuer().to_owned(),
+                    hint: hint(principal.kind()),
+                })
+            }
+        }
+    }
+
+    /// Whether something of this person is the caller's own. Numbers decide:
+    /// whom only an issuer knows has none, and may share a name.
+    fn is_mine(&self, user: &User) -> bool {
+        match &self.person {
+            Person::Known(me) => me.id > 0 && me.id == user.id,
+            Person::Stranger => false,
+        }
+    }
+
+    /// Who is written down as the one who does it.
+    fn actor(&self) -> Actor {
+        match &self.person {
+            Person::Known(user) => Actor {
+                user_id: Some(user.id),
+                name: user.username.clone(),
+            },
+            Person::Stranger => Actor {
+                user_id: None,
+                name: self.caller.principal.username().to_owned(),
+            },
+        }
+    }
+
+    /// Whether credentials made here let anybody in.
+    fn here(&self) -> Result<(), Error> {
+        match self.settings.authorizer {
+            Authorizer::Embedded => Ok(()),
+            Authorizer::Remote { .. } => Err(Error::Elsewhere),
+        }
+    }
+
+    /// Looks a right up.
+    fn may(&self, right: Right, object: String, checks: &mut Vec<Check>) -> bool {
+        let check = check(self.snapshot, &self.caller, right, object);
+        let allowed = check.allowed;
+        checks.push(check);
+        allowed
+    }
+
+    fn agent(&self, id: AgentId) -> AgentRef {
+        let name = self.agents.agent(id).map(|agent| agent.name.clone());
+        AgentRef { id, name }
+    }
+
+    /// The object of somebody's things at an agent. One that there is no more
+    /// goes by its number.
+    fn object(&self, agent: Option<AgentId>, user: &str) -> String {
+        let agent = agent.map(|id| self.agent(id).name.unwrap_or_else(|| id.to_string()));
+        object(agent.as_deref(), Some(user))
+    }
+
+    /// An agent by name, else by number.
+    fn named(&self, text: &str) -> Option<&Arc<Agent>> {
+        let by_name = self.agents.agents().find(|agent| agent.name == text);
+        by_name.or_else(|| self.agents.agent(AgentId::parse(text)?))
+    }
+
+    fn wish(&self, query: Query) -> Result<Wish, Error> {
+        let (user, is_mine) = match &query.whose {
+            Whose::Mine => (Some(self.me()?.id), true),
+            Whose::All => (None, false),
+            Whose::User(name) => match &self.person {
+                Person::Known(me) if me.username == *name => (Some(me.id), true),
+                Person::Known(_) | Person::Stranger => (self.agents.user_named(name).map(|found| found.user.id), false),
+            },
+        };
+        let agent = query.agent.as_deref().and_then(|text| match self.named(text) {
+            Some(agent) => Some(agent.id),
+            None => AgentId::parse(text),
+        });
+        Ok(Wish {
+            query,
+            agent,
+            user,
+            is_mine,
+        })
+    }
+
+    /// Of rows that match a wish, those the caller may see.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`]: none of them, and not all there could be. It says
+    /// the same whether there are any.
+    fn visible<T>(
+        &self,
+        (rows, right): (Vec<T>, Right),
+        wish: &Wish,
+        of: impl Fn(&T) -> (Option<AgentId>, &User),
+        checks: &mut Vec<Check>,
+    ) -> Result<Vec<T>, Error> {
+        if wish.is_mine {
+            return Ok(rows.into_iter().filter(|row| self.is_mine(of(row).1)).collect());
+        }
+        let objects: Vec<String> = rows
+            .iter()
+            .map(|row| {
+                let (agent, user) = of(row);
+                self.object(agent, &user.username)
+            })
+            .collect();
+        let allowed = each(self.snapshot, &self.caller, right, &objects);
+        let rows = rows.into_iter().zip(allowed);
+        let seen: Vec<T> = rows
+            .filter(|(row, allowed)| *allowed && wish.is_of(of(row).1))
+            .map(|(row, _)| row)
+            .collect();
+        if seen.is_empty() {
+            self.require(right, wish.object(), checks)?;
+        }
+        Ok(seen)
+    }
+
+    fn require(&self, right: Right, object: String, checks: &mut Vec<Check>) -> Result<(), Error> {
+        if self.may(right, object.clone(), checks) {
+            return Ok(());
+        }
+        let [resource, action] = right.names();
+        Err(Error::NotPermitted {
+            resource,
+            action,
+            object,
+        })
+    }
+}
+
+impl Wish {
+    /// What stands for everything that is asked for, as the caller said it.
+    fn object(&self) -> String {
+        let user = match &self.query.whose {
+            Whose::User(name) => Some(name.as_str()),
+            Whose::Mine | Whose::All => None,
+        };
+        object(self.query.agent.as_deref(), user)
+    }
+
+    /// Whether the agent that is asked for cannot be.
+    fn is_for_no_agent(&self) -> bool {
+        self.query.agent.is_some() && self.agent.is_none()
+    }
+
+    fn is_of(&self, user: &User) -> bool {
+        match &self.query.whose {
+            Whose::User(name) => user.username == *name,
+            Whose::Mine | Whose::All => true,
+        }
+    }
+}
+
+/// Whom of the directory a principal is.
+///
+/// # Errors
+/// [`Error::Blocked`].
+fn person(
+    principal: &Principal,
+    snapshot: &Snapshot,
+    (settings, agents): (&Kubernetes, &Agents),
+) -> Result<Person, Error> {
+    match principal.kind() {
+        Kind::Local | Kind::Oidc => {}
+        // Neither is a person, whatever they are called.
+        Kind::Anonymous | Kind::ProjectToken => return Ok(Person::Stranger),
+    }
+    // Where an issuer has `claimMappings`, its own claims stand under `token`.
+    let issuers = &snapshot.config.authentication.issuers;
+    let is_mapped = principal.kind() == Kind::Oidc && issuers.iter().any(|issuer| issuer.url == principal.issuer());
+    let claims = if is_mapped {
+        principal.claims().get("token").and_then(Value::as_object)
+    } else {
+        Some(principal.claims())
+    };
+    let found = claims.and_then(|claims| agents.user_of(&settings.users, principal.issuer(), claims));
+    found.map_or(Ok(Person::Stranger), |found| unblocked(found).map(Person::Known))
+}
+
+/// Somebody who may do something.
+fn unblocked(person: &state::people::Person) -> Result<User, Error> {
+    match person.state {
+        PersonState::Active => Ok(person.user.clone()),
+        PersonState::Blocked => Err(Error::Blocked {
+            user: person.user.username.clone(),
+        }),
+    }
+}
+
+/// What would link a caller of this kind.
+fn hint(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Local => {
+            "link accounts with `kubernetes.users: [{issuer: argocd, is: username}]` and list the user in a `UserDirectory`"
+        }
+        Kind::Oidc => {
+            "link the issuer's users with an entry of `kubernetes.users` and list the user in a `UserDirectory`"
+        }
+        Kind::Anonymous | Kind::ProjectToken => "only people have agents, sign in as one",
+    }
+}
+
+/// All of a short content.
+async fn gather(body: Body) -> Result<Bytes, Rejection> {
+    match body.gather(CONTENT_BYTES).await? {
+        Gathered::Whole(content) => Ok(content),
+        Gathered::Stream(_) => Err(Error::ContentLength { allowed: CONTENT_BYTES }.into()),
+    }
+}
+
+/// An answer that nobody keeps: it may have a secret.
+fn answer(status: StatusCode, document: &impl Serialize) -> Response<Body> {
+    let text = Zeroizing::new(serde_json::to_vec(document).unwrap_or_default());
+    let mut response = Response::new(Body::from(Bytes::from_owner(text)));
+    *response.status_mut() = status;
+    let fields = response.headers_mut();
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// A list.
+fn items<T: Serialize>(items: &[T]) -> Response<Body> {
+    answer(StatusCode::OK, &serde_json::json!({ "items": items }))
+}

@@ -1,0 +1,173 @@
+//! Sessions of every kind: listed and ended; those of browsers also made.
+//!
+//! In: what is asked for. Out: sessions, and a cookie with its CSRF token once.
+//! Never: a session ended by somebody it does not concern.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use http::header::SET_COOKIE;
+use http::{Response, StatusCode};
+use secrecy::ExposeSecret as _;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::{Desk, Wish, answer, items};
+use crate::access::{AccessType, AgentId, SessionId, User};
+use crate::authorize::platform::Right;
+use crate::forward::Body;
+use crate::front::platform::{Error, SessionView, cookie, secret};
+use crate::record::Check;
+use crate::store::{About, BrowserSession, Owned, SecretHash};
+
+/// What came of a revocation.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Revoked {
+    revoked: String,
+    /// Requests, watches, logs and tunnels that this replica closed at once; the
+    /// others follow within a second.
+    closed: u32,
+}
+
+impl Revoked {
+    pub(super) fn of(session: &SessionId, closed: u32) -> Self {
+        Self {
+            revoked: session.to_string(),
+            closed,
+        }
+    }
+}
+
+/// A new browser session; its cookie is in the head of the answer.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Made<'a> {
+    id: String,
+    csrf_token: &'a str,
+    expires_at: jiff::Timestamp,
+}
+
+impl Desk<'_> {
+    pub(super) async fn list_sessions(&self, wish: &Wish, checks: &mut Vec<Check>) -> Result<Response<Body>, Error> {
+        let views = if wish.is_for_no_agent() {
+            Vec::new()
+        } else {
+            self.active(wish).await?
+        };
+        let views = self.visible((views, Right::GetSessions), wish, of_session, checks)?;
+        Ok(items(&views))
+    }
+
+    pub(super) async fn create_session(&self) -> Result<Response<Body>, Error> {
+        self.here()?;
+        let me = self.me()?;
+        let (value, csrf) = (secret::session()?, secret::session()?);
+        let field = cookie::set_cookie(&value, self.settings, self.transport)?;
+        let life = self.settings.cookie_lifetime;
+        let expires_at = self.now.checked_add(life).unwrap_or(self.now);
+        let session = BrowserSession {
+            id: Uuid::now_v7(),
+            user: me.clone(),
+            csrf: SecretHash::of(&csrf),
+            created_at: self.now,
+            expires_at,
+            revoked_at: None,
+        };
+        self.services
+            .store
+            .create_session(&session, SecretHash::of(&value), &self.actor())
+            .await?;
+        let made = Made {
+            id: browser(session.id).to_string(),
+            csrf_token: csrf.expose_secret(),
+            expires_at,
+        };
+        let mut response = answer(StatusCode::CREATED, &made);
+        response.headers_mut().append(SET_COOKIE, field);
+        Ok(response)
+    }
+
+    pub(super) async fn revoke_session(
+        &self,
+        session: &SessionId,
+        checks: &mut Vec<Check>,
+    ) -> Result<Response<Body>, Error> {
+        let about = self.about(session).await?.ok_or(Error::UnknownSession)?;
+        let object = self.object(about.agent_id, &about.user.username);
+        if !self.is_mine(&about.user) && !self.may(Right::DeleteSessions, object, checks) {
+            return Err(Error::UnknownSession);
+        }
+        let closed = self.services.sessions.revoke(session, &about, &self.actor()).await?;
+        Ok(answer(StatusCode::OK, &Revoked::of(session, closed)))
+    }
+
+    /// Whose a session is, and for which agent. Of credentials that were made
+    /// elsewhere nothing but their use is known.
+    async fn about(&self, session: &SessionId) -> Result<Option<About>, Error> {
+        let services = self.services;
+        let kept = match (session.access_type(), Uuid::try_parse(session.id())) {
+            (AccessType::PersonalAccessToken, Ok(id)) => services.store.token(id).await?.map(|token| About {
+                user: token.user,
+                agent_id: Some(token.agent_id),
+            }),
+            (AccessType::SessionCookie, Ok(id)) => services.store.browser_session(id).await?.map(|session| About {
+                user: session.user,
+                agent_id: None,
+            }),
+            (AccessType::PersonalAccessToken | AccessType::SessionCookie, Err(_))
+            | (AccessType::OidcIdToken | AccessType::CiJobToken, _) => None,
+        };
+        if kept.is_some() {
+            return Ok(kept);
+        }
+        let text = session.to_string();
+        let seen = services.sessions.list(&Owned::default()).await?;
+        let row = seen.into_iter().find(|row| row.session == text);
+        Ok(row.map(|row| About {
+            user: row.user,
+            agent_id: Some(row.agent_id),
+        }))
+    }
+
+    /// Sessions seen at work, each agent's use as one line whichever replicas saw
+    /// it, and browser sessions that were not used lately.
+    async fn active(&self, wish: &Wish) -> Result<Vec<SessionView>, Error> {
+        let owned = Owned {
+            user_id: wish.user,
+            agent_id: wish.agent,
+        };
+        let mut merged: BTreeMap<(String, AgentId), SessionView> = BTreeMap::new();
+        for row in self.services.sessions.list(&owned).await? {
+            let key = (row.session.clone(), row.agent_id);
+            let view = SessionView::seen(row, self.agent(key.1));
+            match merged.entry(key) {
+                Entry::Vacant(free) => {
+                    free.insert(view);
+                }
+                Entry::Occupied(mut known) => known.get_mut().add(view),
+            }
+        }
+        let mut views: Vec<SessionView> = merged.into_values().collect();
+        if wish.agent.is_none() {
+            let idle = self.services.store.browser_sessions(&owned).await?;
+            let idle = idle
+                .into_iter()
+                .filter(|session| session.revoked_at.is_none() && session.expires_at > self.now)
+                .map(|session| (browser(session.id).to_string(), session))
+                .filter(|(id, _)| !views.iter().any(|view| view.id == *id));
+            let idle: Vec<SessionView> = idle.map(|(id, session)| SessionView::unused(id, session)).collect();
+            views.extend(idle);
+        }
+        views.sort_by(|one, two| (two.last_at, two.first_at).cmp(&(one.last_at, one.first_at)));
+        Ok(views)
+    }
+}
+
+fn of_session(view: &SessionView) -> (Option<AgentId>, &User) {
+    (view.agent.as_ref().map(|agent| agent.id), &view.user)
+}
+
+fn browser(id: Uuid) -> SessionId {
+    SessionId::new(AccessType::SessionCookie, id.to_string())
+}

@@ -1,0 +1,164 @@
+//! Personal access tokens: made, listed, ended.
+//!
+//! In: what is asked for. Out: a token's secret once, and tokens without it.
+//! Never: a token for an agent that is not shared with its owner.
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode};
+use secrecy::ExposeSecret as _;
+use serde::Serialize;
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use super::sessions::Revoked;
+use super::{Desk, Person, Wish, answer, items, unblocked};
+use crate::access::{AccessType, Agent, AgentId, SessionId, User};
+use crate::authorize::platform::{Right, object};
+use crate::forward::Body;
+use crate::front::platform::content::NewToken;
+use crate::front::platform::{Error, TokenView, secret};
+use crate::record::Check;
+use crate::state::agent::ShareAs;
+use crate::store::{About, Owned, SecretHash, Token};
+
+/// The one scope of tokens made here.
+const SCOPE: &str = "k8s_proxy";
+
+/// Tokens in force that one person may have.
+const MOST_TOKENS: usize = 1_000;
+
+/// A new token with its secret, which is shown this once.
+#[derive(Serialize)]
+struct Made<'a> {
+    token: TokenView,
+    secret: &'a str,
+    bearer: &'a str,
+}
+
+impl Desk<'_> {
+    pub(super) async fn list_tokens(&self, wish: &Wish, checks: &mut Vec<Check>) -> Result<Response<Body>, Error> {
+        let owned = Owned {
+            user_id: wish.user,
+            agent_id: wish.agent,
+        };
+        let rows = if wish.is_for_no_agent() {
+            Vec::new()
+        } else {
+            self.services.store.tokens(&owned).await?
+        };
+        let rows = self.visible((rows, Right::GetTokens), wish, of_token, checks)?;
+        let views: Vec<TokenView> = rows.into_iter().map(|token| self.view(token)).collect();
+        Ok(items(&views))
+    }
+
+    pub(super) async fn create_token(
+        &self,
+        asked: &NewToken,
+        checks: &mut Vec<Check>,
+    ) -> Result<Response<Body>, Error> {
+        self.here()?;
+        let name = asked.name()?.to_owned();
+        let expires_at = asked.end(self.now, self.settings.longest_token)?;
+        let wanted = asked.agent.to_string();
+        let user = self.owner(asked, &wanted, checks)?;
+        let agent = self.shared(&wanted, &user)?;
+        self.leave_room(&user).await?;
+        let token = Token {
+            id: Uuid::now_v7(),
+            name,
+            user,
+            agent_id: agent.id,
+            scopes: vec![SCOPE.to_owned()],
+            created_at: self.now,
+            expires_at,
+            revoked_at: None,
+            last_used_at: None,
+        };
+        let secret = secret::token()?;
+        self.services
+            .store
+            .create_token(&token, SecretHash::of(&secret), &self.actor())
+            .await?;
+        let bearer = Zeroizing::new(format!("pat:{}:{}", agent.id, secret.expose_secret()));
+        let made = Made {
+            token: self.view(token),
+            secret: secret.expose_secret(),
+            bearer: &bearer,
+        };
+        Ok(answer(StatusCode::CREATED, &made))
+    }
+
+    pub(super) async fn revoke_token(&self, id: Uuid, checks: &mut Vec<Check>) -> Result<Response<Body>, Error> {
+        let token = self.services.store.token(id).await?.ok_or(Error::UnknownToken)?;
+        let object = self.object(Some(token.agent_id), &token.user.username);
+        if !self.is_mine(&token.user) && !self.may(Right::DeleteTokens, object, checks) {
+            return Err(Error::UnknownToken);
+        }
+        let session = SessionId::new(AccessType::PersonalAccessToken, id.to_string());
+        let about = About {
+            user: token.user,
+            agent_id: Some(token.agent_id),
+        };
+        let closed = self.services.sessions.revoke(&session, &about, &self.actor()).await?;
+        Ok(answer(StatusCode::OK, &Revoked::of(&session, closed)))
+    }
+
+    /// For whom a token is made: the caller, or somebody they may make it for.
+    fn owner(&self, asked: &NewToken, agent: &str, checks: &mut Vec<Check>) -> Result<User, Error> {
+        let name = match (&asked.user, &self.person) {
+            (None, _) => return self.me().cloned(),
+            (Some(name), Person::Known(me)) if me.username == *name => return Ok(me.clone()),
+            (Some(name), Person::Known(_) | Person::Stranger) => name,
+        };
+        let agent = self.named(agent).map_or(agent, |agent| agent.name.as_str());
+        self.require(Right::CreateTokens, object(Some(agent), Some(name)), checks)?;
+        let unknown = || Error::UnknownUser { user: name.clone() };
+        let user = self.agents.user_named(name).ok_or_else(unknown)?;
+        unblocked(user)
+    }
+
+    /// The agent, where a token of this person would let them in.
+    fn shared(&self, agent: &str, user: &User) -> Result<Arc<Agent>, Error> {
+        let found = self.named(agent);
+        let share = found.and_then(|found| self.agents.share(found.id, user.id));
+        match (found, share.map(|share| share.share_as)) {
+            (Some(found), Some(ShareAs::Agent | ShareAs::User)) => Ok(Arc::clone(found)),
+            (Some(found), Some(ShareAs::Mapped(_))) => Err(Error::IdTokensOnly {
+                agent: found.name.clone(),
+            }),
+            (_, None) | (None, Some(_)) => Err(Error::UnknownAgent {
+                agent: agent.to_owned(),
+                user: user.username.clone(),
+            }),
+        }
+    }
+
+    /// Bounds what one person can fill the store with.
+    async fn leave_room(&self, user: &User) -> Result<(), Error> {
+        let owned = Owned {
+            user_id: Some(user.id),
+            agent_id: None,
+        };
+        let tokens = self.services.store.tokens(&owned).await?;
+        let in_force = |token: &&Token| token.revoked_at.is_none() && token.expires_at > self.now;
+        let found = tokens.iter().filter(in_force).count();
+        if found < MOST_TOKENS {
+            return Ok(());
+        }
+        Err(Error::TooMany {
+            user: user.username.clone(),
+            found,
+            allowed: MOST_TOKENS,
+        })
+    }
+
+    fn view(&self, token: Token) -> TokenView {
+        let agent = self.agent(token.agent_id);
+        TokenView::of(token, agent, self.now)
+    }
+}
+
+fn of_token(token: &Token) -> (Option<AgentId>, &User) {
+    (Some(token.agent_id), &token.user)
+}

@@ -1,0 +1,327 @@
+//! An API server that keeps the exact heads it was sent and answers what a case
+//! says.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::broadcast;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::support::authority::Authority;
+
+/// The token of the gateway's service account.
+pub(super) const SA_TOKEN: &str = "the-gateways-service-account-token";
+
+/// What the API server does after a request.
+#[derive(Clone)]
+pub(super) enum Script {
+    /// Sends the bytes and takes the next request; after an upgrade that was
+    /// asked for, only counts what comes.
+    Reply(Vec<u8>),
+    /// Sends the bytes of a 101, then everything back.
+    Tunnel(Vec<u8>),
+    /// Sends a head, then each event as it is made.
+    Events(Vec<u8>, broadcast::Sender<Vec<u8>>),
+}
+
+/// One request, byte for byte.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) method: String,
+    /// Path and query as they were on the wire.
+    pub(super) target: String,
+    /// Fields in order.
+    pub(super) fields: Vec<(String, String)>,
+    /// Content without framing.
+    pub(super) body: Vec<u8>,
+    /// Lines after the last chunk.
+    pub(super) trailers: Vec<(String, String)>,
+    /// Bytes that came after the answer.
+    pub(super) after: Arc<AtomicUsize>,
+}
+
+impl Seen {
+    /// Values of all fields of this name, in order.
+    pub(super) fn values(&self, name: &str) -> Vec<&str> {
+        let named = |(field, _): &&(String, String)| field.eq_ignore_ascii_case(name);
+        self.fields.iter().filter(named).map(|(_, value)| &**value).collect()
+    }
+
+    fn upgrades(&self) -> bool {
+        !self.values("upgrade").is_empty()
+    }
+}
+
+/// An API server; it runs as long as its runtime.
+#[derive(Clone)]
+pub(super) struct Cluster {
+    /// Where it is.
+    pub(super) address: SocketAddr,
+    /// Its authority.
+    pub(super) ca_pem: String,
+    shared: Arc<Shared>,
+    /// Holds a port where nobody listens.
+    _nobody: Option<Arc<TcpSocket>>,
+}
+
+struct Shared {
+    script: Mutex<Script>,
+    seen: Mutex<Vec<Seen>>,
+    open: AtomicUsize,
+}
+
+impl Cluster {
+    /// Starts one.
+    pub(super) async fn start() -> Result<Self, String> {
+        let authority = Authority::new();
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .map_err(|error| error.to_string())?;
+        let cluster = Self {
+            address: listener.local_addr().map_err(|error| error.to_string())?,
+            ca_pem: authority.pem.clone(),
+            shared: Arc::new(Shared::default()),
+            _nobody: None,
+        };
+        let acceptor = TlsAcceptor::from(Arc::new(server(&authority)?));
+        let shared = Arc::clone(&cluster.shared);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (shared, acceptor) = (Arc::clone(&shared), acceptor.clone());
+                tokio::spawn(async move {
+                    if let Ok(stream) = acceptor.accept(stream).await {
+                        shared.serve(Connection::new(stream)).await;
+                    }
+                });
+            }
+        });
+        Ok(cluster)
+    }
+
+    /// An address that refuses connections.
+    pub(super) fn absent() -> Result<Self, String> {
+        let socket = TcpSocket::new_v4().map_err(|error| error.to_string())?;
+        socket
+            .bind(([127, 0, 0, 1], 0).into())
+            .map_err(|error| error.to_string())?;
+        Ok(Self {
+            address: socket.local_addr().map_err(|error| error.to_string())?,
+            ca_pem: Authority::new().pem,
+            shared: Arc::new(Shared::default()),
+            _nobody: Some(Arc::new(socket)),
+        })
+    }
+
+    /// What it does from now on.
+    pub(super) fn plays(&self, script: Script) {
+        *self.shared.script.lock().expect("no panic before") = script;
+    }
+
+    /// Requests so far.
+    pub(super) fn seen(&self) -> Vec<Seen> {
+        self.shared.seen.lock().expect("no panic before").clone()
+    }
+
+    /// Tunnels and streams that stand.
+    pub(super) fn open(&self) -> usize {
+        self.shared.open.load(Ordering::SeqCst)
+    }
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            script: Mutex::new(Script::Reply(Vec::new())),
+            seen: Mutex::default(),
+            open: AtomicUsize::new(0),
+        }
+    }
+}
+
+fn server(authority: &Authority) -> Result<ServerConfig, String> {
+    let (certificate, key) = authority.sign("127.0.0.1");
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| text(&error))?
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|error| text(&error))?],
+            PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| text(&error))?,
+        )
+        .map_err(|error| text(&error))
+}
+
+impl Shared {
+    async fn serve(&self, mut connection: Connection) {
+        while let Some(seen) = connection.request().await {
+            let script = self.script.lock().expect("no panic before").clone();
+            let after = Arc::clone(&seen.after);
+            let upgrades = seen.upgrades();
+            self.seen.lock().expect("no panic before").push(seen);
+            match script {
+                Script::Reply(bytes) => {
+                    if connection.stream.write_all(&bytes).await.is_err() || connection.stream.flush().await.is_err() {
+                        return;
+                    }
+                    if upgrades {
+                        return connection.count(&after).await;
+                    }
+                }
+                Script::Tunnel(head) => {
+                    self.open.fetch_add(1, Ordering::SeqCst);
+                    connection.echo(&head, &after).await;
+                    self.open.fetch_sub(1, Ordering::SeqCst);
+                    return;
+                }
+                Script::Events(head, events) => {
+                    self.open.fetch_add(1, Ordering::SeqCst);
+                    connection.play(&head, events.subscribe()).await;
+                    self.open.fetch_sub(1, Ordering::SeqCst);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+struct Connection {
+    stream: TlsStream<TcpStream>,
+    buffer: Vec<u8>,
+}
+
+impl Connection {
+    fn new(stream: TlsStream<TcpStream>) -> Self {
+        Self {
+            stream,
+            buffer: Vec::new(),
+        }
+    }
+
+    async fn request(&mut self) -> Option<Seen> {
+        let head = self.through(b"\r\n\r\n").await?;
+        let head = String::from_utf8_lossy(&head).into_owned();
+        let (line, fields) = head.split_once("\r\n")?;
+        let mut words = line.split(' ');
+        let mut seen = Seen {
+            method: words.next()?.to_owned(),
+            target: words.next()?.to_owned(),
+            fields: lines(fields),
+            body: Vec::new(),
+            trailers: Vec::new(),
+            after: Arc::default(),
+        };
+        if let Some(length) = seen
+            .values("content-length")
+            .first()
+            .map(|length| length.parse::<usize>())
+        {
+            seen.body = self.exactly(length.ok()?).await?;
+        } else if !seen.values("transfer-encoding").is_empty() {
+            loop {
+                let line = self.through(b"\r\n").await?;
+                let size = usize::from_str_radix(String::from_utf8_lossy(&line).trim(), 16).ok()?;
+                if size == 0 {
+                    break;
+                }
+                let chunk = self.exactly(size + 2).await?;
+                seen.body.extend(chunk.get(..size)?);
+            }
+            loop {
+                let line = self.through(b"\r\n").await?;
+                if line == b"\r\n" {
+                    break;
+                }
+                seen.trailers.extend(lines(&String::from_utf8_lossy(&line)));
+            }
+        }
+        Some(seen)
+    }
+
+    /// Counts what comes until the end.
+    async fn count(&mut self, after: &AtomicUsize) {
+        after.fetch_add(self.buffer.len(), Ordering::SeqCst);
+        let mut piece = [0; 1024];
+        while let Ok(length) = self.stream.read(&mut piece).await {
+            if length == 0 {
+                return;
+            }
+            after.fetch_add(length, Ordering::SeqCst);
+        }
+    }
+
+    async fn echo(&mut self, head: &[u8], after: &AtomicUsize) {
+        let mut piece = std::mem::take(&mut self.buffer);
+        if self.stream.write_all(head).await.is_err() {
+            return;
+        }
+        loop {
+            after.fetch_add(piece.len(), Ordering::SeqCst);
+            if self.stream.write_all(&piece).await.is_err() || self.stream.flush().await.is_err() {
+                return;
+            }
+            piece.clear();
+            match self.stream.read_buf(&mut piece).await {
+                Ok(length) if length > 0 => {}
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+
+    async fn play(&mut self, head: &[u8], mut events: broadcast::Receiver<Vec<u8>>) {
+        let mut next = head.to_vec();
+        let mut piece = [0; 64];
+        loop {
+            if self.stream.write_all(&next).await.is_err() || self.stream.flush().await.is_err() {
+                return;
+            }
+            tokio::select! {
+                event = events.recv() => match event {
+                    Ok(event) => next = event,
+                    Err(_) => return,
+                },
+                read = self.stream.read(&mut piece) => match read {
+                    Ok(length) if length > 0 => next.clear(),
+                    Ok(_) | Err(_) => return,
+                },
+            }
+        }
+    }
+
+    /// Bytes up to and with `mark`.
+    async fn through(&mut self, mark: &[u8]) -> Option<Vec<u8>> {
+        loop {
+            if let Some(at) = self.buffer.windows(mark.len()).position(|window| window == mark) {
+                return Some(self.buffer.drain(..at + mark.len()).collect());
+            }
+            if self.stream.read_buf(&mut self.buffer).await.ok()? == 0 {
+                return None;
+            }
+        }
+    }
+
+    async fn exactly(&mut self, length: usize) -> Option<Vec<u8>> {
+        while self.buffer.len() < length {
+            if self.stream.read_buf(&mut self.buffer).await.ok()? == 0 {
+                return None;
+            }
+        }
+        Some(self.buffer.drain(..length).collect())
+    }
+}
+
+/// Fields of lines, in order.
+fn lines(text: &str) -> Vec<(String, String)> {
+    let fields = text.split("\r\n").filter_map(|line| line.split_once(':'));
+    fields
+        .map(|(name, value)| (name.to_owned(), value.trim_matches([' ', '\t']).to_owned()))
+        .collect()
+}

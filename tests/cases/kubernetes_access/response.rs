@@ -1,0 +1,212 @@
+//! Whether the caller got what they should have got.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::case::{BodyRule, Expect, ResponseSide};
+use super::table::GatewayError;
+use super::wire::Answer;
+
+/// Which of the allowed outcomes an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The expected one.
+    Expected,
+    /// Another refusal that is allowed.
+    OtherRefusal,
+    /// Not refused, which is allowed too.
+    Passed,
+}
+
+/// Compares the status.
+///
+/// # Errors
+/// Expected and observed.
+pub(super) fn status(expected: &Expect, answer: &Answer) -> Result<Outcome, String> {
+    let Some(wanted) = expected.status else {
+        return Err("the case expects no `status`".to_owned());
+    };
+    let observed = answer.status;
+    if observed == wanted {
+        return Ok(Outcome::Expected);
+    }
+    if expected.status_alt.contains(&observed) {
+        let passed = wanted >= 400 && observed < 400;
+        return Ok(if passed { Outcome::Passed } else { Outcome::OtherRefusal });
+    }
+    let also = match expected.status_alt.as_slice() {
+        [] => String::new(),
+        also => format!(" or one of {also:?}"),
+    };
+    let body = String::from_utf8_lossy(&answer.body);
+    Err(format!("status: expected {wanted}{also}, observed {observed}: {body}"))
+}
+
+/// Compares the `Status` object of a refusal.
+///
+/// - `may_be_empty`: an answer without content says as much.
+///
+/// # Errors
+/// Expected and observed.
+pub(super) fn status_object(
+    expected: &BTreeMap<String, Value>,
+    answer: &Answer,
+    (outcome, may_be_empty): (Outcome, bool),
+) -> Result<(), String> {
+    let redirected = (300..400).contains(&answer.status);
+    if outcome == Outcome::Passed || redirected || (may_be_empty && answer.body.is_empty()) {
+        return Ok(());
+    }
+    let mut expected = expected.clone();
+    if outcome == Outcome::OtherRefusal {
+        expected.insert("code".to_owned(), answer.status.into());
+        expected.insert("reason".to_owned(), reason(answer.status).into());
+    }
+    let text = String::from_utf8_lossy(&answer.body);
+    let object: Value =
+        serde_json::from_str(&text).map_err(|error| format!("expected a Status, observed `{text}` ({error})"))?;
+    for (key, wanted) in &expected {
+        // Kubernetes leaves empty texts out.
+        let found = object.get(key).cloned().unwrap_or(json!(""));
+        if found != *wanted {
+            return Err(format!("Status.{key}: expected {wanted}, observed {found} in {text}"));
+        }
+    }
+    Ok(())
+}
+
+/// Kubernetes' word for a status.
+fn reason(status: u16) -> &'static str {
+    match status {
+        400 => "BadRequest",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "NotFound",
+        405 => "MethodNotAllowed",
+        406 => "NotAcceptable",
+        409 => "Conflict",
+        410 => "Gone",
+        413 => "RequestEntityTooLarge",
+        415 => "UnsupportedMediaType",
+        422 => "Invalid",
+        429 => "TooManyRequests",
+        500 => "InternalError",
+        503 => "ServiceUnavailable",
+        504 => "Timeout",
+        _ => "",
+    }
+}
+
+/// Looks at an error the gateway made.
+///
+/// - `secrets`: what no text may hold.
+///
+/// # Errors
+/// Expected and observed.
+pub(super) fn own_error(expected: &GatewayError, answer: &Answer, secrets: &[String]) -> Result<(), String> {
+    if answer.body.is_empty() {
+        return Ok(());
+    }
+    let found = answer.values("content-type");
+    if found != [expected.content_type.as_str()] {
+        return Err(format!(
+            "`content-type` of an error: expected `{}`, observed {found:?}",
+            expected.content_type
+        ));
+    }
+    if answer.status == 401 {
+        headers(&expected.on_401_header, answer)?;
+    }
+    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    let object: Value = serde_json::from_str(&text).map_err(|error| format!("`{text}`: {error}"))?;
+    let message = object["message"].as_str().unwrap_or_default();
+    let id = answer.decision()?;
+    if !message.contains("Tollgate") || !message.contains(&id) {
+        return Err(format!(
+            "message: expected the gateway's name and trace id `{id}`, observed `{message}`"
+        ));
+    }
+    match secrets.iter().find(|secret| text.contains(secret.as_str())) {
+        Some(secret) => Err(format!("expected nothing of `{secret}`, observed {text}")),
+        None => Ok(()),
+    }
+}
+
+/// Compares fields and content.
+///
+/// - `upstream`: content the API server sent.
+///
+/// # Errors
+/// Expected and observed.
+pub(super) fn response(expected: &ResponseSide, answer: &Answer, upstream: &[u8]) -> Result<(), String> {
+    headers(&expected.headers, answer)?;
+    for name in &expected.headers_absent {
+        let found = answer.values(name);
+        if !found.is_empty() {
+            return Err(format!("`{name}`: expected none, observed {found:?}"));
+        }
+    }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match expected.body {
+        None => Ok(()),
+        Some(BodyRule::Identical) if answer.body == upstream => Ok(()),
+        Some(BodyRule::Identical) => Err(format!(
+            "content: expected `{}`, observed `{}`",
+            text(upstream),
+            text(&answer.body)
+        )),
+        Some(BodyRule::Empty) if answer.body.is_empty() => Ok(()),
+        Some(BodyRule::Empty) => Err(format!("content: expected none, observed `{}`", text(&answer.body))),
+        Some(BodyRule::EmptyOrStatus) => {
+            let object: Option<Value> = serde_json::from_slice(&answer.body).ok();
+            let fits = answer.body.is_empty() || object.is_some_and(|object| object["kind"] == "Status");
+            fits.then_some(())
+                .ok_or_else(|| format!("content: expected none or a Status, observed `{}`", text(&answer.body)))
+        }
+    }
+}
+
+fn headers(expected: &BTreeMap<String, String>, answer: &Answer) -> Result<(), String> {
+    for (name, wanted) in expected {
+        let found = answer.values(name);
+        let same = if name.eq_ignore_ascii_case("vary") {
+            // More of them only makes caches more careful.
+            items(&[wanted]).is_subset(&items(&found))
+        } else {
+            found == [wanted.as_str()]
+        };
+        if !same {
+            return Err(format!("`{name}`: expected `{wanted}`, observed {found:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn items(lines: &[&str]) -> BTreeSet<String> {
+    let items = lines.iter().flat_map(|line| line.split(','));
+    items.map(|item| item.trim().to_ascii_lowercase()).collect()
+}
+
+/// What a caller can tell an answer by, without what differs in every answer:
+/// trace id, date, and the fields that are about the page that asks.
+pub(super) fn face(answer: &Answer) -> String {
+    let id = answer.decision().unwrap_or_default();
+    let plain = |text: &str| {
+        if id.is_empty() {
+            text.to_owned()
+        } else {
+            text.replace(&id, "ID")
+        }
+    };
+    let mut fields: Vec<String> = answer
+        .fields
+        .iter()
+        .map(|(name, value)| (name.to_ascii_lowercase(), value))
+        .filter(|(name, _)| !matches!(name.as_str(), "date" | "vary") && !name.starts_with("access-control-"))
+        .map(|(name, value)| format!("{name}: {}", plain(value)))
+        .collect();
+    fields.sort();
+    let body = plain(&String::from_utf8_lossy(&answer.body));
+    format!("{} {fields:?} {body}", answer.status)
+}

@@ -1,0 +1,49 @@
+//! Rules of `defaults.never_forwarded`.
+//!
+//! In: a rule's words. Out: [`Never`]. Never: words that are passed over.
+
+/// One rule about what never reaches the API server.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Never {
+    /// A field of this name.
+    Name(String),
+    /// A field whose name begins so.
+    Prefix(String),
+    /// A value the client sent under names that begin so; the gateway sets its own.
+    Sent(String),
+    /// The field as the client sent it; the next hop has its own.
+    Received(String),
+    /// `Connection` and what it names, except on an upgrade.
+    Connection,
+}
+
+impl Never {
+    /// Reads a rule.
+    ///
+    /// # Errors
+    /// Words this suite does not know.
+    pub(super) fn read(rule: &str) -> Result<Self, String> {
+        let is_name = |text: &str| {
+            let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+            !text.is_empty() && text.bytes().all(plain)
+        };
+        if rule.starts_with("connection and every header it names") {
+            return Ok(Self::Connection);
+        }
+        let unknown = || format!("defaults.never_forwarded: `{rule}` is not understood");
+        if let Some(name) = rule.strip_suffix(" sent by the client") {
+            let name = name.trim_end_matches('*');
+            return is_name(name).then(|| Self::Sent(name.to_owned())).ok_or_else(unknown);
+        }
+        if let Some(name) = rule.strip_suffix(" as received") {
+            return is_name(name)
+                .then(|| Self::Received(name.to_owned()))
+                .ok_or_else(unknown);
+        }
+        let (name, rule) = match rule.strip_suffix('*') {
+            Some(prefix) => (prefix, Self::Prefix(prefix.to_owned())),
+            None => (rule, Self::Name(rule.to_owned())),
+        };
+        is_name(name).then_some(rule).ok_or_else(unknown)
+    }
+}

@@ -1,0 +1,381 @@
+//! Cases of several steps on one gateway, whose clock the steps move.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::broadcast;
+use tokio::time::Instant;
+use tollgate::access::{AccessType, SessionId};
+use tollgate::store::{AuditEvent, AuditFilter};
+
+use super::case::{AuditEntry, Credential, Open, Question, RequestLine, Step, StepExpect, StreamKind};
+use super::cluster::Script;
+use super::credentials::{self, fill, token_of};
+use super::plan::OPERATOR;
+use super::stage::Stage;
+use super::table::Head;
+use super::wire::{PATIENCE, Wire, bytes};
+use crate::support::token;
+use crate::support::world::SESSION_KEY;
+
+/// How long a stream must stay that is expected to.
+const STAYS: Duration = Duration::from_millis(700);
+/// Longest wait for a stream that is expected to end: revocation takes effect
+/// within a second.
+const ENDS: Duration = Duration::from_millis(1500);
+
+/// A sequence in progress.
+pub(super) struct Sequence<'a> {
+    head: &'a Head,
+    stage: &'a mut Stage,
+    /// Streams that are not known to have ended.
+    streams: Vec<Wire>,
+    opened: usize,
+    sessions: BTreeMap<String, SessionId>,
+    changes: Vec<(String, Value)>,
+    seconds: u64,
+    /// Keeps streams of the API server open.
+    events: broadcast::Sender<Vec<u8>>,
+}
+
+/// Runs the steps of a case.
+///
+/// # Errors
+/// The step's number; expected and observed.
+pub(super) async fn run(question: &Question, head: &Head, stage: &mut Stage) -> Result<(), String> {
+    if question.steps.is_empty() {
+        return Err("the case has no `steps`".to_owned());
+    }
+    credentials::give_everybody_tokens(stage, head).await?;
+    credentials::prepare(&question.credential, stage, head).await?;
+    stage.platform.answers(question.backend.clone());
+    let mut sequence = Sequence {
+        head,
+        stage,
+        streams: Vec::new(),
+        opened: 0,
+        sessions: BTreeMap::new(),
+        changes: Vec::new(),
+        seconds: 0,
+        events: broadcast::channel(1).0,
+    };
+    for (at, step) in question.steps.iter().enumerate() {
+        let done = sequence.step(step).await;
+        done.map_err(|error| format!("step {} (second {}): {error}", at + 1, step.at_seconds))?;
+    }
+    Ok(())
+}
+
+impl Sequence<'_> {
+    async fn step(&mut self, step: &Step) -> Result<(), String> {
+        let pass = step.at_seconds.checked_sub(self.seconds);
+        let pass = pass.ok_or_else(|| format!("is before second {}", self.seconds))?;
+        self.stage.clock.advance(Duration::from_secs(pass));
+        self.seconds = step.at_seconds;
+        if let Some(changes) = &step.world_change {
+            self.changes.extend(changes.clone());
+            self.stage.becomes(&self.head.changed(&self.changes)?).await?;
+        }
+        if let Some(name) = &step.revoke_session {
+            self.revoke(name).await?;
+        }
+        if let Some(open) = &step.open {
+            self.open(open).await?;
+        }
+        if step.request.is_some() || step.credential.is_some() {
+            self.ask(step).await?;
+        } else if step.status.is_some() || step.impersonate_groups.is_some() {
+            return Err("`status` of a step without request".to_owned());
+        }
+        match &step.expect {
+            Some(expect) => self.expect(expect).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn ask(&mut self, step: &Step) -> Result<(), String> {
+        let token = match &step.credential {
+            Some(credential) => credentials::prepare(credential, self.stage, self.head).await?,
+            None => None,
+        };
+        let usual = || get("/k8s-proxy/version", None, vec![bearer("${jwt}")]);
+        let request = fill(&step.request.clone().unwrap_or_else(usual), token.as_deref())?;
+        let reply = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
+        self.stage.cluster.plays(Script::Reply(reply.to_vec()));
+        let before = self.stage.cluster.seen().len();
+        let address = self.stage.running.address();
+        let mut wire = Wire::connect(address).await?;
+        wire.send(&bytes(&request, address)).await;
+        let mut answer = wire.head().await?;
+        wire.body(&request.method, &mut answer).await?;
+        let body = String::from_utf8_lossy(&answer.body);
+        let wanted = step.status.ok_or("a request without `status`")?;
+        if answer.status != wanted {
+            return Err(format!("status: expected {wanted}, observed {}: {body}", answer.status));
+        }
+        let seen = self.stage.cluster.seen().split_off(before);
+        if wanted >= 400 && !seen.is_empty() {
+            return Err(format!("forwarded: expected none, observed {seen:?}"));
+        }
+        if let Some(wanted) = &step.impersonate_groups {
+            let [seen] = seen.as_slice() else {
+                return Err(format!("forwarded: expected one request, observed {seen:?}"));
+            };
+            let mut found = seen.values("impersonate-group");
+            let mut wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
+            found.sort_unstable();
+            wanted.sort_unstable();
+            if found != wanted {
+                return Err(format!("impersonate_groups: expected {wanted:?}, observed {found:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn open(&mut self, open: &Open) -> Result<(), String> {
+        let (authorization, session) = match (&open.credential, &open.user) {
+            (Some(credential), _) => {
+                let token = credentials::prepare(credential, self.stage, self.head).await?;
+                match (credential, token) {
+                    (_, Some(token)) => (bearer(&token), None),
+                    (Credential::Pat { token, .. }, None) => (self.pat(token), self.session(token)),
+                    (_, None) => return Err("a stream opens with an ID token or a personal access token".to_owned()),
+                }
+            }
+            (None, Some(user)) => (self.pat(&token_of(user)), self.session(&token_of(user))),
+            (None, None) => return Err("a stream needs `user` or `credential`".to_owned()),
+        };
+        if let Some(name) = &open.session {
+            let session = session.ok_or("only personal access tokens have a name for their session")?;
+            self.sessions.insert(name.clone(), session);
+        }
+        let (request, status) = stream(open.kind, authorization);
+        let head = match status {
+            101 => Script::Tunnel(switching(&request)),
+            _ => Script::Events(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec(),
+                self.events.clone(),
+            ),
+        };
+        self.stage.cluster.plays(head);
+        let address = self.stage.running.address();
+        let mut wire = Wire::connect(address).await?;
+        wire.send(&bytes(&request, address)).await;
+        let mut answer = wire.head().await?;
+        if answer.status != status {
+            wire.body(&request.method, &mut answer).await?;
+            let body = String::from_utf8_lossy(&answer.body);
+            return Err(format!("open: expected {status}, observed {}: {body}", answer.status));
+        }
+        self.streams.push(wire);
+        self.opened += 1;
+        Ok(())
+    }
+
+    fn pat(&self, token: &str) -> (String, String) {
+        bearer(&format!("pat:{}:{token}", self.head.agent))
+    }
+
+    fn session(&self, token: &str) -> Option<SessionId> {
+        let id = self.stage.token_id(token)?;
+        Some(SessionId::new(AccessType::PersonalAccessToken, id.to_string()))
+    }
+
+    /// Ends a session as an operator does.
+    async fn revoke(&self, name: &str) -> Result<(), String> {
+        let session = self
+            .sessions
+            .get(name)
+            .ok_or(format!("no session `{name}` was opened"))?;
+        let url = format!("http://{}/api/v1/sessions/{session}", self.stage.running.address());
+        let request = reqwest::Client::new()
+            .delete(url)
+            .bearer_auth(token::session(SESSION_KEY, OPERATOR));
+        let answer = request.send().await.map_err(|error| error.to_string())?;
+        let status = answer.status().as_u16();
+        let body = answer.text().await.unwrap_or_default();
+        if (200..300).contains(&status) {
+            Ok(())
+        } else {
+            Err(format!("revoke_session: expected success, observed {status}: {body}"))
+        }
+    }
+
+    async fn expect(&mut self, expect: &StepExpect) -> Result<(), String> {
+        if let Some(wanted) = expect.open_streams {
+            self.open_streams(wanted).await?;
+        }
+        if let Some(wanted) = &expect.audit_reason {
+            let closed = self.opened - self.streams.len();
+            self.until(|events| closings(events, wanted, closed)).await?;
+        }
+        if let Some(wanted) = &expect.audit_entries {
+            self.until(|events| entries(events, wanted)).await?;
+        }
+        Ok(())
+    }
+
+    /// Counts streams both sides still have.
+    async fn open_streams(&mut self, wanted: usize) -> Result<(), String> {
+        let since = Instant::now();
+        loop {
+            let mut open = Vec::new();
+            for mut wire in std::mem::take(&mut self.streams) {
+                if !wire.ends_within(Duration::from_millis(5)).await {
+                    open.push(wire);
+                }
+            }
+            self.streams = open;
+            let (here, there) = (self.streams.len(), self.stage.cluster.open());
+            let waited = since.elapsed();
+            if (here, there) == (wanted, wanted) && (wanted == 0 || waited >= STAYS) {
+                return Ok(());
+            }
+            if here < wanted || waited >= ENDS {
+                return Err(format!(
+                    "open_streams: expected {wanted}, observed {here} of the caller and {there} of the API server"
+                ));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Reads the audit until it is as wanted: it is written beside requests.
+    async fn until(&self, is_so: impl Fn(&[AuditEvent]) -> Result<(), String>) -> Result<(), String> {
+        let since = Instant::now();
+        loop {
+            let filter = AuditFilter {
+                limit: 1_000,
+                ..AuditFilter::default()
+            };
+            let events = self
+                .stage
+                .store
+                .audit(&filter)
+                .await
+                .map_err(|error| error.to_string())?;
+            match is_so(&events) {
+                Err(error) if since.elapsed() >= PATIENCE / 3 => return Err(error),
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+}
+
+/// One event for each stream that ended, with this reason.
+fn closings(events: &[AuditEvent], reason: &str, closed: usize) -> Result<(), String> {
+    let found: Vec<String> = events
+        .iter()
+        .filter(|event| event.action == "stream.closed")
+        .map(|event| {
+            event
+                .details
+                .get("reason")
+                .and_then(Value::as_str)
+                .unwrap_or("none")
+                .to_owned()
+        })
+        .collect();
+    if found.len() == closed && found.iter().all(|found| found == reason) {
+        Ok(())
+    } else {
+        Err(format!(
+            "audit_reason: expected `{reason}` {closed} times, observed {found:?}"
+        ))
+    }
+}
+
+/// Every entry about access.
+fn entries(events: &[AuditEvent], wanted: &[AuditEntry]) -> Result<(), String> {
+    let access = events.iter().filter_map(|event| {
+        let outcome = event.action.strip_prefix("access.")?;
+        Some(AuditEntry {
+            user: event.user.clone(),
+            agent_id: event.agent_id.map(tollgate::access::AgentId::get).unwrap_or_default(),
+            outcome: outcome.to_owned(),
+            count: event.count,
+        })
+    });
+    let (mut found, mut wanted): (Vec<_>, Vec<_>) = (access.collect(), wanted.to_vec());
+    found.sort();
+    wanted.sort();
+    if found == wanted {
+        Ok(())
+    } else {
+        Err(format!("audit_entries: expected {wanted:?}, observed {found:?}"))
+    }
+}
+
+fn bearer(token: &str) -> (String, String) {
+    ("Authorization".to_owned(), format!("Bearer {token}"))
+}
+
+fn get(path: &str, query: Option<&str>, headers: Vec<(String, String)>) -> RequestLine {
+    RequestLine {
+        method: "GET".to_owned(),
+        path: path.to_owned(),
+        query: query.map(str::to_owned),
+        headers,
+        http_version: None,
+        body: None,
+    }
+}
+
+/// The request that opens a stream, and the status that says it is open.
+fn stream(kind: StreamKind, authorization: (String, String)) -> (RequestLine, u16) {
+    const POD: &str = "/k8s-proxy/api/v1/namespaces/default/pods/web-0";
+    let upgrade = |to: &str, more: &[(&str, &str)]| {
+        let fields = [("Connection", "Upgrade"), ("Upgrade", to)];
+        let fields = fields.iter().chain(more);
+        let fields = fields.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        [authorization.clone()].into_iter().chain(fields).collect::<Vec<_>>()
+    };
+    let websocket = |protocol: &str| {
+        let key = "dGhlIHNhbXBsZSBub25jZQ==";
+        let fields = [
+            ("Sec-WebSocket-Version", "13"),
+            ("Sec-WebSocket-Key", key),
+            ("Sec-WebSocket-Protocol", protocol),
+        ];
+        upgrade("websocket", &fields)
+    };
+    let query = Some("command=sh&stdin=true&stdout=true&tty=true");
+    match kind {
+        StreamKind::ExecWebsocket => (get(&format!("{POD}/exec"), query, websocket("v5.channel.k8s.io")), 101),
+        StreamKind::AttachWebsocket => (
+            get(&format!("{POD}/attach"), query, websocket("v5.channel.k8s.io")),
+            101,
+        ),
+        StreamKind::PortforwardWebsocket => {
+            let fields = websocket("SPDY/3.1+portforward.k8s.io");
+            (get(&format!("{POD}/portforward"), None, fields), 101)
+        }
+        StreamKind::ExecSpdy => {
+            let fields = upgrade("SPDY/3.1", &[("X-Stream-Protocol-Version", "v4.channel.k8s.io")]);
+            let request = get(&format!("{POD}/exec"), query, fields);
+            let method = "POST".to_owned();
+            (RequestLine { method, ..request }, 101)
+        }
+        StreamKind::Watch => (
+            get("/k8s-proxy/api/v1/pods", Some("watch=true"), vec![authorization]),
+            200,
+        ),
+        StreamKind::Logs => (
+            get(&format!("{POD}/log"), Some("follow=true"), vec![authorization]),
+            200,
+        ),
+    }
+}
+
+fn switching(request: &RequestLine) -> Vec<u8> {
+    let mut head = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n".to_owned();
+    for (name, value) in &request.headers {
+        if ["upgrade", "sec-websocket-protocol", "x-stream-protocol-version"].contains(&&*name.to_ascii_lowercase()) {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+    }
+    head.push_str("\r\n");
+    head.into_bytes()
+}

@@ -1,0 +1,354 @@
+//! A case of one request: what is sent, what comes back, what everybody saw.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::broadcast;
+use tokio::time::Instant;
+
+use super::case::{Connection, Credential, Expect, Jose, Question, RequestLine, Signature, Stream, UpstreamReply};
+use super::cluster::{Script, Seen};
+use super::credentials::{self, fill};
+use super::response::{self, Outcome};
+use super::stage::Stage;
+use super::table::{Head, Published};
+use super::upstream::{self, Values};
+use super::wire::{Answer, PATIENCE, Wire, bytes, over_http2};
+
+/// What is sent through a tunnel, there and back.
+const PROBE: &[u8] = b"\x00bytes of a tunnel\xff";
+/// Events of a stream: the one in the middle counts.
+const EVENTS: usize = 5;
+/// What a gateway may remember is older than this.
+pub(super) const FORGOTTEN: Duration = Duration::from_secs(61);
+
+/// What a case came to.
+pub(super) struct Done {
+    pub(super) answer: Answer,
+    pub(super) outcome: Outcome,
+}
+
+/// Whether a case needs a gateway nobody asked before.
+pub(super) fn needs_fresh(question: &Question, head: &Head) -> bool {
+    let later = |kid: &&str| head.world.oidc.keys.get(*kid) == Some(&Published::Later);
+    let counts = question.expect.jwks_fetches.is_some() || question.expect.jwks_fetches_max.is_some();
+    counts || credentials::key_ids(&question.credential).iter().any(later)
+}
+
+/// Runs a case.
+///
+/// # Errors
+/// Expected and observed.
+pub(super) async fn run(question: &Question, head: &Head, stage: &mut Stage) -> Result<Done, String> {
+    let request = question.request.as_ref().ok_or("the case has no `request`")?;
+    stage.clock.advance(FORGOTTEN);
+    if needs_fresh(question, head) {
+        fetch_keys(stage, head).await?;
+    }
+    let token = credentials::prepare(&question.credential, stage, head).await?;
+    let request = fill(request, token.as_deref())?;
+    stage.platform.answers(question.backend.clone());
+    let (seen, calls, fetches) = (
+        stage.cluster.seen().len(),
+        stage.platform.calls(),
+        stage.issuer.fetches(),
+    );
+    let (answer, sent) = exchange(question, &request, stage).await?;
+    let seen = stage.cluster.seen().split_off(seen);
+
+    let expect = &question.expect;
+    let outcome = response::status(expect, &answer)?;
+    check_answer(question, &answer, outcome, (&sent, &seen), (head, stage))?;
+    if outcome != Outcome::Passed {
+        check_forwarded(question, &seen)?;
+        for seen in &seen {
+            let values = Values {
+                client_ip: "127.0.0.1".to_owned(),
+                api_server_host: stage.cluster.address.to_string(),
+                decision: answer.decision()?,
+            };
+            upstream::check(seen, &request, expect.upstream.as_ref(), (&head.defaults, &values))?;
+        }
+    }
+    check_counts(expect, stage.platform.calls() - calls, stage.issuer.fetches() - fetches)?;
+    if let Some(limit) = expect.bytes_after_response_forwarded {
+        let after: usize = seen
+            .iter()
+            .map(|seen| seen.after.load(std::sync::atomic::Ordering::SeqCst))
+            .sum();
+        if after != limit {
+            return Err(format!("bytes after the response: expected {limit}, observed {after}"));
+        }
+    }
+    if let Some(expected) = &expect.policy_input {
+        let record = stage.decision(&answer.decision()?).await?;
+        policy_input(expected, &record)?;
+    }
+    Ok(Done { answer, outcome })
+}
+
+/// Lets the gateway fetch the keys there are, and then adds the rest.
+async fn fetch_keys(stage: &mut Stage, head: &Head) -> Result<(), String> {
+    let keys = &head.world.oidc.keys;
+    let first = keys.iter().find(|(_, when)| **when == Published::Always);
+    let (kid, _) = first.ok_or("no key is in the JWKS from the beginning")?;
+    let credential = Credential::Oidc {
+        _user: None,
+        jose: Jose {
+            alg: "RS256".to_owned(),
+            kid: Some(kid.clone()),
+            signature: Signature::Valid,
+        },
+        claims: serde_json::Map::from_iter([
+            ("iss".to_owned(), head.world.oidc.issuer.clone().into()),
+            ("aud".to_owned(), head.world.oidc.audiences.clone().into()),
+            ("sub".to_owned(), "0".into()),
+            ("exp".to_owned(), (head.world.now.as_second() + 600).into()),
+            (head.world.oidc.agent_claim.clone(), 1.into()),
+        ]),
+        _note: serde::de::IgnoredAny,
+    };
+    let token = credentials::prepare(&credential, stage, head)
+        .await?
+        .ok_or("no token")?;
+    let request = RequestLine {
+        method: "GET".to_owned(),
+        path: "/k8s-proxy/version".to_owned(),
+        query: None,
+        headers: vec![("Authorization".to_owned(), format!("Bearer {token}"))],
+        http_version: None,
+        body: None,
+    };
+    let mut wire = Wire::connect(stage.running.address()).await?;
+    wire.send(&bytes(&request, stage.running.address())).await;
+    wire.head().await?;
+    if stage.issuer.fetches() == 0 {
+        return Err("expected a fetch of the keys, observed none".to_owned());
+    }
+    stage.issuer.publish(Published::Later);
+    stage.clock.advance(FORGOTTEN);
+    Ok(())
+}
+
+/// Sends the request and reads what comes; gives the API server's content too.
+async fn exchange(question: &Question, request: &RequestLine, stage: &Stage) -> Result<(Answer, Vec<u8>), String> {
+    let expect = &question.expect;
+    let address = stage.running.address();
+    let (script, content) = script(&question.upstream_reply, request, expect);
+    match request.http_version.as_deref() {
+        None | Some("1.1") => {}
+        Some("2") => {
+            stage.cluster.plays(script);
+            return Ok((over_http2(request, address).await?, content));
+        }
+        Some(other) => return Err(format!("http_version `{other}` is not spoken")),
+    }
+    let mut wire = Wire::connect(address).await?;
+    if let Some(stream) = &expect.stream {
+        let (events, _) = broadcast::channel(16);
+        let head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+        stage.cluster.plays(Script::Events(head.to_vec(), events.clone()));
+        wire.send(&bytes(request, address)).await;
+        let answer = wire.head().await?;
+        if answer.status == 200 {
+            watch(&mut wire, stream, &events, stage).await?;
+        }
+        return Ok((answer, content));
+    }
+    stage.cluster.plays(script);
+    wire.send(&bytes(request, address)).await;
+    let mut answer = wire.head().await?;
+    wire.body(&request.method, &mut answer).await?;
+    if answer.status == 101 {
+        wire.send(PROBE).await;
+        let back = wire
+            .exactly(PROBE.len())
+            .await
+            .map_err(|error| format!("tunnel: {error}"))?;
+        if back != PROBE {
+            return Err(format!("tunnel: expected {PROBE:?}, observed {back:?}"));
+        }
+    }
+    if let Some(Connection::Closed) = expect.connection {
+        wire.send(PROBE).await;
+        if !wire.ends_within(PATIENCE).await {
+            return Err("connection: expected closed, observed open".to_owned());
+        }
+    }
+    Ok((answer, content))
+}
+
+/// Each event arrives soon after it is made, also after ten minutes.
+async fn watch(
+    wire: &mut Wire,
+    stream: &Stream,
+    events: &broadcast::Sender<Vec<u8>>,
+    stage: &Stage,
+) -> Result<(), String> {
+    if stream.response_timeout.is_some() {
+        return Err("the gateway has no `response_timeout` for streams".to_owned());
+    }
+    let limit = Duration::from_millis(stream.max_flush_delay_ms);
+    let mut delays = Vec::new();
+    for number in 0..EVENTS {
+        if number == EVENTS - 1 {
+            stage.clock.advance(Duration::from_secs(600));
+        }
+        let event = format!("{{\"type\":\"ADDED\",\"object\":{{\"n\":{number}}}}}\n");
+        let made = Instant::now();
+        let chunk = format!("{:x}\r\n{event}\r\n", event.len());
+        events
+            .send(chunk.into_bytes())
+            .map_err(|_| "stream: the API server's side ended".to_owned())?;
+        match wire
+            .chunk()
+            .await
+            .map_err(|error| format!("stream: event {number}: {error}"))?
+        {
+            Some(chunk) if chunk == event.as_bytes() => delays.push(made.elapsed()),
+            other => return Err(format!("stream: expected `{event}`, observed {other:?}")),
+        }
+    }
+    // A machine at work delays one; a gateway that gathers, all.
+    delays.sort();
+    let usual = delays[EVENTS / 2];
+    if usual > limit {
+        return Err(format!("stream: expected events within {limit:?}, observed {usual:?}"));
+    }
+    Ok(())
+}
+
+/// What the API server does in a case, and the content it sends.
+fn script(reply: &UpstreamReply, request: &RequestLine, expect: &Expect) -> (Script, Vec<u8>) {
+    let usual = if expect.status == Some(101) { 101 } else { 200 };
+    let status = reply.status.unwrap_or(usual);
+    let mut head = format!("HTTP/1.1 {status} X\r\n");
+    let mut put = |name: &str, value: &str| {
+        if !reply.headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name)) {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+    };
+    let asked = |name: &str| {
+        let mut fields = request.headers.iter();
+        fields
+            .find(|(given, _)| given.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
+    };
+    let content = match (&reply.json, &reply.body) {
+        (Some(json), _) => json.to_string(),
+        (None, Some(text)) => text.clone(),
+        (None, None) => "{\"kind\":\"Told\",\"apiVersion\":\"v1\"}".to_owned(),
+    };
+    if status == 101 {
+        put("Connection", "Upgrade");
+        put("Upgrade", asked("upgrade").unwrap_or("websocket"));
+        if let Some(protocols) = asked("sec-websocket-protocol") {
+            let last = protocols.rsplit(',').next().unwrap_or_default();
+            put("Sec-WebSocket-Protocol", last.trim());
+        }
+    } else {
+        put("Content-Type", "application/json");
+        if !matches!(status, 204 | 304) {
+            put("Content-Length", &content.len().to_string());
+        }
+    }
+    for (name, value) in &reply.headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str("\r\n");
+    let mut bytes = head.into_bytes();
+    if status == 101 {
+        return (Script::Tunnel(bytes), Vec::new());
+    }
+    if request.method != "HEAD" && !matches!(status, 204 | 304) {
+        bytes.extend(content.as_bytes());
+    }
+    (Script::Reply(bytes), content.into_bytes())
+}
+
+fn check_answer(
+    question: &Question,
+    answer: &Answer,
+    outcome: Outcome,
+    (sent, seen): (&[u8], &[Seen]),
+    (head, stage): (&Head, &Stage),
+) -> Result<(), String> {
+    let expect = &question.expect;
+    let rule = expect.response.as_ref().and_then(|response| response.body);
+    let may_be_empty = rule.is_some_and(|rule| rule != super::case::BodyRule::Identical);
+    if let Some(expected) = &expect.status_object {
+        response::status_object(expected, answer, (outcome, may_be_empty))?;
+    }
+    if seen.is_empty() && answer.status >= 400 {
+        let mut secrets = credentials::secrets(&question.credential);
+        secrets.push(stage.cluster.address.to_string());
+        secrets.push(stage.platform.address.to_string());
+        response::own_error(&head.defaults.gateway_error, answer, &secrets)?;
+    }
+    match &expect.response {
+        Some(expected) => response::response(expected, answer, sent),
+        None => Ok(()),
+    }
+}
+
+fn check_forwarded(question: &Question, seen: &[Seen]) -> Result<(), String> {
+    let lines: Vec<String> = seen
+        .iter()
+        .map(|seen| format!("{} {}", seen.method, seen.target))
+        .collect();
+    // A credential the cluster does not know is tried once more.
+    let most = if question.upstream_reply.status == Some(401) {
+        2
+    } else {
+        1
+    };
+    match question.expect.forwarded {
+        Some(true) if seen.is_empty() => Err("forwarded: expected one request, observed none".to_owned()),
+        Some(true) if seen.len() > most => Err(format!("forwarded: expected {most} at most, observed {lines:?}")),
+        Some(false) if !seen.is_empty() => Err(format!("forwarded: expected none, observed {lines:?}")),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn check_counts(expect: &Expect, calls: usize, fetches: usize) -> Result<(), String> {
+    if let Some(wanted) = expect.backend_called
+        && wanted != (calls > 0)
+    {
+        return Err(format!("backend_called: expected {wanted}, observed {calls} calls"));
+    }
+    if let Some(wanted) = expect.jwks_fetches
+        && wanted != fetches
+    {
+        return Err(format!("jwks_fetches: expected {wanted}, observed {fetches}"));
+    }
+    match expect.jwks_fetches_max {
+        Some(most) if fetches > most => Err(format!("jwks_fetches: expected {most} at most, observed {fetches}")),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Compares what the policy was asked; `null` means absent.
+fn policy_input(expected: &std::collections::BTreeMap<String, Value>, record: &Value) -> Result<(), String> {
+    let attributes = &record["kubernetes"]["attributes"];
+    for (key, wanted) in expected {
+        let found = &attributes[camel(key)];
+        if found != wanted {
+            return Err(format!(
+                "policy_input.{key}: expected {wanted}, observed {found} in {attributes}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// `also_verb` as `alsoVerb`.
+fn camel(key: &str) -> String {
+    let mut words = key.split('_');
+    let mut text = words.next().unwrap_or_default().to_owned();
+    for word in words {
+        let mut letters = word.chars();
+        text.extend(letters.next().map(|letter| letter.to_ascii_uppercase()));
+        text.push_str(letters.as_str());
+    }
+    text
+}

@@ -1,0 +1,253 @@
+//! A whole gateway with everything around it: API server, platform, issuer,
+//! store, clock.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tollgate::access::{AgentId, User};
+use tollgate::clock::Clock;
+use tollgate::config::raw;
+use tollgate::running::Running;
+use tollgate::store::{Actor, BrowserSession, SecretHash, Store, Token};
+use uuid::Uuid;
+
+use super::case::Record;
+use super::cluster::Cluster;
+use super::issuer::Issuer;
+use super::plan::{Plan, Reach};
+use super::platform::Platform;
+use super::table::World;
+use super::wire::PATIENCE;
+use crate::support::world::{checker, checkout, copy_tree};
+
+/// How the store knows a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Seed {
+    /// With this record.
+    Token(String, Record),
+    /// As this session's cookie.
+    Session(String, String),
+}
+
+/// A gateway and what surrounds it. Dropping it stops the gateway.
+pub(super) struct Stage {
+    pub(super) plan: Plan,
+    pub(super) world: World,
+    pub(super) running: Running,
+    pub(super) clock: Clock,
+    pub(super) store: Store,
+    pub(super) cluster: Cluster,
+    pub(super) platform: Platform,
+    pub(super) issuer: Issuer,
+    seeds: BTreeMap<String, Seed>,
+    tokens: BTreeMap<String, Uuid>,
+    folder: TempDir,
+}
+
+impl Stage {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub(super) async fn start(plan: &Plan, world: &World) -> Result<Self, String> {
+        let text = |error: &dyn std::fmt::Display| format!("the gateway cannot be started: {error}");
+        let folder = tempfile::tempdir().map_err(|error| text(&error))?;
+        let root = folder.path();
+        let cluster = match plan.reach {
+            Reach::Listens => Cluster::start().await?,
+            Reach::Refuses => Cluster::absent()?,
+        };
+        let platform = Platform::start().await?;
+        let issuer = Issuer::start(&world.oidc).await?;
+        for name in ["state", "plugins", "policies"] {
+            std::fs::create_dir_all(root.join(name)).map_err(|error| text(&error))?;
+        }
+        copy_tree(&checkout().join("policies"), &root.join("policies"));
+        plan.write_policy(&root.join("policies"), world)?;
+        write_state(root, &plan.state(world, &cluster)?)?;
+        std::fs::write(root.join("platform-secret"), super::platform::SECRET).map_err(|error| text(&error))?;
+        let settings = plan.settings(world, (&issuer.discovery_url(), platform.address))?;
+        std::fs::write(root.join("tollgate.yaml"), settings.to_string()).map_err(|error| text(&error))?;
+        let loaded = raw::load(&root.join("tollgate.yaml"));
+        let config = loaded
+            .value
+            .ok_or_else(|| format!("settings: {:?}", loaded.diagnostics))?;
+        let clock = Clock::default();
+        let running = Running::start_with(Arc::new(config), checker(), clock.clone())
+            .await
+            .map_err(|error| format!("the gateway cannot be started: {error:#}"))?;
+        let url = SecretString::from(format!("sqlite:{}", root.join("tollgate.db").display()));
+        let store = Store::open(&url).await.map_err(|error| text(&error))?;
+        Ok(Self {
+            plan: plan.clone(),
+            world: world.clone(),
+            running,
+            clock,
+            store,
+            cluster,
+            platform,
+            issuer,
+            seeds: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            folder,
+        })
+    }
+
+    /// A moment of the world, by this gateway's clock.
+    pub(super) fn moment(&self, world: &World, at: Timestamp) -> Timestamp {
+        self.clock.now() + at.duration_since(world.now)
+    }
+
+    /// Whether it knows a token otherwise than `record` says, or does when
+    /// there is none.
+    pub(super) fn contradicts(&self, token: &str, user: &str, record: Option<&Record>) -> bool {
+        let wanted = record.map(|record| Seed::Token(user.to_owned(), record.clone()));
+        self.seeds
+            .get(token)
+            .is_some_and(|known| Some(known) != wanted.as_ref())
+    }
+
+    /// Puts a personal access token into the store, once.
+    pub(super) async fn import(
+        &mut self,
+        world: &World,
+        (user, token): (&str, &str),
+        record: &Record,
+    ) -> Result<(), String> {
+        let seed = Seed::Token(user.to_owned(), record.clone());
+        if self.seeds.get(token) == Some(&seed) {
+            return Ok(());
+        }
+        let id = Uuid::now_v7();
+        let now = self.clock.now();
+        let expires_at = self.moment(world, record.expires_at);
+        let imported = Token {
+            id,
+            name: token.to_owned(),
+            user: person(world, user)?,
+            agent_id: AgentId::new(record.agent_id).ok_or("a record's agent is no number of an agent")?,
+            scopes: record.scopes.clone(),
+            created_at: now.min(expires_at) - SignedDuration::from_hours(24),
+            expires_at,
+            revoked_at: record.revoked.then_some(now),
+            last_used_at: None,
+        };
+        let hash = SecretHash::of(&SecretString::from(token));
+        let imported = self.store.import_token(&imported, hash).await;
+        imported.map_err(|error| format!("`{token}` cannot be imported: {error}"))?;
+        self.seeds.insert(token.to_owned(), seed);
+        self.tokens.insert(token.to_owned(), id);
+        Ok(())
+    }
+
+    /// Puts a browser session into the store, once.
+    pub(super) async fn sign_in(
+        &mut self,
+        world: &World,
+        user: &str,
+        (cookie, csrf): (&str, &str),
+    ) -> Result<(), String> {
+        let seed = Seed::Session(user.to_owned(), csrf.to_owned());
+        if self.seeds.get(cookie) == Some(&seed) {
+            return Ok(());
+        }
+        let now = self.clock.now();
+        let session = BrowserSession {
+            id: Uuid::now_v7(),
+            user: person(world, user)?,
+            csrf: SecretHash::of(&SecretString::from(csrf)),
+            created_at: now,
+            // Longer than the clock moves in one run.
+            expires_at: now + SignedDuration::from_hours(30 * 24),
+            revoked_at: None,
+        };
+        let hash = SecretHash::of(&SecretString::from(cookie));
+        let by = Actor {
+            user_id: None,
+            name: "tests".to_owned(),
+        };
+        let created = self.store.create_session(&session, hash, &by).await;
+        created.map_err(|error| format!("session `{cookie}` cannot be made: {error}"))?;
+        self.seeds.insert(cookie.to_owned(), seed);
+        Ok(())
+    }
+
+    /// The number of an imported token.
+    pub(super) fn token_id(&self, token: &str) -> Option<Uuid> {
+        self.tokens.get(token).copied()
+    }
+
+    /// Rewrites the state and waits until it is in force.
+    pub(super) async fn becomes(&self, world: &World) -> Result<(), String> {
+        let before = self.generation().await?;
+        write_state(self.folder.path(), &self.plan.state(world, &self.cluster)?)?;
+        let waited = tokio::time::timeout(PATIENCE, async {
+            while self.generation().await? == before {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            Ok(())
+        });
+        waited
+            .await
+            .map_err(|_| format!("expected a generation after {before}, observed none within {PATIENCE:?}"))?
+    }
+
+    async fn generation(&self) -> Result<u64, String> {
+        let (_, page) = self.admin("/configuration").await?;
+        page["generation"]
+            .as_u64()
+            .ok_or_else(|| format!("no generation in `{page}`"))
+    }
+
+    /// Status and JSON of a page of the admin listener.
+    pub(super) async fn admin(&self, path: &str) -> Result<(u16, Value), String> {
+        let url = format!("http://{}{path}", self.running.admin_address());
+        let answer = reqwest::get(url).await.map_err(|error| error.to_string())?;
+        let status = answer.status().as_u16();
+        let text = answer.text().await.map_err(|error| error.to_string())?;
+        Ok((status, serde_json::from_str(&text).unwrap_or(json!(text))))
+    }
+
+    /// The record of a decision; it is written when the exchange has ended.
+    pub(super) async fn decision(&self, id: &str) -> Result<Value, String> {
+        let waited = tokio::time::timeout(PATIENCE, async {
+            loop {
+                match self.admin(&format!("/decisions/{id}")).await? {
+                    (200, record) => return Ok(record),
+                    _ => tokio::time::sleep(Duration::from_millis(10)).await,
+                }
+            }
+        });
+        waited
+            .await
+            .map_err(|_| format!("expected a record of decision `{id}`, observed none within {PATIENCE:?}"))?
+    }
+}
+
+/// A user of the directory.
+pub(super) fn person(world: &World, username: &str) -> Result<User, String> {
+    let person = world
+        .users
+        .get(username)
+        .ok_or(format!("the world has no user `{username}`"))?;
+    Ok(User {
+        id: person.id,
+        username: username.to_owned(),
+    })
+}
+
+/// Each object in a file of its own, as an editor saves them: beside, then over.
+fn write_state(root: &Path, objects: &[(String, Value)]) -> Result<(), String> {
+    for (name, object) in objects {
+        let (aside, file) = (root.join("aside"), root.join("state").join(name));
+        let written = std::fs::write(&aside, object.to_string()).and_then(|()| std::fs::rename(&aside, &file));
+        written.map_err(|error| format!("`{}`: {error}", file.display()))?;
+    }
+    Ok(())
+}

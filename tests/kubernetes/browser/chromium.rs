@@ -1,0 +1,123 @@
+//! Headless Chromium, told what to do by the DevTools protocol.
+
+use std::fs;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+
+use crate::support::daemon::Daemon;
+use crate::support::{PATIENCE, eventually};
+
+/// A browser with a profile nobody used before; it ends with the value.
+pub(crate) struct Chromium {
+    port: u16,
+    _process: Daemon,
+    _folder: TempDir,
+}
+
+impl Chromium {
+    /// Starts it.
+    ///
+    /// # Panics
+    /// It is not installed: `apt-get install chromium`, or `cargo xtask setup`.
+    pub(crate) async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let profile = folder.path().join("profile");
+        let program = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+            .map(|folder| folder.join("chromium"))
+            .find(|program| program.is_file())
+            .expect("chromium is not installed: run `apt-get install chromium`");
+        let home = format!("HOME={}", folder.path().display());
+        let mut arguments = vec![home, program.display().to_string()];
+        arguments.extend(
+            [
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-quic",
+                "--disable-breakpad",
+                "--disable-dev-shm-usage",
+                "--no-first-run",
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--disable-sync",
+                "--no-proxy-server",
+                "--remote-debugging-port=0",
+            ]
+            .map(str::to_owned),
+        );
+        arguments.push(format!("--user-data-dir={}", profile.display()));
+        arguments.push("about:blank".to_owned());
+        let mut process = Daemon::run("chromium", "/usr/bin/env".as_ref(), folder.path(), &arguments);
+        let port = eventually("chromium listens", async || {
+            process.check();
+            let text = fs::read_to_string(profile.join("DevToolsActivePort")).ok()?;
+            text.lines().next()?.parse().ok()
+        })
+        .await;
+        Self {
+            port,
+            _process: process,
+            _folder: folder,
+        }
+    }
+
+    /// A new tab that shows `url`, loaded.
+    pub(crate) async fn open(&self, url: &str) -> Page {
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let new = format!("http://127.0.0.1:{}/json/new?{url}", self.port);
+        let answer = client.put(new).send().await.unwrap().text().await.unwrap();
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let (socket, _) = connect_async(answer["webSocketDebuggerUrl"].as_str().unwrap())
+            .await
+            .unwrap();
+        let mut page = Page { socket, calls: 0 };
+        let loaded = json!(format!("{url}/"));
+        while page
+            .evaluate("document.readyState === 'complete' && location.href")
+            .await
+            != loaded
+        {}
+        page
+    }
+}
+
+/// A tab.
+pub(crate) struct Page {
+    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    calls: u64,
+}
+
+impl Page {
+    /// The value of an expression, or of the promise that it is.
+    ///
+    /// # Panics
+    /// It throws, rejects, or does not end in time.
+    pub(crate) async fn evaluate(&mut self, expression: &str) -> Value {
+        let parameters = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
+        let result = timeout(PATIENCE, self.call("Runtime.evaluate", &parameters))
+            .await
+            .unwrap_or_else(|_| panic!("no end of {expression}"));
+        assert_eq!(result.get("exceptionDetails"), None, "{expression}: {result}");
+        result["result"]["value"].clone()
+    }
+
+    async fn call(&mut self, method: &str, parameters: &Value) -> Value {
+        self.calls += 1;
+        let call = json!({"id": self.calls, "method": method, "params": parameters});
+        self.socket.send(Message::text(call.to_string())).await.unwrap();
+        loop {
+            let message = self.socket.next().await.expect("chromium lives").unwrap();
+            let Message::Text(text) = message else { continue };
+            let answer: Value = serde_json::from_str(&text).unwrap();
+            if answer["id"] == self.calls {
+                return answer["result"].clone();
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Upgrades: what is let through, and what passes once it is open.
+
+use super::target::Target;
+
+/// The handshake of a WebSocket (RFC 6455, section 4.1).
+const WEBSOCKET: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+
+fn base64url(text: &str) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(text)
+}
+
+/// `h2c` would hide later requests from the gateway: it is not passed on.
+#[tokio::test]
+async fn only_websocket_and_spdy_are_upgrades() {
+    let target = Target::start().await;
+    for upgrade in [
+        "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n",
+        "Connection: Upgrade\r\nUpgrade: h2c, websocket\r\n",
+        "Connection: Upgrade\r\nUpgrade: TLS/1.3\r\n",
+    ] {
+        let mark = target.mark();
+        let answer = target.get(&mark, upgrade).await;
+        assert_eq!(answer.status, 404, "{upgrade}: {answer:?}");
+        assert!(answer.values("upgrade").is_empty(), "{answer:?}");
+        target.as_alice(&mark).await;
+    }
+}
+
+/// kube-apiserver believes tokens in subprotocols: the gateway reads them itself.
+#[tokio::test]
+async fn a_token_in_a_subprotocol_is_the_gateways_to_read() {
+    let target = Target::start().await;
+    let hidden = |token: &str| {
+        let token = base64url(token);
+        format!(
+            "{WEBSOCKET}Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.{token}, v5.channel.k8s.io\r\n"
+        )
+    };
+    let without_field =
+        |path: &str, lines: &str| format!("GET /k8s-proxy{path} HTTP/1.1\r\nHost: gateway\r\n{lines}\r\n");
+    // A token the cluster would believe, beside alice's.
+    let home = target.world.home.clone();
+    let robot = target.world.cluster.service_account(&home, "intruder").await;
+    let mark = target.mark();
+    let head = target.head(("GET", &target.exec(&home, &mark)), &hidden(&robot));
+    target
+        .refused(&mark, &target.exchange(&head).await, (400, "BadRequest"))
+        .await;
+    // Alone it is a credential like any other, and not one of ours.
+    let mark = target.mark();
+    let head = without_field(&target.exec(&home, &mark), &hidden(&robot));
+    target
+        .refused(&mark, &target.exchange(&head).await, (401, "Unauthorized"))
+        .await;
+    // alice's own lets her in; the cluster never sees it.
+    let mark = target.mark();
+    let head = without_field(&target.exec(&home, &mark), &hidden(&target.token.bearer));
+    let mut client = target.connect().await;
+    client.send(head.as_bytes()).await;
+    let answer = client.head().await.unwrap();
+    assert_eq!(answer.status, 101, "{answer:?}");
+    assert_eq!(answer.values("sec-websocket-protocol"), ["v5.channel.k8s.io"]);
+    let rest = client.rest().await;
+    assert!(String::from_utf8_lossy(&rest).contains("entered"), "{rest:?}");
+    let event = target.as_alice(&mark).await;
+    let secret = target.token.bearer.rsplit(':').next().unwrap();
+    assert!(!event.to_string().contains(secret), "{event}");
+}
+
+/// Bytes behind an upgrade that the cluster refused are nobody's request.
+#[tokio::test]
+async fn a_refused_upgrade_is_no_tunnel() {
+    let target = Target::start().await;
+    let lines = format!("{WEBSOCKET}Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n");
+    let spdy = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n";
+    for (method, lines) in [("GET", lines.as_str()), ("POST", spdy)] {
+        let (mark, smuggled) = (target.mark(), target.mark());
+        let path = target.exec(&target.world.other, &mark);
+        let head = target.head((method, &path), lines);
+        let object = target.object(&smuggled);
+        let behind = format!("GET {object} HTTP/1.1\r\nHost: cluster\r\nImpersonate-User: system:admin\r\n\r\n");
+        let mut client = target.connect().await;
+        client.send(head.as_bytes()).await;
+        let answer = client.answer().await.unwrap();
+        // The cluster's own words.
+        assert_eq!(answer.status, 403, "{answer:?}");
+        let text = String::from_utf8_lossy(&answer.content).into_owned();
+        assert!(text.contains(r#"User \"gitlab:user:alice\" cannot"#), "{text}");
+        client.send(behind.as_bytes()).await;
+        // What the gateway says of it is its own: no such path here, or the end.
+        if let Some(answer) = client.answer().await {
+            assert!([400, 404].contains(&answer.status), "{answer:?}");
+        }
+        target.as_alice(&mark).await;
+        assert!(target.arrived(&smuggled).await.is_empty());
+    }
+}
+
+/// Requests sent together with the handshake, before it is answered.
+#[tokio::test]
+async fn bytes_sent_ahead_of_a_refused_upgrade_are_no_request() {
+    let target = Target::start().await;
+    let (mark, smuggled) = (target.mark(), target.mark());
+    let path = target.exec(&target.world.other, &mark);
+    let lines = format!("{WEBSOCKET}Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n");
+    let object = target.object(&smuggled);
+    let behind = format!("GET {object} HTTP/1.1\r\nHost: cluster\r\nImpersonate-User: system:admin\r\n\r\n");
+    let answer = target
+        .exchange(&format!("{}{behind}", target.head(("GET", &path), &lines)))
+        .await;
+    assert_eq!(answer.status, 403, "{answer:?}");
+    target.as_alice(&mark).await;
+    assert!(target.arrived(&smuggled).await.is_empty());
+}
+
+/// An upgrade hides no impersonation either.
+#[tokio::test]
+async fn streams_are_opened_as_the_caller() {
+    let target = Target::start().await;
+    let spdy = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n";
+    let home = target.world.home.clone();
+    for (lines, status) in [
+        (format!("{spdy}Impersonate-User: system:admin\r\n"), 400),
+        (spdy.replace("Upgrade\r\n", "Upgrade, Impersonate-User\r\n"), 101),
+    ] {
+        let mark = target.mark();
+        let head = target.head(("POST", &target.exec(&home, &mark)), &lines);
+        let mut client = target.connect().await;
+        client.send(head.as_bytes()).await;
+        if status == 400 {
+            let answer = client.answer().await.unwrap();
+            target.refused(&mark, &answer, (400, "BadRequest")).await;
+        } else {
+            assert_eq!(client.head().await.unwrap().status, status);
+            drop(client);
+            target.as_alice(&mark).await;
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The real gateway as a process.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+use crate::support::authority::Authority;
+use crate::support::eventually;
+
+/// Key of the control plane's sessions.
+const SESSION_KEY: &str = "a-key-only-tests-know-0123456789abcdef";
+
+/// A gateway that runs; it ends with the value.
+pub(crate) struct Gateway {
+    folder: TempDir,
+    address: SocketAddr,
+    admin: SocketAddr,
+    _process: Child,
+}
+
+/// The folder of a gateway that does not run yet.
+pub(crate) struct Layout {
+    folder: TempDir,
+    settings: Value,
+}
+
+impl Layout {
+    /// Accounts of the control plane with their rights (`policy.csv`), and nothing else.
+    pub(crate) fn new(accounts: &[&str], policy: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["state", "plugins", "policies"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let layout = Self {
+            folder,
+            settings: json!({
+                "listen": "127.0.0.1:0",
+                "admin": {"listen": "127.0.0.1:0"},
+                "state": {"directory": "state", "namespace": "argocd"},
+                "policies": {"directory": "policies"},
+                "plugins": {"directory": "plugins", "cache": "cache"},
+                "authentication": {"argocdSessions": true},
+                "decisions": {"file": "decisions.jsonl"},
+            }),
+        };
+        layout.policies("extensions");
+        let accounts = accounts.iter().map(|name| (format!("accounts.{name}"), json!("login")));
+        layout.object("ConfigMap", "argocd-cm", &json!({}), &accounts.collect());
+        layout.object(
+            "ConfigMap",
+            "argocd-rbac-cm",
+            &json!({}),
+            &json!({"policy.csv": policy}),
+        );
+        let key = json!({"server.secretkey": SESSION_KEY});
+        layout.object("Secret", "argocd-secret", &json!({}), &key);
+        layout
+    }
+
+    /// Where it is.
+    pub(crate) fn root(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Settings besides those every gateway has.
+    pub(crate) fn settings(&mut self, more: Value) {
+        let Value::Object(more) = more else {
+            panic!("not an object: {more}");
+        };
+        self.settings.as_object_mut().unwrap().extend(more);
+    }
+
+    /// Replaces one setting.
+    ///
+    /// - `pointer`: JSON pointer (RFC 6901); what is above its last name is there.
+    pub(crate) fn setting(&mut self, pointer: &str, value: Value) {
+        let (above, name) = pointer.rsplit_once('/').unwrap();
+        self.settings.pointer_mut(above).unwrap()[name] = value;
+    }
+
+    /// Plain HTTP after all.
+    pub(crate) fn without_tls(&mut self) {
+        self.settings.as_object_mut().unwrap().remove("tls");
+        std::fs::remove_file(self.root().join("gateway-ca.pem")).unwrap();
+    }
+
+    /// The shipped policies of a front.
+    pub(crate) fn policies(&self, front: &str) {
+        let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies").join(front);
+        copy(&shipped, &self.root().join("policies").join(front));
+    }
+
+    /// A ConfigMap or Secret of the state.
+    pub(crate) fn object(&self, kind: &str, name: &str, labels: &Value, data: &Value) {
+        let key = if kind == "Secret" { "stringData" } else { "data" };
+        self.write(&json!({
+            "apiVersion": "v1", "kind": kind,
+            "metadata": {"name": name, "namespace": "argocd", "labels": labels},
+            key: data,
+        }));
+    }
+
+    /// A cluster the gateway knows.
+    ///
+    /// - `data`: `server`, `config` and what else its Secret has.
+    pub(crate) fn cluster(&self, name: &str, data: &Value) {
+        let labels = json!({"argocd.argoproj.io/secret-type": "cluster"});
+        self.object("Secret", &format!("cluster-{name}"), &labels, data);
+    }
+
+    /// Any object of the state.
+    pub(crate) fn write(&self, object: &Value) {
+        let name = format!("state/{}-{}.yaml", object["kind"], object["metadata"]["name"]).replace('"', "");
+        std::fs::write(self.root().join(name), object.to_string()).unwrap();
+    }
+
+    /// A certificate, without which kubectl sends no token.
+    pub(crate) fn tls(&mut self) {
+        let authority = Authority::new("gateway");
+        let pair = authority.server(&["127.0.0.1", "localhost"]);
+        for (name, text) in [
+            ("gateway-ca.pem", &authority.pem),
+            ("gateway.pem", &pair.certificate),
+            ("gateway.key", &pair.key),
+        ] {
+            std::fs::write(self.root().join(name), text).unwrap();
+        }
+        self.settings(json!({"tls": {"certificate": "gateway.pem", "key": "gateway.key"}}));
+    }
+
+    /// Starts the real binary.
+    pub(crate) async fn start(self) -> Gateway {
+        let settings = self.root().join("tollgate.yaml");
+        std::fs::write(&settings, self.settings.to_string()).unwrap();
+        let log = self.root().join("log");
+        let mut process = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .args(["serve", "--log-json", "--config"])
+            .arg(&settings)
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(&log).unwrap())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let fields = eventually("the gateway listens", async || {
+            let text = std::fs::read_to_string(&log).unwrap();
+            assert!(process.try_wait().unwrap().is_none(), "the gateway ended: {text}");
+            let lines = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+            let mut fields = lines.map(|line: Value| line["fields"].clone());
+            fields.find(|fields| fields["message"] == "listening")
+        })
+        .await;
+        let address = |key: &str| fields[key].as_str().unwrap().parse().unwrap();
+        Gateway {
+            folder: self.folder,
+            address: address("listen"),
+            admin: address("admin"),
+            _process: process,
+        }
+    }
+}
+
+impl Gateway {
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A file or folder of it.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The authority of its certificate, PEM; none without TLS.
+    pub(crate) fn authority(&self) -> Option<String> {
+        std::fs::read_to_string(self.path("gateway-ca.pem")).ok()
+    }
+
+    /// `https://127.0.0.1:PORT`, or `http` without TLS.
+    pub(crate) fn url(&self) -> String {
+        let scheme = if self.authority().is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    /// A JSON answer of its admin listener.
+    pub(crate) async fn admin(&self, path: &str) -> Value {
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let answer = client.get(format!("http://{}{path}", self.admin)).send().await.unwrap();
+        assert!(answer.status().is_success(), "{path}: {}", answer.status());
+        answer.json().await.unwrap()
+    }
+
+    /// A client that trusts it.
+    pub(crate) fn plain_client(&self) -> reqwest::Client {
+        self.client_with(reqwest::header::HeaderMap::new())
+    }
+
+    /// A client that trusts it, with the session of an account of the control plane.
+    pub(crate) fn client(&self, account: &str) -> reqwest::Client {
+        let bearer = format!("Bearer {}", session(account)).parse().unwrap();
+        self.client_with([(reqwest::header::AUTHORIZATION, bearer)].into_iter().collect())
+    }
+
+    fn client_with(&self, headers: reqwest::header::HeaderMap) -> reqwest::Client {
+        let authorities = self.authority();
+        let authorities = authorities
+            .iter()
+            .map(|pem| reqwest::Certificate::from_pem(pem.as_bytes()).unwrap());
+        reqwest::Client::builder()
+            .no_proxy()
+            .tls_certs_only(authorities)
+            .default_headers(headers)
+            .build()
+            .unwrap()
+    }
+}
+
+/// A kubeconfig with one context.
+pub(crate) fn kubeconfig(cluster: &Value, user: &Value) -> String {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    })
+    .to_string()
+}
+
+/// A file's name and content below `from`, all the way down.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &target);
+        } else {
+            std::fs::copy(&path, target).unwrap();
+        }
+    }
+}
+
+/// Base64 of a text.
+pub(crate) fn base64(text: &str) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+/// A session token of the control plane's.
+pub(crate) fn session(user: &str) -> String {
+    use jsonwebtoken::{EncodingKey, Header, encode};
+
+    let now = jiff::Timestamp::now().as_second();
+    let claims = json!({
+        "iss": "argocd", "sub": format!("{user}:login"), "iat": now, "nbf": now, "exp": now + 3600, "jti": "t",
+    });
+    let key = EncodingKey::from_secret(SESSION_KEY.as_bytes());
+    encode(&Header::default(), &claims, &key).unwrap()
+}
