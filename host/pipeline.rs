@@ -328,9 +328,13 @@ impl Handler for Gateway {
             record.peer = Some(peer.address());
             record.trace_id = head.and_then(|head| trace_id(&head.headers));
         });
-        let path = head.map_or("", |head| head.uri.path());
         let decision = record.id();
-        let mut response = refuse(&Rejection::Server(refusal), record, voice(&snapshot, path));
+        let voice = voice(&snapshot, head.map_or("", |head| head.uri.path()));
+        let mut response = refuse(&Rejection::Server(refusal), record, voice);
+        // A page that may call may read why it was refused.
+        if let Some(Ok(cors)) = head.and_then(|head| cors(&snapshot, voice, head)) {
+            cors.apply(response.headers_mut());
+        }
         name_decision(&mut response, decision);
         response
     }
@@ -393,6 +397,14 @@ fn signer(settings: &config::Extensions) -> anyhow::Result<Signer> {
         |error: &dyn std::fmt::Display| anyhow::anyhow!("`extensions.assertion.key` {}: {error}", path.display());
     let pem = std::fs::read_to_string(path).map_err(|error| named(&error))?;
     Signer::from_pem(issuer, &secrecy::SecretString::from(pem)).map_err(|error| named(&error))
+}
+
+/// Tells the caller which decision an answer is of.
+fn name_decision(response: &mut Response<Body>, decision: uuid::Uuid) {
+    let mut text = uuid::Uuid::encode_buffer();
+    if let Ok(value) = HeaderValue::from_str(decision.hyphenated().encode_lower(&mut text)) {
+        response.headers_mut().insert(DECISION_ID, value);
+    }
 }
 
 fn refuse(rejection: &Rejection, mut record: Open, voice: Voice) -> Response<Body> {
