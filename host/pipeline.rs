@@ -163,6 +163,9 @@ impl Gateway {
             };
             return self.walk_kubernetes((head, body), path, walk).await;
         }
+        if let (Route::AuthorizeProxyUser, Some(services)) = (&route, &self.services) {
+            return services.answer_gateway((head, body), snapshot, record).await;
+        }
         if route == Route::Unknown && snapshot.kubernetes.is_some() && is_for_agents(&head) {
             return Err(Rejection::Prefix);
         }
@@ -192,7 +195,9 @@ impl Gateway {
                 let desk = platform::Desk::open(snapshot, services, &principal)?;
                 return desk.answer(&route, (head, body), record).await;
             }
-            Route::Kubernetes(_) | Route::AssertionKeys | Route::Unknown => return Err(Rejection::NotFound),
+            Route::Kubernetes(_) | Route::AuthorizeProxyUser | Route::AssertionKeys | Route::Unknown => {
+                return Err(Rejection::NotFound);
+            }
         };
 
         let call = Call::read(&path, &head, &snapshot.extensions)?;

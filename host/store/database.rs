@@ -132,7 +132,10 @@ fn detail(error: &sqlx::Error) -> String {
             }
             format!("{} ({code})", error.message())
         }
-        sqlx::Error::Io(error) => format!("the connection failed: {}", error.kind()),
+        sqlx::Error::Io(error) => match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            Some(error) => format!("TLS with the database failed: {error}"),
+            None => format!("the connection failed: {}", error.kind()),
+        },
         sqlx::Error::Tls(_) => "TLS with the database failed".to_owned(),
         sqlx::Error::PoolTimedOut => "no answer in time".to_owned(),
         sqlx::Error::PoolClosed => "it is closed".to_owned(),

@@ -25,6 +25,8 @@ const SESSIONS: &str = "SELECT id, csrf, user_id, username, created_at, expires_
 pub(super) struct Question {
     sql: String,
     values: AnyArguments,
+    /// Whether connections should keep it for the next time.
+    is_kept: bool,
 }
 
 impl Question {
@@ -33,6 +35,7 @@ impl Question {
         Self {
             sql: format!("{from} WHERE TRUE"),
             values: AnyArguments::default(),
+            is_kept: true,
         }
     }
 
@@ -54,6 +57,7 @@ impl Question {
     pub(super) fn and_one_of(mut self, column: &'static str, numbers: Option<&[AgentId]>) -> Self {
         if let Some(numbers) = numbers {
             // Numbers as they are: there may be more than values can be bound.
+            self.is_kept = false;
             let numbers: Vec<_> = numbers.iter().map(ToString::to_string).collect();
             let _ = match numbers.as_slice() {
                 [] => write!(self.sql, " AND FALSE"),
@@ -75,7 +79,8 @@ impl Question {
         let _ = write!(self.sql, " ORDER BY {order} LIMIT ");
         self.value(limit)?;
         // SECURITY: the text is made of fixed parts and numbers alone.
-        let rows = sqlx::query_with(AssertSqlSafe(self.sql), self.values).fetch_all(database.readers());
+        let query = sqlx::query_with(AssertSqlSafe(self.sql), self.values).persistent(self.is_kept);
+        let rows = query.fetch_all(database.readers());
         timed(rows).await.map_err(|error| failed(&error))
     }
 

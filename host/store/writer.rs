@@ -71,7 +71,9 @@ async fn commit(database: &Database, jobs: Vec<Job>) {
             }
         }
         Err(error) => {
-            tracing::warn!(error = %failed(&error), changes = changes.len(), "changes of the store were not written");
+            if !lies_in_a_change(&error) {
+                tracing::warn!(error = %failed(&error), changes = changes.len(), "the store could not be written");
+            }
             for (change, done) in changes.iter().zip(waiting) {
                 answer(done, Err(told(change, &error)));
             }
