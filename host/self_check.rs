@@ -217,7 +217,10 @@ impl Plan {
             .map(|(label, asked)| ask(Arc::clone(label), asked.access.clone(), asked.grants.clone()));
         // The list is whole before the first question.
         let asking: Vec<_> = asking.collect();
-        futures_util::stream::iter(asking).buffer_unordered(AT_ONCE).collect().await
+        futures_util::stream::iter(asking)
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await
     }
 
     /// The command that prints what `label` lacks.
