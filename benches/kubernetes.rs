@@ -19,7 +19,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use futures_util::StreamExt as _;
 use reqwest::{Certificate, Client};
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -296,11 +295,10 @@ impl World {
             if matches!(speaks, Speaks::Http2) && at % STREAMS == 0 {
                 client = self.client(&self.authority, speaks);
             }
-            let answer = client.get(&url).bearer_auth(&token).send().await.expect("a watch");
+            let mut answer = client.get(&url).bearer_auth(&token).send().await.expect("a watch");
             assert_eq!(answer.status(), 200);
             open.push(tokio::spawn(async move {
-                let mut events = answer.bytes_stream();
-                while events.next().await.is_some() {}
+                while let Ok(Some(_)) = answer.chunk().await {}
                 panic!("the watch ended");
             }));
         }
