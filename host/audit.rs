@@ -225,11 +225,11 @@ impl Audit {
                 None => Ok(()),
             }
         };
-        let opened = ticket.opened.get_or_try_init(open).await;
+        let opened = ticket.opened.get_or_try_init(open).await.copied();
         if opened.is_err() {
             buckets.take_back(&ticket);
         }
-        opened.map(|()| ())
+        opened
     }
 
     async fn record(&self, events: &[AuditEvent]) -> Result<(), store::Error> {

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::access::Authorizer;
+use crate::access::endpoint::Endpoint;
 use crate::admin::{Admin, Desk, Findings};
 use crate::audit::{self, Audit};
 use crate::authorize::rego::Checker;
@@ -217,12 +218,14 @@ async fn services(config: &Config, clock: &Clock, metrics: &Arc<Metrics>) -> any
     };
     let audit = Audit::start(Arc::clone(&store), clock.clone(), times, Arc::clone(metrics));
     audit.listen(&sessions);
+    let endpoint = Endpoint::new(settings, clock.clone())?;
     let authorizer = Authorizer::new(settings, Arc::clone(&store), sessions.clone(), clock.clone())?;
     Ok(Some(Arc::new(Services {
         store,
         sessions,
         audit,
         authorizer,
+        endpoint,
         clock: clock.clone(),
     })))
 }

@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::store::{self, About, Actor, Owned, SeenSession, Store};
 
+mod list;
 mod signal;
 mod table;
 mod task;
@@ -34,6 +35,9 @@ pub const ACTIVE: Duration = Duration::from_mins(10);
 
 /// A replica that has not said for so long what is open has nothing open.
 const SILENT: Duration = Duration::from_secs(20);
+
+/// Rows of one transaction: requests wait for theirs meanwhile.
+const SEEN_AT_ONCE: usize = 500;
 
 /// How long a revocation is known of a session whose credentials are made
 /// elsewhere and may be renewed: longer than any of them should live.
@@ -300,27 +304,26 @@ impl Sessions {
         Ok(self.shut_out(session, revocation.until))
     }
 
-    /// Sessions that were at work within [`ACTIVE`], latest first; one row for
-    /// each process that saw them.
+    /// Sessions that were at work within [`ACTIVE`], latest first: one row for
+    /// each session and agent, what all replicas saw of it put together. What
+    /// this process has open is counted as it is now, that of others as it was
+    /// some seconds ago.
     ///
     /// # Errors
     /// The store failed.
     pub async fn list(&self, owned: &Owned) -> Result<Vec<SeenSession>, store::Error> {
         let now = self.clock.now();
-        let since = before(now, ACTIVE);
-        let mut rows = self.store.active(since, owned).await?;
-        rows.retain(|row| row.replica != self.replica);
-        for row in &mut rows {
-            if row.last_at < before(now, SILENT) {
-                row.open_streams = 0;
-            }
-        }
-        rows.extend(self.table.rows(owned, self.replica, now));
+        let silent = before(now, SILENT);
+        let seen = self.store.active(before(now, ACTIVE), owned).await?;
+        // What a replica that fell silent had open is closed.
+        let open = self.store.active(silent, owned).await?;
+        let here = self.table.here(owned, self.replica, now);
+        let mut rows = list::merge(seen, &open, here, silent);
         rows.retain(|row| {
             let revoked = SessionId::parse(&row.session).is_some_and(|id| self.is_revoked(&id));
-            !revoked && row.last_at >= since && row.expires_at.is_none_or(|end| end > now)
+            !revoked && row.last_at >= before(now, ACTIVE) && row.expires_at.is_none_or(|end| end > now)
         });
-        rows.sort_by(|one, other| other.last_at.cmp(&one.last_at));
+        rows.sort_by_key(|row| std::cmp::Reverse(row.last_at));
         Ok(rows)
     }
 
@@ -337,12 +340,15 @@ impl Sessions {
     /// The store failed.
     pub async fn flush(&self) -> Result<(), store::Error> {
         let rows = self.table.changed(self.replica, self.clock.now());
-        if rows.is_empty() {
-            return Ok(());
-        }
-        let sent = task::answer(self.store.seen(&rows)).await;
-        if sent.is_err() {
-            self.table.keep(&rows);
+        let mut sent = Ok(());
+        for rows in rows.chunks(SEEN_AT_ONCE) {
+            if sent.is_ok() {
+                sent = task::answer(self.store.seen(rows)).await;
+            }
+            match &sent {
+                Ok(()) => self.table.told(rows),
+                Err(_) => self.table.keep(rows),
+            }
         }
         sent
     }

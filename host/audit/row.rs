@@ -104,17 +104,18 @@ pub(super) fn alone(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
 /// The first of those that are counted together.
 pub(super) fn counted(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     let mut details = Map::new();
-    if let Some(attributes) = entry.attributes {
+    let holder = entry.holder.as_ref();
+    // What strangers ask for is not told apart.
+    if let Some(attributes) = entry.attributes.filter(|_| holder.is_some()) {
         put_target(&mut details, &attributes.into());
         details.remove("name");
     }
-    let holder = entry.holder.as_ref();
     let access_type = holder.map(|holder| holder.session.access_type()).or(entry.access_type);
     put(&mut details, "reason", Some(entry.reason));
-    put(&mut details, "accessType", access_type.map(|one| one.as_str()));
-    put(&mut details, "impersonatedUser", entry.impersonated);
+    put(&mut details, "access_type", access_type.map(|one| one.as_str()));
+    put(&mut details, "impersonated_user", entry.impersonated);
     put(&mut details, "client", Some(&entry.client.to_canonical().to_string()));
-    put(&mut details, "auditID", Some(&entry.audit_id.to_string()));
+    put(&mut details, "audit_id", Some(&entry.audit_id.to_string()));
     details.insert("enforced".to_owned(), Value::Bool(true));
     AuditEvent {
         id: Uuid::now_v7(),
@@ -136,7 +137,7 @@ pub(super) fn of_reason(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     event.agent_id = None;
     event
         .details
-        .retain(|key, _| matches!(key.as_str(), "reason" | "auditID" | "enforced"));
+        .retain(|key, _| matches!(key.as_str(), "reason" | "audit_id" | "enforced"));
     event.details.insert("clients".to_owned(), "many".into());
     event
 }
@@ -158,9 +159,9 @@ pub(super) fn closed(closed: &Closed) -> AuditEvent {
     put_target(&mut details, target);
     put(&mut details, "reason", Some(ending.as_str()));
     put(&mut details, "kind", Some(kind.as_str()));
-    put(&mut details, "accessType", Some(session.access_type().as_str()));
-    put(&mut details, "auditID", Some(&decision.to_string()));
-    put(&mut details, "openedAt", Some(&opened_at.to_string()));
+    put(&mut details, "access_type", Some(session.access_type().as_str()));
+    put(&mut details, "audit_id", Some(&decision.to_string()));
+    put(&mut details, "opened_at", Some(&opened_at.to_string()));
     AuditEvent {
         id: Uuid::now_v7(),
         first_at: *closed_at,
@@ -186,7 +187,7 @@ fn put_target(details: &mut Map<String, Value>, target: &Target) {
     } = target;
     put(details, "verb", Some(verb));
     if resource.is_some() {
-        put(details, "apiGroup", Some(api_group));
+        put(details, "api_group", Some(api_group));
     }
     put(details, "resource", resource.as_deref());
     put(details, "subresource", subresource.as_deref());

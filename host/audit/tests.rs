@@ -1,1 +1,510 @@
+use std::net::Ipv4Addr;
 
+use futures_util::FutureExt as _;
+use secrecy::SecretString;
+use serde_json::json;
+use sqlx::ConnectOptions as _;
+use sqlx::sqlite::SqliteConnectOptions;
+use tempfile::TempDir;
+
+use super::*;
+use crate::access::{SessionId, User};
+use crate::sessions::{Ending, Kind, Target};
+use crate::store::AuditFilter;
+
+const MINUTE: Duration = Duration::from_mins(1);
+const ID: Uuid = Uuid::from_u128(7);
+
+struct World {
+    dir: TempDir,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+    store: Arc<Store>,
+    audit: Arc<Audit>,
+    session: SessionId,
+    bob: User,
+}
+
+impl World {
+    async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}/store", dir.path().display());
+        let store = Arc::new(Store::open(&SecretString::from(url)).await.unwrap());
+        let (clock, metrics) = (Clock::default(), Arc::new(Metrics::new()));
+        let times = Times {
+            bucket: MINUTE,
+            keep: Duration::from_hours(24 * 30),
+        };
+        let audit = Audit::start(store.clone(), clock.clone(), times, metrics.clone());
+        Self {
+            dir,
+            clock,
+            metrics,
+            store,
+            audit,
+            session: SessionId::new(AccessType::PersonalAccessToken, Uuid::nil().to_string()),
+            bob: User {
+                id: 102,
+                username: "bob".to_owned(),
+            },
+        }
+    }
+
+    fn entry<'a>(&'a self, attributes: &'a Attributes) -> AccessEntry<'a> {
+        let holder = Holder {
+            session: &self.session,
+            user: &self.bob,
+            agent: AgentId::new(9999).unwrap(),
+            expires_at: None,
+        };
+        AccessEntry {
+            holder: Some(holder),
+            agent: None,
+            access_type: None,
+            attributes: Some(attributes),
+            outcome: Outcome::Allowed,
+            reason: "allowed",
+            detail: None,
+            client: Ipv4Addr::new(192, 0, 2, 7).into(),
+            audit_id: ID,
+            impersonated: Some("gitlab:user:bob"),
+        }
+    }
+
+    async fn rows(&self) -> Vec<AuditEvent> {
+        let filter = AuditFilter {
+            limit: 1_000,
+            ..AuditFilter::default()
+        };
+        let mut rows = self.store.audit(&filter).await.unwrap();
+        rows.reverse();
+        rows
+    }
+
+    async fn counts(&self) -> Vec<(String, u64)> {
+        let rows = self.rows().await.into_iter();
+        rows.map(|row| (row.action, row.count)).collect()
+    }
+
+    /// Lets other tasks run until the store has these.
+    async fn until(&self, wanted: &[(&str, u64)]) {
+        let wanted: Vec<_> = wanted
+            .iter()
+            .map(|(action, count)| ((*action).to_owned(), *count))
+            .collect();
+        let waiting = async {
+            while self.counts().await != wanted {
+                tokio::task::yield_now().await;
+            }
+        };
+        if tokio::time::timeout(Duration::from_secs(20), waiting).await.is_err() {
+            assert_eq!(self.counts().await, wanted);
+        }
+    }
+
+    /// Changes the database behind the store's back.
+    async fn sql(&self, text: &'static str) {
+        let options = SqliteConnectOptions::new().filename(self.dir.path().join("store"));
+        let mut connection = options.connect().await.unwrap();
+        sqlx::raw_sql(text).execute(&mut connection).await.unwrap();
+    }
+}
+
+fn pods(verb: &str) -> Attributes {
+    Attributes {
+        verb: verb.to_owned(),
+        resource_request: true,
+        resource: Some("pods".to_owned()),
+        namespace: Some("default".to_owned()),
+        name: Some("web-0".to_owned()),
+        ..Attributes::default()
+    }
+}
+
+fn version() -> Attributes {
+    Attributes {
+        verb: "get".to_owned(),
+        path: "/version".to_owned(),
+        ..Attributes::default()
+    }
+}
+
+#[tokio::test]
+async fn five_reads_of_a_minute_are_one_row_and_a_refusal_is_its_own() {
+    let world = World::start().await;
+    let version = version();
+    for _ in 0..5 {
+        world.audit.access(world.entry(&version)).await.unwrap();
+        world.clock.advance(Duration::from_secs(1));
+    }
+    let refused = AccessEntry {
+        outcome: Outcome::Denied,
+        reason: "policy",
+        detail: Some("rule 3"),
+        ..world.entry(&version)
+    };
+    world.audit.access(refused).await.unwrap();
+    world.clock.advance(Duration::from_secs(61));
+    world.until(&[("access.allowed", 5), ("access.denied", 1)]).await;
+    let rows = world.rows().await;
+    assert!(rows[0].last_at.duration_since(rows[0].first_at).as_secs() >= 4);
+    // What comes later is another row.
+    world.audit.access(world.entry(&version)).await.unwrap();
+    world
+        .until(&[("access.allowed", 5), ("access.denied", 1), ("access.allowed", 1)])
+        .await;
+}
+
+#[tokio::test]
+async fn rows_say_who_did_what() {
+    let world = World::start().await;
+    let mut exec = pods("create");
+    exec.subresource = Some("exec".to_owned());
+    exec.upgrade = Some("websocket");
+    let denied = AccessEntry {
+        outcome: Outcome::Denied,
+        reason: "policy",
+        detail: Some("rule 3"),
+        impersonated: None,
+        ..world.entry(&exec)
+    };
+    world.audit.access(denied).await.unwrap();
+    world.audit.access(world.entry(&pods("list"))).await.unwrap();
+    let rows = world.rows().await;
+    let about = |row: &AuditEvent| (row.user.clone(), row.user_id, row.agent_id, row.session.clone());
+    let bob = (
+        "bob".to_owned(),
+        Some(102),
+        AgentId::new(9999),
+        Some(world.session.to_string()),
+    );
+    assert_eq!((about(&rows[0]), about(&rows[1])), (bob.clone(), bob));
+    assert_eq!(
+        serde_json::Value::Object(rows[0].details.clone()),
+        json!({
+            "verb": "create", "api_group": "", "resource": "pods", "subresource": "exec", "namespace": "default",
+            "name": "web-0", "upgrade": "websocket", "reason": "policy", "detail": "rule 3",
+            "access_type": "personal_access_token", "client": "192.0.2.7", "audit_id": ID, "enforced": true,
+        })
+    );
+    assert_eq!(
+        serde_json::Value::Object(rows[1].details.clone()),
+        json!({
+            "verb": "list", "api_group": "", "resource": "pods", "namespace": "default", "reason": "allowed",
+            "access_type": "personal_access_token", "impersonated_user": "gitlab:user:bob", "client": "192.0.2.7",
+            "audit_id": ID, "enforced": true,
+        })
+    );
+}
+
+#[tokio::test]
+async fn what_changes_or_runs_something_is_never_only_counted() {
+    let mut alone: Vec<_> = ["create", "update", "patch", "delete", "deletecollection", "post"]
+        .map(pods)
+        .into();
+    for subresource in ["exec", "attach", "portforward", "proxy"] {
+        let mut attributes = pods("get");
+        attributes.subresource = Some(subresource.to_owned());
+        alone.push(attributes);
+    }
+    let mut upgraded = pods("get");
+    upgraded.upgrade = Some("websocket");
+    let mut post = version();
+    post.verb = "post".to_owned();
+    alone.extend([upgraded, post]);
+    for attributes in &alone {
+        let world = World::start().await;
+        for _ in 0..2 {
+            world.audit.access(world.entry(attributes)).await.unwrap();
+        }
+        // Without any other time to pass: both are on disk.
+        let row = || ("access.allowed".to_owned(), 1);
+        assert_eq!(world.counts().await, [row(), row()], "{attributes:?}");
+    }
+    let mut log = pods("get");
+    log.subresource = Some("log".to_owned());
+    for attributes in [pods("get"), pods("list"), pods("watch"), log, version()] {
+        let world = World::start().await;
+        for _ in 0..2 {
+            world.audit.access(world.entry(&attributes)).await.unwrap();
+        }
+        assert_eq!(
+            world.counts().await,
+            [("access.allowed".to_owned(), 1)],
+            "the first is on disk"
+        );
+        world.audit.flush().await.unwrap();
+        assert_eq!(
+            world.counts().await,
+            [("access.allowed".to_owned(), 2)],
+            "{attributes:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn reads_that_differ_are_counted_apart() {
+    let world = World::start().await;
+    let base = pods("list");
+    let mut others = [
+        pods("get"),
+        base.clone(),
+        base.clone(),
+        base.clone(),
+        base.clone(),
+        version(),
+    ];
+    others[1].namespace = None;
+    others[2].resource = Some("secrets".to_owned());
+    others[3].api_group = "metrics.k8s.io".to_owned();
+    others[4].subresource = Some("status".to_owned());
+    let mut named = base.clone();
+    named.name = Some("web-1".to_owned());
+    for attributes in others.iter().chain([&base, &named]) {
+        world.audit.access(world.entry(attributes)).await.unwrap();
+    }
+    let session = SessionId::new(AccessType::OidcIdToken, "x");
+    let mut other = world.entry(&base);
+    other.holder = other.holder.map(|holder| Holder {
+        session: &session,
+        ..holder
+    });
+    world.audit.access(other).await.unwrap();
+    world.audit.flush().await.unwrap();
+    let mut counts: Vec<_> = world.counts().await.into_iter().map(|(_, count)| count).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [1, 1, 1, 1, 1, 1, 1, 2], "names alone are not told apart");
+}
+
+#[tokio::test]
+async fn pieces_of_a_key_cannot_be_shifted() {
+    let world = World::start().await;
+    let mut one = pods("list");
+    (one.resource, one.subresource) = (Some("a".to_owned()), Some("b".to_owned()));
+    let mut other = pods("list");
+    (other.resource, other.subresource) = (Some("a1:b".to_owned()), None);
+    for attributes in [&one, &other] {
+        world.audit.access(world.entry(attributes)).await.unwrap();
+    }
+    assert_eq!(world.counts().await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_at_once_wait_for_one_row() {
+    let world = Arc::new(World::start().await);
+    let tasks: Vec<_> = (0..200)
+        .map(|_| {
+            let world = world.clone();
+            tokio::spawn(async move {
+                world.audit.access(world.entry(&pods("list"))).await.unwrap();
+                assert_eq!(world.rows().await.len(), 1, "whoever comes back is on disk");
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    world.audit.flush().await.unwrap();
+    assert_eq!(world.counts().await, [("access.allowed".to_owned(), 200)]);
+}
+
+#[tokio::test]
+async fn counts_reach_the_store_within_a_second() {
+    let world = World::start().await;
+    for _ in 0..3 {
+        world.audit.access(world.entry(&version())).await.unwrap();
+    }
+    world.clock.advance(Duration::from_millis(1_100));
+    world.until(&[("access.allowed", 3)]).await;
+    world.audit.access(world.entry(&version())).await.unwrap();
+    world.clock.advance(Duration::from_millis(1_100));
+    world.until(&[("access.allowed", 4)]).await;
+}
+
+#[tokio::test]
+async fn strangers_are_counted_and_never_dropped() {
+    let world = World::start().await;
+    let asked = pods("delete");
+    let refused = |client: u8, reason| AccessEntry {
+        holder: None,
+        agent: AgentId::new(1),
+        access_type: Some(AccessType::PersonalAccessToken),
+        outcome: Outcome::Denied,
+        reason,
+        client: Ipv4Addr::new(198, 51, 100, client).into(),
+        impersonated: None,
+        ..world.entry(&asked)
+    };
+    for _ in 0..3 {
+        world.audit.access(refused(1, "unknown_key")).await.unwrap();
+    }
+    world.audit.access(refused(1, "no_credential")).await.unwrap();
+    world.audit.flush().await.unwrap();
+    assert_eq!(
+        world.counts().await,
+        [("access.denied".to_owned(), 3), ("access.denied".to_owned(), 1)]
+    );
+    let first = &world.rows().await[0];
+    assert_eq!((first.user.as_str(), first.agent_id), ("", AgentId::new(1)));
+    assert_eq!(first.details["client"], "198.51.100.1");
+    assert_eq!(first.details["access_type"], "personal_access_token");
+    assert_eq!(first.details.get("verb"), None, "one count stands for all they ask");
+
+    for client in 2..=250 {
+        world.audit.access(refused(client, "unknown_key")).await.unwrap();
+    }
+    world.audit.flush().await.unwrap();
+    let rows = world.rows().await;
+    assert_eq!(rows.len(), STRANGERS + 1, "those beyond are one row");
+    let merged = rows.last().unwrap();
+    assert_eq!(
+        (merged.details["clients"].as_str(), merged.details.get("client")),
+        (Some("many"), None)
+    );
+    assert_eq!(rows.iter().map(|row| row.count).sum::<u64>(), 3 + 1 + 249);
+    world.clock.advance(MINUTE * 2);
+    world.audit.flush().await.unwrap();
+    world.audit.access(refused(251, "unknown_key")).await.unwrap();
+    assert_eq!(world.rows().await.last().unwrap().details["client"], "198.51.100.251");
+}
+
+#[tokio::test]
+async fn reads_beyond_what_can_be_counted_are_rows_of_their_own() {
+    let buckets = Buckets::new(MINUTE, 2);
+    let world = World::start().await;
+    let now = world.clock.now();
+    let list = pods("list");
+    let first = || row::counted(&world.entry(&list), now);
+    let count = |key: &str, now| buckets.count(key.to_owned(), now, first).map(|_| ());
+    assert_eq!((count("a", now), count("b", now)), (Ok(()), Ok(())));
+    assert_eq!((count("c", now), count("a", now)), (Err(Full), Ok(())));
+    buckets.collect(now + MINUTE * 2);
+    assert_eq!(count("c", now + MINUTE * 2), Ok(()));
+}
+
+#[tokio::test]
+async fn nothing_passes_whose_row_cannot_be_written() {
+    let world = World::start().await;
+    world.sql("ALTER TABLE audit RENAME TO away").await;
+    for attributes in [pods("list"), pods("delete")] {
+        assert!(world.audit.access(world.entry(&attributes)).await.is_err());
+    }
+    world.sql("ALTER TABLE away RENAME TO audit").await;
+    for attributes in [pods("list"), pods("list"), pods("delete")] {
+        world.audit.access(world.entry(&attributes)).await.unwrap();
+    }
+    world.audit.flush().await.unwrap();
+    let mut counts = world.counts().await;
+    counts.sort();
+    let row = |count| ("access.allowed".to_owned(), count);
+    assert_eq!(counts, [row(1), row(2)], "refused for want of a row: not counted");
+    assert!(
+        world
+            .metrics
+            .text()
+            .unwrap()
+            .contains("tollgate_store_failures_total{operation=\"audit\"}")
+    );
+}
+
+#[tokio::test]
+async fn counts_the_store_did_not_take_are_given_again() {
+    let world = World::start().await;
+    for _ in 0..3 {
+        world.audit.access(world.entry(&version())).await.unwrap();
+    }
+    world.sql("ALTER TABLE audit RENAME TO away").await;
+    world.clock.advance(MINUTE * 2);
+    assert!(world.audit.flush().await.is_err());
+    world.sql("ALTER TABLE away RENAME TO audit").await;
+    world.audit.flush().await.unwrap();
+    assert_eq!(world.counts().await, [("access.allowed".to_owned(), 3)]);
+    assert_eq!(world.metrics.access.audit_pending.get(), 0);
+}
+
+#[tokio::test]
+async fn a_request_that_goes_away_leaves_a_good_count() {
+    let world = World::start().await;
+    let list = pods("list");
+    assert!(world.audit.access(world.entry(&list)).now_or_never().is_none());
+    world.audit.flush().await.unwrap();
+    world.audit.access(world.entry(&list)).await.unwrap();
+    world.audit.flush().await.unwrap();
+    assert_eq!(world.counts().await, [("access.allowed".to_owned(), 2)]);
+}
+
+#[tokio::test]
+async fn closed_streams_are_events() {
+    let world = World::start().await;
+    let closed = |verb: &str, ending| Closed {
+        session: world.session.clone(),
+        user: world.bob.clone(),
+        agent: AgentId::new(9999).unwrap(),
+        kind: Kind::Stream,
+        target: Target::from(&pods(verb)),
+        decision: ID,
+        opened_at: world.clock.now(),
+        closed_at: world.clock.now(),
+        ending,
+    };
+    world.audit.closed(&closed("watch", Ending::Revoked));
+    world.audit.closed(&closed("get", Ending::Expired));
+    world.until(&[("stream.closed", 1), ("stream.closed", 1)]).await;
+    let rows = world.rows().await;
+    let reasons: Vec<_> = rows.iter().map(|row| row.details["reason"].as_str().unwrap()).collect();
+    assert_eq!(reasons, ["session revoked", "credential expired"]);
+    assert_eq!(rows[0].session, Some(world.session.to_string()));
+    assert_eq!(rows[0].details["audit_id"], ID.to_string());
+}
+
+#[tokio::test]
+async fn streams_that_sessions_end_are_written_once_each() {
+    let world = World::start().await;
+    let clock = world.clock.clone();
+    let sessions = Sessions::start(world.store.clone(), clock, world.metrics.clone())
+        .await
+        .unwrap();
+    world.audit.listen(&sessions);
+    let mut exec = pods("create");
+    exec.upgrade = Some("websocket");
+    let holder = world.entry(&exec).holder.unwrap();
+    let entered = [exec.clone(), pods("watch"), pods("get")].map(|attributes| {
+        let what = crate::sessions::Entering::new(&attributes, ID, Ipv4Addr::LOCALHOST.into());
+        sessions.enter_as(holder, what).unwrap()
+    });
+    let about = store::About {
+        user: world.bob.clone(),
+        agent_id: None,
+    };
+    let by = store::Actor {
+        user_id: None,
+        name: "root".to_owned(),
+    };
+    sessions.revoke(&world.session, &about, &by).await.unwrap();
+    drop(entered);
+    world
+        .until(&[("token.revoked", 1), ("stream.closed", 1), ("stream.closed", 1)])
+        .await;
+}
+
+#[tokio::test]
+async fn texts_of_callers_are_short_and_have_no_query() {
+    let world = World::start().await;
+    let mut attributes = pods("delete");
+    attributes.name = Some("é".repeat(4_000));
+    world.audit.access(world.entry(&attributes)).await.unwrap();
+    let rows = world.rows().await;
+    let name = rows[0].details["name"].as_str().unwrap();
+    assert_eq!(name, "é".repeat(128));
+}
+
+#[tokio::test]
+async fn what_is_too_old_goes() {
+    let world = World::start().await;
+    world.audit.access(world.entry(&pods("delete"))).await.unwrap();
+    world.clock.advance(Duration::from_hours(24 * 29));
+    world.audit.access(world.entry(&pods("delete"))).await.unwrap();
+    assert_eq!(world.counts().await.len(), 2);
+    world.clock.advance(Duration::from_hours(25));
+    world.until(&[("access.allowed", 1)]).await;
+}

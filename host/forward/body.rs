@@ -126,7 +126,7 @@ struct Upload {
     left: u64,
     limit: u64,
     idle: Lazy,
-    deadline: Option<Deadline>,
+    deadline: Option<Box<Deadline>>,
     progress: Option<Arc<Progress>>,
     trailers: Trailers,
 }
@@ -143,7 +143,7 @@ enum Trailers {
 struct Download {
     incoming: Incoming,
     idle: Option<Lazy>,
-    deadline: Option<Deadline>,
+    deadline: Option<Box<Deadline>>,
 }
 
 impl fmt::Debug for Body {
@@ -335,7 +335,7 @@ impl Upload {
             })));
         };
         self.idle.rest();
-        if let Some(error) = self.deadline.as_ref().and_then(Deadline::past) {
+        if let Some(error) = self.deadline.as_ref().and_then(|deadline| deadline.past()) {
             return Poll::Ready(Some(Err(error)));
         }
         Poll::Ready(match frame {
@@ -385,7 +385,7 @@ impl Download {
                     idle.rest();
                 }
                 // A backend that never stops sending is still bounded.
-                let past = self.deadline.as_ref().and_then(Deadline::past);
+                let past = self.deadline.as_ref().and_then(|deadline| deadline.past());
                 Poll::Ready(Some(past.map_or(Ok(frame), Err)))
             }
             Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(BodyError::Backend(error)))),

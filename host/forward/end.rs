@@ -121,15 +121,15 @@ pub(super) struct Deadline {
 
 impl Deadline {
     /// Nothing when nothing can end the content.
-    pub(super) fn new(ends: Ends) -> Option<Self> {
+    pub(super) fn new(ends: Ends) -> Option<Box<Self>> {
         let Ends { end, signal } = ends;
         if end.is_none() && signal.is_none() {
             return None;
         }
-        Some(Self {
+        Some(Box::new(Self {
             timed: end.map(|end| (end, Lazy::until(end.at))),
             signal: signal.map(|one| (Polled::new(one.signal), one.decision)),
-        })
+        }))
     }
 
     /// The error when an end came, without waiting for it.

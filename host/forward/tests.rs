@@ -16,6 +16,7 @@ pub(crate) mod backend;
 #[path = "../../tests/gateway/support/client.rs"]
 pub(crate) mod client;
 mod content;
+mod ending;
 mod tls;
 mod upgrade;
 pub(crate) mod world;

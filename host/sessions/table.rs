@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+use super::list::{Here, Told};
 use super::signal::Switch;
 use super::{Ending, Entering, Holder, Kind, Target};
 use crate::access::{AgentId, SessionId, User};
@@ -48,6 +49,7 @@ struct Use {
     expires_at: Option<Timestamp>,
     /// Not yet in the store as it is here.
     changed: bool,
+    told: Told,
 }
 
 #[derive(Debug, Default)]
@@ -201,23 +203,38 @@ impl Table {
         rows
     }
 
+    /// The store has `rows`.
+    pub(super) fn told(&self, rows: &[SeenSession]) {
+        self.of(rows, |one, row| {
+            one.told = Told {
+                at: row.last_at,
+                requests: row.requests,
+                open_streams: row.open_streams,
+            };
+        });
+    }
+
     /// The store did not take `rows`: they are still to be sent.
     pub(super) fn keep(&self, rows: &[SeenSession]) {
+        self.of(rows, |one, _| one.changed = true);
+    }
+
+    fn of(&self, rows: &[SeenSession], mut change: impl FnMut(&mut Use, &SeenSession)) {
         for row in rows {
             let Some(id) = SessionId::parse(&row.session) else {
                 continue;
             };
-            if let Some(session) = self.shard(&id).sessions.get_mut(&id) {
-                for one in session.uses.iter_mut().filter(|one| one.agent == row.agent_id) {
-                    one.changed = true;
-                }
+            if let Some(session) = self.shard(&id).sessions.get_mut(&id)
+                && let Some(one) = session.uses.iter_mut().find(|one| one.agent == row.agent_id)
+            {
+                change(one, row);
             }
         }
     }
 
-    /// Rows of everyone here that is asked for.
-    pub(super) fn rows(&self, owned: &Owned, replica: Uuid, now: Timestamp) -> Vec<SeenSession> {
-        let mut rows = Vec::new();
+    /// Everyone here who is asked for.
+    pub(super) fn here(&self, owned: &Owned, replica: Uuid, now: Timestamp) -> Vec<Here> {
+        let mut here = Vec::new();
         self.each(|id, session| {
             for one in &mut session.uses {
                 let of_user = owned.user_id.is_none_or(|user| user == one.user.id);
@@ -225,11 +242,12 @@ impl Table {
                     if one.open_streams > 0 {
                         one.last_at = now;
                     }
-                    rows.push(one.row(id, replica));
+                    let row = one.row(id, replica);
+                    here.push(Here { row, told: one.told });
                 }
             }
         });
-        rows
+        here
     }
 
     /// What a session has open here.
@@ -306,6 +324,7 @@ impl Session {
                 open_streams: streams,
                 expires_at: holder.expires_at,
                 changed: true,
+                told: Told::default(),
             });
             return;
         };

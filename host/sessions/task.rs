@@ -4,7 +4,6 @@
 //! In: the store, the clock. Out: sessions shut out. Never: a revocation that is
 //! missed because the store did not answer for a while.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -27,73 +26,26 @@ const ANSWER: Duration = Duration::from_secs(3);
 /// Longest sleep of the task that ends credentials.
 const REST: Duration = Duration::from_mins(1);
 
-/// How long ago a number must have been read for those below to be complete: a
-/// database gives numbers out before it shows their rows.
-const SETTLED: Duration = Duration::from_secs(10);
-
-/// Numbers below the first one read that are asked for again.
-const OVERLAP: i64 = 1_000;
-
 /// Rows of one answer of the store.
 const PAGE: usize = 1_000;
 
-/// How far revocations were read.
+/// How far revocations were read: the store shows none below one it gave out.
 #[derive(Debug, Default)]
-pub(super) struct Cursor {
-    known: i64,
-    settled: i64,
-    /// Numbers that were the highest, and when.
-    marks: VecDeque<(Timestamp, i64)>,
-}
-
-impl Cursor {
-    fn after(&mut self, now: Timestamp) -> i64 {
-        while let Some((at, number)) = self.marks.front().copied()
-            && at <= before(now, SETTLED)
-        {
-            self.settled = number;
-            self.marks.pop_front();
-        }
-        self.settled
-    }
-
-    fn read(&mut self, number: i64, now: Timestamp) {
-        if number <= self.known {
-            return;
-        }
-        if self.known == 0 {
-            self.settled = number.saturating_sub(OVERLAP).max(0);
-        }
-        self.known = number;
-        match self.marks.back_mut().filter(|(at, _)| *at == now) {
-            Some((_, last)) => *last = number,
-            None => self.marks.push_back((now, number)),
-        }
-    }
-}
+pub(super) struct Cursor(i64);
 
 impl Sessions {
     /// Shuts out who was revoked since.
     pub(super) async fn learn(&self, cursor: &mut Cursor) -> Result<(), store::Error> {
-        let now = self.clock.now();
-        let mut after = cursor.after(now);
-        let mut highest = 0;
         loop {
-            let page = self.store.revocations_after(after).await?;
+            let page = self.store.revocations_after(cursor.0).await?;
             for one in &page {
-                if one.until > now && !self.is_revoked(&one.session) {
-                    self.shut_out(&one.session, one.until);
-                }
-                highest = one.sequence.max(highest);
+                self.shut_out(&one.session, one.until);
+                cursor.0 = one.sequence;
             }
-            let Some(last) = page.last().filter(|_| page.len() >= PAGE) else {
-                break;
-            };
-            after = last.sequence;
+            if page.len() < PAGE {
+                return Ok(());
+            }
         }
-        // Only now: what was cut off is asked for again.
-        cursor.read(highest, now);
-        Ok(())
     }
 }
 

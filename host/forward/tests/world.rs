@@ -20,6 +20,7 @@ use crate::front::extensions::config::{
 use crate::headers::{Caller, Identity, Own, clean};
 use crate::route;
 use crate::server::{Certificates, Handler, Limits, Peer, Server};
+use crate::sessions::EndSignal;
 
 /// An extension with one service and the documented defaults.
 pub(crate) fn spec(name: &str, url: &str) -> ExtensionSpec {
@@ -67,8 +68,8 @@ pub(crate) fn limits() -> Limits {
     }
 }
 
-/// Extensions by name.
-pub(crate) struct Gateway(BTreeMap<String, (Backend, Arc<Limiter>)>);
+/// Extensions by name, and what ends every exchange but those of `/spared`.
+pub(crate) struct Gateway(BTreeMap<String, (Backend, Arc<Limiter>)>, Option<EndSignal>);
 
 impl Gateway {
     pub(crate) fn new(specs: &[ExtensionSpec]) -> Result<Self, BuildError> {
@@ -76,7 +77,11 @@ impl Gateway {
             let backend = Backend::build(spec, &spec.services[0])?;
             Ok((spec.name.clone(), (backend, Limiter::new(&spec.limits))))
         };
-        specs.iter().map(entry).collect::<Result<_, _>>().map(Self)
+        specs
+            .iter()
+            .map(entry)
+            .collect::<Result<_, _>>()
+            .map(|all| Self(all, None))
     }
 
     async fn pass(&self, request: Request<Body>, peer: &Arc<Peer>) -> Result<Response<Body>, (StatusCode, String)> {
@@ -89,10 +94,17 @@ impl Gateway {
             .0
             .get(path.name)
             .ok_or_else(|| refuse(StatusCode::NOT_FOUND)(&"extension not found"))?;
+        let spared = path.rest == "/spared";
         let target = route::join(backend.upstream().base(), path.rest, path.query).map_err(|error| bad(&error))?;
         let permit = limiter
             .acquire(1)
             .map_err(|refused| (StatusCode::TOO_MANY_REQUESTS, refused.retry_after_seconds.to_string()))?;
+        // As the fronts do that have no use for trailers.
+        let body = if path.rest == "/without-trailers" {
+            body.without_trailers()
+        } else {
+            body
+        };
         let cleaned = clean(head).map_err(|error| bad(&error))?;
         let groups = ["dev".to_owned(), "ops".to_owned()];
         let caller = Caller {
@@ -119,6 +131,9 @@ impl Gateway {
         let sealed = cleaned.seal((backend.upstream(), target), &own, peer);
         let mut outbound = sealed.map_err(|error| refuse(StatusCode::INTERNAL_SERVER_ERROR)(&error))?;
         outbound.hold(permit);
+        if let Some(signal) = self.1.as_ref().filter(|_| !spared) {
+            outbound.end_on(signal.clone());
+        }
         backend
             .forward(outbound, body)
             .await
@@ -156,6 +171,19 @@ impl World {
         let mut spec = spec("metrics", &format!("http://{address}/base"));
         edit(&mut spec);
         Self::with(Gateway::new(&[spec]).unwrap(), limits(), None).await
+    }
+
+    /// As [`World::start`], with exchanges that `signal` ends.
+    pub(crate) async fn ended_by(address: SocketAddr, signal: EndSignal) -> Self {
+        Self::ended_within(address, signal, limits()).await
+    }
+
+    /// As [`World::ended_by`].
+    pub(crate) async fn ended_within(address: SocketAddr, signal: EndSignal, limits: Limits) -> Self {
+        let spec = spec("metrics", &format!("http://{address}/base"));
+        let mut gateway = Gateway::new(&[spec]).unwrap();
+        gateway.1 = Some(signal);
+        Self::with(gateway, limits, None).await
     }
 
     pub(crate) async fn with(gateway: Gateway, limits: Limits, tls: Option<Arc<Certificates>>) -> Self {

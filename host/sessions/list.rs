@@ -1,0 +1,74 @@
+//! Active sessions, as the store and this process know them.
+//!
+//! In: rows of all replicas put together, what is here. Out: one row for each
+//! session and agent. Never: what this process said earlier beside what is now.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use jiff::Timestamp;
+
+use crate::access::AgentId;
+use crate::store::SeenSession;
+
+/// What this process last told the store of a session.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Told {
+    pub(super) at: Timestamp,
+    pub(super) requests: u64,
+    pub(super) open_streams: u32,
+}
+
+/// A session as it is here, and as the store has it from here.
+pub(super) struct Here {
+    pub(super) row: SeenSession,
+    pub(super) told: Told,
+}
+
+/// Puts the rows together.
+///
+/// - `seen`: of all replicas; what they have open is not looked at.
+/// - `open`: of those that spoke since `silent`.
+pub(super) fn merge(
+    seen: Vec<SeenSession>,
+    open: &[SeenSession],
+    here: Vec<Here>,
+    silent: Timestamp,
+) -> Vec<SeenSession> {
+    let open: HashMap<(&str, AgentId), u32> = open.iter().map(|row| (key(row), row.open_streams)).collect();
+    let mut rows = HashMap::with_capacity(seen.len());
+    for mut row in seen {
+        row.open_streams = open.get(&key(&row)).copied().unwrap_or_default();
+        rows.insert((row.session.clone(), row.agent_id), row);
+    }
+    for Here { row, told } in here {
+        match rows.entry((row.session.clone(), row.agent_id)) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(row);
+            }
+            Entry::Occupied(mut occupied) => renew(occupied.get_mut(), row, told, silent),
+        }
+    }
+    rows.into_values().collect()
+}
+
+/// Replaces what was told from here by what is.
+fn renew(row: &mut SeenSession, here: SeenSession, told: Told, silent: Timestamp) {
+    let told_open = if told.at >= silent { told.open_streams } else { 0 };
+    row.open_streams = row
+        .open_streams
+        .saturating_sub(told_open)
+        .saturating_add(here.open_streams);
+    row.requests = row.requests.saturating_sub(told.requests).saturating_add(here.requests);
+    row.first_at = row.first_at.min(here.first_at);
+    row.expires_at = row.expires_at.max(here.expires_at);
+    if here.last_at >= row.last_at {
+        row.last_at = here.last_at;
+        row.client = here.client;
+        row.replica = here.replica;
+    }
+}
+
+fn key(row: &SeenSession) -> (&str, AgentId) {
+    (&row.session, row.agent_id)
+}

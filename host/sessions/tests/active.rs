@@ -1,0 +1,169 @@
+//! Who is active, as lists show it.
+
+use super::*;
+
+fn everyone() -> Owned {
+    Owned::default()
+}
+
+/// Session, requests and open streams of each row.
+async fn listed(world: &World, owned: &Owned) -> Vec<(String, u64, u32)> {
+    let mut rows: Vec<_> = world
+        .sessions
+        .list(owned)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|row| (row.session, row.requests, row.open_streams))
+        .collect();
+    rows.sort();
+    rows
+}
+
+fn row(session: &str, requests: u64, open: u32) -> (String, u64, u32) {
+    (format!("oidc:{session}"), requests, open)
+}
+
+#[tokio::test]
+async fn what_is_open_here_is_counted_as_it_is_now() {
+    let world = World::start().await;
+    drop(world.enter(&oidc("one"), "get").unwrap());
+    let watch = world.enter(&oidc("one"), "watch").unwrap();
+    let tunnel = world.enter(&oidc("other"), "create").unwrap();
+    assert_eq!(
+        listed(&world, &everyone()).await,
+        [row("one", 2, 1), row("other", 1, 1)]
+    );
+    world.sessions.flush().await.unwrap();
+    drop(watch);
+    let _more = [(); 2].map(|()| world.enter(&oidc("other"), "watch").unwrap());
+    assert_eq!(
+        listed(&world, &everyone()).await,
+        [row("one", 2, 0), row("other", 3, 3)],
+        "not what the store was told"
+    );
+    drop(tunnel);
+    world.sessions.flush().await.unwrap();
+    assert_eq!(
+        listed(&world, &everyone()).await,
+        [row("one", 2, 0), row("other", 3, 2)]
+    );
+}
+
+#[tokio::test]
+async fn all_processes_are_put_together() {
+    let here = World::start().await;
+    let there = here.beside().await;
+    let _here = here.enter(&oidc("one"), "watch").unwrap();
+    let _there = [(); 2].map(|()| there.enter(&oidc("one"), "watch").unwrap());
+    let _only = there.enter(&oidc("two"), "get").unwrap();
+    for _ in 0..2 {
+        there.sessions.flush().await.unwrap();
+        here.sessions.flush().await.unwrap();
+    }
+    let _late = here.enter(&oidc("one"), "create").unwrap();
+    assert_eq!(listed(&here, &everyone()).await, [row("one", 4, 4), row("two", 1, 0)]);
+}
+
+#[tokio::test]
+async fn what_a_process_had_open_that_fell_silent_is_closed() {
+    let here = World::start().await;
+    let there = here.beside().await;
+    let open = there.enter(&oidc("one"), "watch").unwrap();
+    there.sessions.flush().await.unwrap();
+    assert_eq!(listed(&here, &everyone()).await, [row("one", 1, 1)]);
+    // As if it were killed: nothing is written any more.
+    std::mem::forget(open);
+    let clock = here.clock.clone();
+    let last = there.sessions.table.changed(there.sessions.replica, clock.now());
+    drop(there);
+    here.sql("CREATE TRIGGER dead BEFORE UPDATE ON seen BEGIN SELECT RAISE(IGNORE); END")
+        .await;
+    assert_eq!(last.len(), 1);
+    clock.advance(Duration::from_secs(30));
+    assert_eq!(listed(&here, &everyone()).await, [row("one", 1, 0)]);
+    clock.advance(ACTIVE);
+    assert_eq!(listed(&here, &everyone()).await, []);
+}
+
+#[tokio::test]
+async fn lists_show_what_is_asked_for() {
+    let world = World::start().await;
+    let _bob = world.enter(&oidc("one"), "watch").unwrap();
+    world.sessions.flush().await.unwrap();
+    let of = |user_id, agent| Owned {
+        user_id,
+        agent_id: AgentId::new(agent),
+    };
+    let one = [row("one", 1, 1)];
+    assert_eq!(listed(&world, &of(Some(102), AGENT)).await, one);
+    assert_eq!(listed(&world, &of(None, AGENT)).await, one);
+    assert_eq!(listed(&world, &of(Some(103), AGENT)).await, []);
+    assert_eq!(listed(&world, &of(Some(102), 7)).await, []);
+}
+
+#[tokio::test]
+async fn sessions_that_are_over_are_not_listed() {
+    let world = World::start().await;
+    let _one = world.enter(&oidc("revoked"), "watch").unwrap();
+    let _two = world
+        .enter_until(&oidc("expired"), "watch", Some(Duration::from_secs(5)))
+        .unwrap();
+    let _three = world.enter(&oidc("open"), "watch").unwrap();
+    world.sessions.flush().await.unwrap();
+    world.revoke(&oidc("revoked")).await.unwrap();
+    world.clock.advance(Duration::from_secs(6));
+    assert_eq!(listed(&world, &everyone()).await, [row("open", 1, 1)]);
+}
+
+#[tokio::test]
+async fn rows_are_written_by_themselves_and_only_when_they_change() {
+    let world = World::start().await;
+    drop(world.enter(&oidc("one"), "get").unwrap());
+    let stored = async || {
+        let since = before(world.clock.now(), ACTIVE);
+        let rows = world.sessions.store.active(since, &everyone()).await.unwrap();
+        rows.iter()
+            .map(|row| (row.requests, row.client.clone()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(stored().await, []);
+    world.clock.advance(Duration::from_secs(6));
+    until(async || stored().await == [(1, "192.0.2.7".to_owned())]).await;
+    assert!(
+        world
+            .sessions
+            .table
+            .changed(world.sessions.replica, world.clock.now())
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn rows_the_store_did_not_take_are_sent_again() {
+    let world = World::start().await;
+    drop(world.enter(&oidc("one"), "get").unwrap());
+    world.sql("ALTER TABLE seen RENAME TO away").await;
+    assert!(world.sessions.flush().await.is_err());
+    world.sql("ALTER TABLE away RENAME TO seen").await;
+    world.sessions.flush().await.unwrap();
+    let rows = world.sessions.store.active(Timestamp::MIN, &everyone()).await.unwrap();
+    assert_eq!(rows.len(), 1);
+}
+
+#[tokio::test]
+async fn who_is_gone_is_forgotten_with_what_was_scheduled() {
+    let world = World::start().await;
+    let year = Some(Duration::from_hours(24 * 365));
+    drop(world.enter_until(&oidc("gone"), "get", year).unwrap());
+    let upload = world.enter_until(&oidc("busy"), "get", year).unwrap();
+    world.sessions.flush().await.unwrap();
+    let now = world.clock.now() + ACTIVE * 2;
+    world.sessions.table.forget(before(now, ACTIVE), now);
+    let here = world.sessions.table.here(&everyone(), world.sessions.replica, now);
+    assert_eq!(here.len(), 1, "what is open is not forgotten");
+    assert!(world.sessions.table.next_end().is_some());
+    drop(upload);
+    world.sessions.table.forget(before(now, ACTIVE), now);
+    assert_eq!(world.sessions.table.next_end(), None);
+}
