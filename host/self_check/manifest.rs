@@ -57,7 +57,7 @@ pub fn classic(grants: &Grants, subject: &Subject) -> Vec<Value> {
     let mode = Mode::Classic;
     let rules = name_rules(grants, mode);
     vec![
-        cluster_role(CLASSIC_ROLE, rules),
+        cluster_role(CLASSIC_ROLE, &rules),
         cluster_role_binding(CLASSIC_ROLE, subject),
     ]
 }
@@ -83,7 +83,7 @@ pub fn constrained(grants: &Grants, reach: &Reach, subject: &Subject) -> Vec<Val
         rules.push(json!({"nonResourceURLs": reach.urls, "verbs": get}));
     }
     vec![
-        cluster_role(CONSTRAINED_ROLE, rules),
+        cluster_role(CONSTRAINED_ROLE, &rules),
         cluster_role_binding(CONSTRAINED_ROLE, subject),
     ]
 }
@@ -115,7 +115,7 @@ fn name_rules(grants: &Grants, mode: Mode) -> Vec<Value> {
     rules.collect()
 }
 
-fn cluster_role(name: &str, rules: Vec<Value>) -> Value {
+fn cluster_role(name: &str, rules: &[Value]) -> Value {
     json!({
         "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules,
     })

@@ -163,7 +163,7 @@ impl Asking<'_> {
         let response = backend
             .forward(outbound, Body::from(question))
             .await
-            .map_err(unreachable)?;
+            .map_err(|error| unreachable(&error))?;
         let (head, body) = response.into_parts();
         if !matches!(head.status, StatusCode::OK | StatusCode::CREATED) {
             return Err(Problem::Status(head.status));
@@ -175,6 +175,6 @@ impl Asking<'_> {
     }
 }
 
-fn unreachable(error: forward::Error) -> Problem {
-    Problem::Unreachable(crate::diagnostic::with_causes(&error))
+fn unreachable(error: &forward::Error) -> Problem {
+    Problem::Unreachable(crate::diagnostic::with_causes(error))
 }
