@@ -233,7 +233,8 @@ async fn a_kubeconfig_is_all_kubectl_needs() {
 
     // A token of one's own, an authority, another front.
     let file = place.world.path("token");
-    std::fs::write(&file, format!("{}\n", &bearer["pat:9999:".len()..])).unwrap();
+    let secret = bearer.strip_prefix("pat:9999:").unwrap();
+    std::fs::write(&file, format!("{secret}\n")).unwrap();
     let authority = place.world.path("ca.pem");
     std::fs::write(&authority, &place.api.ca_pem).unwrap();
     let [file, authority] = [&file, &authority].map(|path| path.to_str().unwrap());

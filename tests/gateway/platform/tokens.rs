@@ -44,7 +44,7 @@ async fn a_token_is_shown_once_and_lets_its_owner_in() {
     let seen = place.api.seen();
     assert_eq!(seen[0].value("impersonate-user"), Some("gitlab:user:alice"));
     assert_eq!(place.enter(&format!("pat:9998:{secret}")).await, 401);
-    assert_eq!(place.enter(&bearer[..bearer.len() - 1]).await, 401);
+    assert_eq!(place.enter(&format!("{bearer}A")).await, 401);
 
     // What was shown once is nowhere else.
     let listed = place.items("alice", "tokens").await;
@@ -58,7 +58,7 @@ async fn a_token_is_shown_once_and_lets_its_owner_in() {
     let log = place.world.admin("/decisions?most=100").await;
     assert!(log.contains("/api/v1/tokens"), "{log}");
     let database = std::fs::read(place.world.path("tollgate.db")).unwrap();
-    let random = &secret[10..30];
+    let random = secret.get(10..30).unwrap();
     for text in [json!(listed).to_string(), json!(audit).to_string(), log] {
         assert!(!text.contains(random), "{text}");
     }
