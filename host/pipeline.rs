@@ -421,6 +421,14 @@ fn refuse(rejection: &Rejection, mut record: Open, voice: Voice) -> Response<Bod
     answer.into_response(decision, voice).map(Body::from)
 }
 
+/// Says under which id the decision is recorded.
+fn name_decision(response: &mut Response<Body>, decision: uuid::Uuid) {
+    let mut text = uuid::Uuid::encode_buffer();
+    if let Ok(value) = HeaderValue::from_str(decision.hyphenated().encode_lower(&mut text)) {
+        response.headers_mut().insert(DECISION_ID, value);
+    }
+}
+
 /// How the front of a path speaks.
 fn voice(snapshot: &Snapshot, path: &str) -> Voice {
     if snapshot.kubernetes.is_some() && route::is_kubernetes(path) {

@@ -42,7 +42,11 @@ async fn check(agent: As, revoke: impl AsyncFnOnce(&World, &str) -> Instant) {
         let run = running.end().await;
         let took = answered.elapsed();
         assert!(took < WITHIN, "{name} ended after {took:?}: {run:?}");
-        assert!(!run.status.success(), "{name} ended as if all were well: {run:?}");
+        // kubectl takes the end of a watch for what servers do now and then.
+        assert!(
+            name == "watch" || !run.status.success(),
+            "{name} ended as if all were well: {run:?}"
+        );
     }
     let said = kubectl.fail(&["get", "pods", &here]).await;
     assert!(
