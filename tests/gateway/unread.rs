@@ -182,7 +182,7 @@ async fn fields_that_are_ambiguous_are_refused_with_words_after_whatever_came_be
         ("two framings", whole.replacen("\r\n", framings, 1)),
         (
             "a bare line feed",
-            whole.replacen("Host: gateway\r\n", "Host: gateway\n", 1),
+            whole.replacen("host: gateway.test\r\n", "host: gateway.test\n", 1),
         ),
         ("a folded line", whole.replacen("\r\n", "\r\nX-Y: a\r\n b\r\n", 1)),
     ] {
