@@ -80,7 +80,10 @@ async fn world() -> World {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": pods});
     cluster.admin().apply(&list.to_string()).await;
     let folder = tempfile::tempdir().expect("a folder");
-    let address = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let address = std::net::TcpListener::bind("127.0.0.1:0")
+        .expect("a port")
+        .local_addr()
+        .expect("an address");
     let authority = lay_out(folder.path(), &cluster, &token, address).await;
     let gateway = start(folder.path()).await;
     World {
@@ -126,7 +129,10 @@ fn pod(namespace: &str, at: usize) -> Value {
 async fn lay_out(root: &Path, cluster: &Cluster, token: &str, address: SocketAddr) -> String {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR"));
     for front in ["extensions", "kubernetes"] {
-        copy_tree(&checkout.join("policies").join(front), &root.join("policies").join(front));
+        copy_tree(
+            &checkout.join("policies").join(front),
+            &root.join("policies").join(front),
+        );
     }
     std::fs::create_dir_all(root.join("state")).expect("a folder");
     let authority = Authority::new("gateway");
@@ -141,19 +147,43 @@ async fn lay_out(root: &Path, cluster: &Cluster, token: &str, address: SocketAdd
         object[more.0] = more.1;
         object
     };
-    let mut secret = object("v1", "Secret", "cluster", ("stringData", json!({
-        "name": "real", "server": cluster.url(), "config": config.to_string(),
-    })));
+    let mut secret = object(
+        "v1",
+        "Secret",
+        "cluster",
+        (
+            "stringData",
+            json!({
+                "name": "real", "server": cluster.url(), "config": config.to_string(),
+            }),
+        ),
+    );
     secret["metadata"]["labels"] = json!({"argocd.argoproj.io/secret-type": "cluster"});
     let own = "tollgate.dev/v1alpha1";
-    let agent = object(own, "Agent", "real", ("spec", json!({
-        "id": 1, "configProject": {"id": 1}, "cluster": "real",
-        "config": {"user_access": {"access_as": {"user": {}}, "projects": [{"id": "a/b"}]}},
-    })));
-    let people = object(own, "UserDirectory", "people", ("spec", json!({
-        "users": [{"id": 1, "username": "alice"}],
-        "projects": [{"id": 1, "path": "a/b", "members": [{"username": "alice", "role": "developer"}]}],
-    })));
+    let agent = object(
+        own,
+        "Agent",
+        "real",
+        (
+            "spec",
+            json!({
+                "id": 1, "configProject": {"id": 1}, "cluster": "real",
+                "config": {"user_access": {"access_as": {"user": {}}, "projects": [{"id": "a/b"}]}},
+            }),
+        ),
+    );
+    let people = object(
+        own,
+        "UserDirectory",
+        "people",
+        (
+            "spec",
+            json!({
+                "users": [{"id": 1, "username": "alice"}],
+                "projects": [{"id": 1, "path": "a/b", "members": [{"username": "alice", "role": "developer"}]}],
+            }),
+        ),
+    );
     let settings = json!({
         "listen": address.to_string(), "admin": {"listen": "127.0.0.1:0"},
         "tls": {"certificate": "gateway.pem", "key": "gateway.key"},
@@ -199,17 +229,21 @@ async fn import(file: &Path) {
 }
 
 async fn start(root: &Path) -> Child {
-    // Each watch is a socket or two; what a service manager sets with LimitNOFILE.
-    let mut gateway = Command::new("sh")
-        .args(["-c", "ulimit -n 65536; exec \"$0\" serve --config \"$1\""])
-        .arg(env!("CARGO_BIN_EXE_tollgate"))
+    let mut gateway = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .args(["serve", "--config"])
         .arg(root.join("tollgate.yaml"))
         .stderr(std::process::Stdio::piped())
         .kill_on_drop(true)
         .spawn()
         .expect("the gateway");
     let mut lines = BufReader::new(gateway.stderr.take().expect("its log")).lines();
-    while !lines.next_line().await.expect("a line").expect("the gateway starts").contains("listening") {}
+    while !lines
+        .next_line()
+        .await
+        .expect("a line")
+        .expect("the gateway starts")
+        .contains("listening")
+    {}
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
     gateway
 }
@@ -227,7 +261,10 @@ impl World {
     }
 
     fn through(&self, path: &str) -> (String, String) {
-        (format!("https://{}/k8s-proxy{path}", self.address), format!("pat:1:{SECRET}"))
+        (
+            format!("https://{}/k8s-proxy{path}", self.address),
+            format!("pat:1:{SECRET}"),
+        )
     }
 
     fn direct(&self, path: &str) -> (String, String) {
@@ -238,8 +275,16 @@ impl World {
     fn resident(&self) -> usize {
         let id = self.gateway.id().expect("it runs");
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).expect("its status");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
-        line.trim().trim_end_matches(" kB").trim().parse::<usize>().expect("a number") * 1024
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .expect("its memory");
+        line.trim()
+            .trim_end_matches(" kB")
+            .trim()
+            .parse::<usize>()
+            .expect("a number")
+            * 1024
     }
 
     /// Opens watches, each of which has shown its first event.
@@ -271,6 +316,7 @@ async fn ask(client: &Client, (url, token): &(String, String)) {
 }
 
 fn kubernetes(criterion: &mut Criterion) {
+    rlimit::increase_nofile_limit(u64::MAX).expect("room for the clients' sockets");
     let runtime = runtime();
     let world = runtime.block_on(world());
     let is_test = std::env::args().any(|argument| argument == "--test");
@@ -291,9 +337,16 @@ fn kubernetes(criterion: &mut Criterion) {
         // What handshakes left behind is given back before it is counted.
         runtime.block_on(tokio::time::sleep(Duration::from_secs(2)));
         let taken = world.resident().saturating_sub(before);
-        println!("kubernetes: {watches} watches over {name}, TLS: {} bytes each", taken / watches);
+        println!(
+            "kubernetes: {watches} watches over {name}, TLS: {} bytes each",
+            taken / watches
+        );
         assert!(open.iter().all(|watch| !watch.is_finished()), "a watch ended");
-        measure(&format!("GET pods, gateway, beside watches over {name}"), &through, &world.through(pods));
+        measure(
+            &format!("GET pods, gateway, beside watches over {name}"),
+            &through,
+            &world.through(pods),
+        );
         open.iter().for_each(tokio::task::JoinHandle::abort);
         runtime.block_on(tokio::time::sleep(Duration::from_secs(2)));
     }

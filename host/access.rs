@@ -16,9 +16,9 @@ pub mod endpoint;
 mod gateway_token;
 mod membership;
 mod memory;
-mod remote;
 #[cfg(test)]
 mod platform_stub;
+mod remote;
 #[cfg(test)]
 mod world;
 

@@ -112,10 +112,7 @@ impl Gateway {
             },
             None => self.recorded((head, body), (peer, &snapshot), record, voice).await,
         };
-        let mut text = uuid::Uuid::encode_buffer();
-        if let Ok(value) = HeaderValue::from_str(decision.hyphenated().encode_lower(&mut text)) {
-            response.headers_mut().insert(DECISION_ID, value);
-        }
+        name_decision(&mut response, decision);
         response
     }
 
@@ -331,8 +328,15 @@ impl Handler for Gateway {
             record.peer = Some(peer.address());
             record.trace_id = head.and_then(|head| trace_id(&head.headers));
         });
-        let path = head.map_or("", |head| head.uri.path());
-        refuse(&Rejection::Server(refusal), record, voice(&snapshot, path))
+        let decision = record.id();
+        let voice = voice(&snapshot, head.map_or("", |head| head.uri.path()));
+        let mut response = refuse(&Rejection::Server(refusal), record, voice);
+        // A page that may call may read why it was refused.
+        if let Some(Ok(cors)) = head.and_then(|head| cors(&snapshot, voice, head)) {
+            cors.apply(response.headers_mut());
+        }
+        name_decision(&mut response, decision);
+        response
     }
 
     fn broken_off(&self, peer: &Arc<Peer>) {
@@ -395,6 +399,14 @@ fn signer(settings: &config::Extensions) -> anyhow::Result<Signer> {
     Signer::from_pem(issuer, &secrecy::SecretString::from(pem)).map_err(|error| named(&error))
 }
 
+/// Tells the caller which decision an answer is of.
+fn name_decision(response: &mut Response<Body>, decision: uuid::Uuid) {
+    let mut text = uuid::Uuid::encode_buffer();
+    if let Ok(value) = HeaderValue::from_str(decision.hyphenated().encode_lower(&mut text)) {
+        response.headers_mut().insert(DECISION_ID, value);
+    }
+}
+
 fn refuse(rejection: &Rejection, mut record: Open, voice: Voice) -> Response<Body> {
     // Kubernetes' clients read nothing else, wherever they went wrong.
     let voice = if matches!(rejection, Rejection::Prefix) {
@@ -407,6 +419,14 @@ fn refuse(rejection: &Rejection, mut record: Open, voice: Voice) -> Response<Bod
     record.note(|record| record.detail = rejection.detail());
     record.close(answer.outcome, answer.status, answer.reason);
     answer.into_response(decision, voice).map(Body::from)
+}
+
+/// Says under which id the decision is recorded.
+fn name_decision(response: &mut Response<Body>, decision: uuid::Uuid) {
+    let mut text = uuid::Uuid::encode_buffer();
+    if let Ok(value) = HeaderValue::from_str(decision.hyphenated().encode_lower(&mut text)) {
+        response.headers_mut().insert(DECISION_ID, value);
+    }
 }
 
 /// How the front of a path speaks.

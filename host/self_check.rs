@@ -103,24 +103,28 @@ pub fn spawn(helpers: &mut JoinSet<()>, current: Current, metrics: Arc<Metrics>)
 }
 
 async fn run(current: Current, metrics: Arc<Metrics>, board: Board) {
-    let mut asked = Plan::default();
-    let mut said = BTreeMap::new();
+    let (mut seen, mut asked, mut said) = (0, Plan::default(), BTreeMap::new());
     let mut due = Instant::now();
     loop {
-        // The snapshot is let go before the wait.
-        let plan = Plan::of(&current.load_full());
-        if plan != asked || Instant::now() >= due {
-            let verdicts = plan.ask().await;
-            say(&plan, &verdicts, &said);
-            metrics.impersonation(
-                verdicts
-                    .iter()
-                    .map(|(label, verdict)| (&**label, verdict.counts(&plan, label))),
-            );
-            board.set(plan.reports(&verdicts));
-            let good = verdicts.values().all(|verdict| matches!(verdict, Verdict::Granted(_)));
-            due = after(if good { LATER } else { SOON });
-            (asked, said) = (plan, verdicts);
+        let generation = current.load().generation;
+        let is_due = Instant::now() >= due;
+        if generation != seen || is_due {
+            seen = generation;
+            // The snapshot is let go before the clusters are asked.
+            let plan = Plan::of(&current.load_full());
+            if plan != asked || is_due {
+                let verdicts = plan.ask().await;
+                say(&plan, &verdicts, &said);
+                metrics.impersonation(
+                    verdicts
+                        .iter()
+                        .map(|(label, verdict)| (&**label, verdict.counts(&plan, label))),
+                );
+                board.set(plan.reports(&verdicts));
+                let good = verdicts.values().all(|verdict| matches!(verdict, Verdict::Granted(_)));
+                due = after(if good { LATER } else { SOON });
+                (asked, said) = (plan, verdicts);
+            }
         }
         sleep(LOOK).await;
     }
@@ -217,7 +221,10 @@ impl Plan {
             .map(|(label, asked)| ask(Arc::clone(label), asked.access.clone(), asked.grants.clone()));
         // The list is whole before the first question.
         let asking: Vec<_> = asking.collect();
-        futures_util::stream::iter(asking).buffer_unordered(AT_ONCE).collect().await
+        futures_util::stream::iter(asking)
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await
     }
 
     /// The command that prints what `label` lacks.

@@ -36,6 +36,9 @@ pub const ACTIVE: Duration = Duration::from_mins(10);
 /// A replica that has not said for so long what is open has nothing open.
 const SILENT: Duration = Duration::from_secs(20);
 
+/// Rows of one transaction: requests wait for theirs meanwhile.
+const SEEN_AT_ONCE: usize = 500;
+
 /// How long a revocation is known of a session whose credentials are made
 /// elsewhere and may be renewed: longer than any of them should live.
 const RENEWABLE: Duration = Duration::from_hours(24 * 400);
@@ -337,13 +340,15 @@ impl Sessions {
     /// The store failed.
     pub async fn flush(&self) -> Result<(), store::Error> {
         let rows = self.table.changed(self.replica, self.clock.now());
-        if rows.is_empty() {
-            return Ok(());
-        }
-        let sent = task::answer(self.store.seen(&rows)).await;
-        match &sent {
-            Ok(()) => self.table.told(&rows),
-            Err(_) => self.table.keep(&rows),
+        let mut sent = Ok(());
+        for rows in rows.chunks(SEEN_AT_ONCE) {
+            if sent.is_ok() {
+                sent = task::answer(self.store.seen(rows)).await;
+            }
+            match &sent {
+                Ok(()) => self.table.told(rows),
+                Err(_) => self.table.keep(rows),
+            }
         }
         sent
     }

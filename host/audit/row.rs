@@ -104,11 +104,12 @@ pub(super) fn alone(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
 /// The first of those that are counted together.
 pub(super) fn counted(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     let mut details = Map::new();
-    if let Some(attributes) = entry.attributes {
+    let holder = entry.holder.as_ref();
+    // What strangers ask for is not told apart.
+    if let Some(attributes) = entry.attributes.filter(|_| holder.is_some()) {
         put_target(&mut details, &attributes.into());
         details.remove("name");
     }
-    let holder = entry.holder.as_ref();
     let access_type = holder.map(|holder| holder.session.access_type()).or(entry.access_type);
     put(&mut details, "reason", Some(entry.reason));
     put(&mut details, "access_type", access_type.map(|one| one.as_str()));

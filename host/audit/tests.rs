@@ -324,17 +324,16 @@ async fn counts_reach_the_store_within_a_second() {
 #[tokio::test]
 async fn strangers_are_counted_and_never_dropped() {
     let world = World::start().await;
-    let nothing = Attributes::default();
+    let asked = pods("delete");
     let refused = |client: u8, reason| AccessEntry {
         holder: None,
         agent: AgentId::new(1),
         access_type: Some(AccessType::PersonalAccessToken),
-        attributes: None,
         outcome: Outcome::Denied,
         reason,
         client: Ipv4Addr::new(198, 51, 100, client).into(),
         impersonated: None,
-        ..world.entry(&nothing)
+        ..world.entry(&asked)
     };
     for _ in 0..3 {
         world.audit.access(refused(1, "unknown_key")).await.unwrap();
@@ -348,6 +347,8 @@ async fn strangers_are_counted_and_never_dropped() {
     let first = &world.rows().await[0];
     assert_eq!((first.user.as_str(), first.agent_id), ("", AgentId::new(1)));
     assert_eq!(first.details["client"], "198.51.100.1");
+    assert_eq!(first.details["access_type"], "personal_access_token");
+    assert_eq!(first.details.get("verb"), None, "one count stands for all they ask");
 
     for client in 2..=250 {
         world.audit.access(refused(client, "unknown_key")).await.unwrap();

@@ -36,7 +36,8 @@ impl Protocol {
         }
     }
 
-    fn parse(value: &str) -> Option<Self> {
+    /// Reads the value of `Upgrade`, in any case.
+    pub fn parse(value: &str) -> Option<Self> {
         match value.trim() {
             value if value.eq_ignore_ascii_case("websocket") => Some(Self::WebSocket),
             value if value.eq_ignore_ascii_case("spdy/3.1") => Some(Self::Spdy),

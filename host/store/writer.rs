@@ -49,10 +49,10 @@ impl Writer {
 }
 
 async fn write(database: Database, mut jobs: mpsc::Receiver<Job>) {
-    let mut together = Vec::with_capacity(TOGETHER);
+    let mut together = Vec::new();
     // While one transaction waits for the disk, the next ones gather.
     while jobs.recv_many(&mut together, TOGETHER).await > 0 {
-        commit(&database, together.drain(..).collect()).await;
+        commit(&database, std::mem::take(&mut together)).await;
     }
 }
 

@@ -73,7 +73,7 @@ async fn a_killed_postgres_has_all_that_was_acknowledged() {
     let url = SecretString::from(server.database().await);
     let store = Store::open(&url).await.unwrap();
     let name = "kill::a_killed_postgres_has_all_that_was_acknowledged";
-    for (round, after) in [(1, 30), (2, 700)] {
+    for (round, after) in [(1, 30), (2, 400), (3, 700)] {
         let mut gateway = Gateway::start(name, &url, round);
         gateway.listen(after);
         server.kill_and_restart();

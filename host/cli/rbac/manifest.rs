@@ -241,3 +241,6 @@ fn account(text: &str) -> Result<ServiceAccount, String> {
         Some(_) | None => Err("is not NAMESPACE:NAME".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,11 @@
 //! Exchanges that are ended from outside.
 
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+
 use super::*;
 use crate::sessions::{EndSignal, Ending};
 
@@ -47,7 +53,7 @@ async fn a_response_is_cut() {
         client.send(&request(GET, "")).await;
         assert_eq!(client.head().await.unwrap().status, 200);
         client.through(b"a\r\n").await;
-        assert_eq!((backend.closed(), world.open("metrics")), (0, 1));
+        assert_eq!((backend.closed(), world.open("metrics")), (0, 1), "open until the end");
         end(ending);
         assert_eq!(client.rest().await, b"", "no last chunk: the client sees the break");
         eventually(|| backend.closed() == 1).await;
@@ -137,5 +143,75 @@ async fn a_tunnel_is_closed_on_both_sides() {
         assert_eq!(client.rest().await, b"");
         eventually(|| backend.closed() == 1).await;
         world.idle("metrics").await;
+    }
+}
+
+async fn over_http2(world: &World, window: u32) -> (http2::SendRequest<Empty<Bytes>>, tokio::task::JoinHandle<()>) {
+    let stream = TcpStream::connect(world.address).await.unwrap();
+    let handshake = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(window)
+        .handshake(TokioIo::new(stream))
+        .await;
+    let (send, connection) = handshake.unwrap();
+    let ended = tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    (send, ended)
+}
+
+fn http2_get(path: &str) -> http::Request<Empty<Bytes>> {
+    let url = format!("http://gateway/extensions/metrics/{path}");
+    http::Request::get(url).body(Empty::new()).unwrap()
+}
+
+#[tokio::test]
+async fn an_http2_stream_is_reset_and_its_neighbor_goes_on() {
+    let backend = backend::Backend::start(|_| Reply::Stall(EVENT.to_vec())).await;
+    let (end, signal) = EndSignal::for_test();
+    let world = World::ended_by(backend.address, signal).await;
+    let (mut send, _connection) = over_http2(&world, 65_535).await;
+    let mut bodies = Vec::new();
+    for path in ["x", "spared"] {
+        let mut body = send.send_request(http2_get(path)).await.unwrap().into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "a");
+        bodies.push(body);
+    }
+    end(Ending::Revoked);
+    let error = bodies[0].frame().await.expect("no clean end").unwrap_err();
+    assert!(
+        error.to_string().contains("reset") || format!("{error:?}").contains("Reset"),
+        "{error:?}"
+    );
+    eventually(|| backend.closed() == 1).await;
+    let spared = tokio::time::timeout(SHORT, bodies[1].frame()).await;
+    assert!(spared.is_err(), "the other stream was ended too");
+    assert_eq!(world.open("metrics"), 1);
+}
+
+#[tokio::test]
+async fn an_http2_client_that_reads_nothing_loses_its_connection_after_the_end() {
+    for ended in [true, false] {
+        let backend = backend::Backend::start(|_| Reply::Stall(EVENT.to_vec())).await;
+        let (end, signal) = EndSignal::for_test();
+        let short = crate::server::Limits {
+            write_stall: SHORT,
+            ..limits()
+        };
+        let world = World::ended_within(backend.address, signal, short).await;
+        let (mut send, connection) = over_http2(&world, 0).await;
+        let response = send.send_request(http2_get("x")).await.unwrap();
+        assert_eq!(response.status(), 200);
+        if ended {
+            end(Ending::Revoked);
+            tokio::time::timeout(Duration::from_secs(20), connection)
+                .await
+                .expect("the end in time")
+                .unwrap();
+            world.idle("metrics").await;
+        } else {
+            // Its twin may wait.
+            assert!(tokio::time::timeout(SHORT * 6, connection).await.is_err());
+            assert_eq!(world.open("metrics"), 1);
+        }
     }
 }

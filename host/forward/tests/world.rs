@@ -68,7 +68,7 @@ pub(crate) fn limits() -> Limits {
     }
 }
 
-/// Extensions by name, and what ends every exchange.
+/// Extensions by name, and what ends every exchange but those of `/spared`.
 pub(crate) struct Gateway(BTreeMap<String, (Backend, Arc<Limiter>)>, Option<EndSignal>);
 
 impl Gateway {
@@ -94,6 +94,7 @@ impl Gateway {
             .0
             .get(path.name)
             .ok_or_else(|| refuse(StatusCode::NOT_FOUND)(&"extension not found"))?;
+        let spared = path.rest == "/spared";
         let target = route::join(backend.upstream().base(), path.rest, path.query).map_err(|error| bad(&error))?;
         let permit = limiter
             .acquire(1)
@@ -130,7 +131,7 @@ impl Gateway {
         let sealed = cleaned.seal((backend.upstream(), target), &own, peer);
         let mut outbound = sealed.map_err(|error| refuse(StatusCode::INTERNAL_SERVER_ERROR)(&error))?;
         outbound.hold(permit);
-        if let Some(signal) = &self.1 {
+        if let Some(signal) = self.1.as_ref().filter(|_| !spared) {
             outbound.end_on(signal.clone());
         }
         backend
@@ -174,10 +175,15 @@ impl World {
 
     /// As [`World::start`], with exchanges that `signal` ends.
     pub(crate) async fn ended_by(address: SocketAddr, signal: EndSignal) -> Self {
+        Self::ended_within(address, signal, limits()).await
+    }
+
+    /// As [`World::ended_by`].
+    pub(crate) async fn ended_within(address: SocketAddr, signal: EndSignal, limits: Limits) -> Self {
         let spec = spec("metrics", &format!("http://{address}/base"));
         let mut gateway = Gateway::new(&[spec]).unwrap();
         gateway.1 = Some(signal);
-        Self::with(gateway, limits(), None).await
+        Self::with(gateway, limits, None).await
     }
 
     pub(crate) async fn with(gateway: Gateway, limits: Limits, tls: Option<Arc<Certificates>>) -> Self {

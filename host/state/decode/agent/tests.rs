@@ -92,7 +92,7 @@ fn an_agent_is_read_with_its_configuration() {
         (access.share_as, access.groups.as_slice()),
         (ShareAs::Agent, &[Arc::from("a")][..])
     );
-    assert_eq!(access.location.line, 9);
+    assert_eq!(access.location.line, 10);
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn what_is_not_understood_refuses_the_load() {
 fn a_member_nobody_knows_is_said_and_is_none() {
     let loaded = read(&["groups: [{id: 1, path: a, members: [{username: eve, role: owner}]}]"]);
     let lines: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
-    let said = "f.yaml:5:43: warning: `eve` is a member of `a` and no user of any directory";
+    let said = "f.yaml:5:44: warning: `eve` is a member of `a` and no user of any directory";
     assert!(lines.iter().any(|line| line == said), "{lines:?}");
     assert!(loaded.value.unwrap().people.group("a").unwrap().members.is_empty());
 }
