@@ -4,6 +4,7 @@
 mod day;
 mod refusals;
 mod revocation;
+mod roles;
 pub(crate) mod world;
 
 /// First by its name, so that it runs beside everything else.

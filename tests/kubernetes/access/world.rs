@@ -54,11 +54,23 @@ impl World {
 
     /// One whose folder is changed before the gateway starts.
     pub(crate) async fn start_with(change: impl FnOnce(&mut Layout)) -> Self {
-        let cluster = Cluster::shared().await;
+        Self::start_in(Cluster::shared().await, impersonate, change).await
+    }
+
+    /// One in a cluster where the gateway may do what `may` says, which is told the
+    /// namespace of its account.
+    pub(crate) async fn start_in(
+        cluster: &'static Cluster,
+        may: impl FnOnce(&str) -> String,
+        change: impl FnOnce(&mut Layout),
+    ) -> Self {
         let (home, other) = (cluster.namespace("home").await, cluster.namespace("other").await);
         let impersonator = cluster.service_account(&home, "gateway").await;
         let robot = cluster.service_account(&home, "robot").await;
-        cluster.admin().apply(&grants(&home)).await;
+        cluster
+            .admin()
+            .apply(&format!("{}---\n{}", developers(&home), may(&home)))
+            .await;
         cluster.running_pod(&home, "pod").await;
         let provider = Provider::start();
         let mut layout = lay_out(&provider);
@@ -182,8 +194,29 @@ fn described(cluster: &str, agent: As) -> Value {
     })
 }
 
-/// What the gateway may do in the cluster, and whom it stands for.
-fn grants(home: &str) -> String {
+/// What those may do who come as alice, or as the agent.
+fn developers(home: &str) -> String {
+    format!(
+        r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {{ name: developer, namespace: {home} }}
+rules:
+  - {{ apiGroups: ["*"], resources: ["*"], verbs: ["*"] }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {{ name: developer, namespace: {home} }}
+roleRef: {{ apiGroup: rbac.authorization.k8s.io, kind: Role, name: developer }}
+subjects:
+  - {{ kind: Group, name: "gitlab:group_role:2:developer", apiGroup: rbac.authorization.k8s.io }}
+  - {{ kind: ServiceAccount, name: robot, namespace: {home} }}
+"#
+    )
+}
+
+/// Lets the gateway act in people's names, and do nothing else.
+fn impersonate(home: &str) -> String {
     format!(
         r#"
 apiVersion: rbac.authorization.k8s.io/v1
@@ -205,20 +238,6 @@ metadata: {{ name: impersonate-{home} }}
 roleRef: {{ apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: impersonate-{home} }}
 subjects:
   - {{ kind: ServiceAccount, name: gateway, namespace: {home} }}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {{ name: developer, namespace: {home} }}
-rules:
-  - {{ apiGroups: ["*"], resources: ["*"], verbs: ["*"] }}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {{ name: developer, namespace: {home} }}
-roleRef: {{ apiGroup: rbac.authorization.k8s.io, kind: Role, name: developer }}
-subjects:
-  - {{ kind: Group, name: "gitlab:group_role:2:developer", apiGroup: rbac.authorization.k8s.io }}
-  - {{ kind: ServiceAccount, name: robot, namespace: {home} }}
 "#
     )
 }
