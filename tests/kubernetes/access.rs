@@ -2,6 +2,7 @@
 //! OpenID provider.
 
 mod day;
+mod records;
 mod refusals;
 mod revocation;
 mod roles;

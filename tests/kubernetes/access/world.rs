@@ -31,6 +31,8 @@ pub(crate) struct Token {
     pub(crate) id: String,
     /// What a client shows: `pat:…`.
     pub(crate) bearer: String,
+    /// When it ends by itself.
+    pub(crate) expires_at: jiff::Timestamp,
 }
 
 /// All of it. alice is a developer of group 2, the agents are shared with it.
@@ -110,11 +112,17 @@ impl World {
 
     /// A new token of alice.
     pub(crate) async fn token(&self, agent: As) -> Token {
-        let wish = json!({"name": "day", "agent": agent as i64, "lifetime": "1h"});
+        self.token_for(agent, "1h").await
+    }
+
+    /// A new token of alice with this life.
+    pub(crate) async fn token_for(&self, agent: As, lifetime: &str) -> Token {
+        let wish = json!({"name": "day", "agent": agent as i64, "lifetime": lifetime});
         let made = self.api(reqwest::Method::POST, "/api/v1/tokens", &wish).await;
         Token {
             id: made["token"]["id"].as_str().unwrap().to_owned(),
             bearer: made["bearer"].as_str().unwrap().to_owned(),
+            expires_at: made["token"]["expiresAt"].as_str().unwrap().parse().unwrap(),
         }
     }
 
@@ -133,6 +141,20 @@ impl World {
             server["certificate-authority-data"] = base64(&authority).into();
         }
         Kubectl::with_kubeconfig(&kubeconfig(&server, &json!({"token": bearer})))
+    }
+
+    /// What a command of `tollgate` prints that alice gives the gateway.
+    pub(crate) async fn tollgate(&self, arguments: &[&str]) -> String {
+        let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .args(arguments)
+            .args(["--server", &self.gateway.url(), "--auth-token", &self.session()])
+            .arg("--certificate-authority")
+            .arg(self.gateway.path("gateway-ca.pem"))
+            .output()
+            .await
+            .unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// The session of alice at the control plane.
