@@ -8,7 +8,7 @@
 //! one writer, which puts those that wait at the same time into one
 //! transaction: a thousand at once cost a few waits for the disk, not a thousand.
 //!
-//! Times are kept to the microsecond, older parts cut off.
+//! Times are kept to the microsecond; what is finer is cut off.
 
 use std::fmt;
 
