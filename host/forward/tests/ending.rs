@@ -86,8 +86,8 @@ async fn a_response_that_never_pauses_is_cut() {
 }
 
 #[tokio::test]
-async fn an_upload_is_cut_before_and_after_the_response() {
-    for early in [&b""[..], b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"] {
+async fn an_upload_is_cut_before_the_response_and_beside_it() {
+    for early in [&b""[..], EVENT] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (arrived, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -111,9 +111,13 @@ async fn an_upload_is_cut_before_and_after_the_response() {
         client.send(b"some").await;
         eventually(|| arrived.load(Ordering::SeqCst) > 0).await;
         if !early.is_empty() {
-            let answer = client.answer().await.unwrap();
-            assert_eq!((answer.status, text(&answer)), (200, "ok"));
+            assert_eq!(client.head().await.unwrap().status, 200);
+            client.through(b"a\r\n").await;
+            let before = arrived.load(Ordering::SeqCst);
+            client.send(b"more").await;
+            eventually(|| arrived.load(Ordering::SeqCst) == before + 4).await;
         }
+        assert_eq!(ended.load(Ordering::SeqCst), 0);
         end(Ending::Revoked);
         if early.is_empty() {
             let answer = client.answer().await.unwrap();
@@ -121,6 +125,8 @@ async fn an_upload_is_cut_before_and_after_the_response() {
                 (answer.status, text(&answer)),
                 (401, "the caller's session was revoked")
             );
+        } else {
+            assert_eq!(client.rest().await, b"", "no last chunk: the client sees the break");
         }
         eventually(|| ended.load(Ordering::SeqCst) == 1).await;
     }
