@@ -16,7 +16,11 @@ pub mod endpoint;
 mod gateway_token;
 mod membership;
 mod memory;
+#[cfg(test)]
+mod platform_stub;
 mod remote;
+#[cfg(test)]
+mod world;
 
 use std::fmt;
 use std::sync::Arc;
@@ -367,6 +371,20 @@ impl Access {
     /// When the credential ends by itself.
     pub fn expires_at(&self) -> Option<Timestamp> {
         self.expires_at
+    }
+}
+
+#[cfg(test)]
+impl Access {
+    /// For tests of the rooms behind this one: by a token that does not end.
+    pub(crate) fn for_test(agent: Agent, user: User, access_as: AccessAs, session: SessionId) -> Arc<Self> {
+        Arc::new(Self {
+            agent: Arc::new(agent),
+            user,
+            access_as,
+            session,
+            expires_at: None,
+        })
     }
 }
 

@@ -26,6 +26,7 @@ use crate::forward::Body;
 use crate::front::clusters::ClusterView;
 use crate::metrics::{Metrics, Part};
 use crate::record::{Recorder, View};
+use crate::self_check::Board;
 use crate::server::{Handler, Peer};
 use crate::snapshot::Current;
 
@@ -42,6 +43,8 @@ pub struct Admin {
     pub credentials: Arc<Cache>,
     /// Findings of the latest load of each part.
     pub findings: Findings,
+    /// What clusters say of the gateway's identity.
+    pub agents: Board,
 }
 
 /// Findings of the latest load of each part.
@@ -125,6 +128,7 @@ impl Handler for Desk {
 
 fn router(admin: Admin) -> Router {
     let operators = Router::new()
+        .route("/agents", get(agents))
         .route("/configuration", get(configuration))
         .route("/credentials", get(credentials))
         .route("/decisions", get(decisions))
@@ -227,6 +231,11 @@ async fn credentials(State(admin): State<Admin>) -> Response {
         health: access.health(),
     });
     Json(clusters.collect::<Vec<_>>()).into_response()
+}
+
+/// Every agent, and whether its cluster lets the gateway act in people's names.
+async fn agents(State(admin): State<Admin>) -> Response {
+    Json(admin.agents.reports().to_vec()).into_response()
 }
 
 async fn decisions(State(admin): State<Admin>, Query(wanted): Query<Wanted>) -> Response {

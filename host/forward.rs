@@ -76,6 +76,13 @@ pub enum Error {
     /// The backend switches protocols without being asked, or to another one. (502)
     #[error("the backend switched to a protocol that was not asked for")]
     Protocol,
+    /// The backend answers a request to switch protocols as if nothing had to be
+    /// switched. (502)
+    #[error("the backend answered a request to switch protocols with `{status}`")]
+    Unswitched {
+        /// Its status, below 400.
+        status: StatusCode,
+    },
     /// The request was sealed for another backend: a mistake in the gateway. (500)
     #[error("the request was made for another backend")]
     OtherBackend,
@@ -85,7 +92,7 @@ impl Error {
     /// The status the client gets.
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::Connect(_) | Self::Broken(_) | Self::Protocol => StatusCode::BAD_GATEWAY,
+            Self::Connect(_) | Self::Broken(_) | Self::Protocol | Self::Unswitched { .. } => StatusCode::BAD_GATEWAY,
             Self::Silent { .. } | Self::ClientSilent => StatusCode::REQUEST_TIMEOUT,
             Self::Total { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::CredentialEnded | Self::Revoked => StatusCode::UNAUTHORIZED,

@@ -48,6 +48,7 @@ pub mod record;
 pub mod rejection;
 pub mod route;
 pub mod running;
+pub mod self_check;
 pub mod server;
 pub mod sessions;
 pub mod snapshot;

@@ -66,6 +66,13 @@ struct ErrorLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct GrantLabels {
+    cluster: String,
+    /// `granted`, `missing` or `unknown`.
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct EntryLabel {
     /// `slots` or `live`.
     kind: &'static str,
@@ -97,6 +104,7 @@ pub struct Metrics {
     credentials: Credentials,
     /// Streams, revocations, audit and store.
     pub access: Access,
+    impersonation: Family<GrantLabels, Gauge>,
 }
 
 /// Parts of the configuration that are loaded on their own.
@@ -183,6 +191,7 @@ impl Metrics {
         let mut registry = Registry::default();
         let credentials = Credentials::register(&mut registry);
         let access = Access::register(&mut registry);
+        let impersonation: Family<GrantLabels, Gauge> = Family::default();
         registry.register(
             "argocd_proxy_extension_request",
             "Requests handed to an extension's backend",
@@ -223,6 +232,11 @@ impl Metrics {
             "1 while a decision that did not come back keeps the policy in force from deciding",
             policy_stuck.clone(),
         );
+        registry.register(
+            "tollgate_impersonation_grants",
+            "Kinds of names the gateway needs to impersonate in a cluster, by what the cluster said",
+            impersonation.clone(),
+        );
         Self {
             registry,
             forwarded,
@@ -235,6 +249,7 @@ impl Metrics {
             policy_stuck,
             credentials,
             access,
+            impersonation,
         }
     }
 
@@ -333,6 +348,22 @@ impl Metrics {
         for (kind, number) in [("slots", totals.slots), ("live", totals.live)] {
             let number = i64::try_from(number).unwrap_or(i64::MAX);
             entries.get_or_create(&EntryLabel { kind }).set(number);
+        }
+    }
+
+    /// What each cluster said of the grants the gateway needs: how many it gives,
+    /// how many it does not give, and how many nothing is known of.
+    pub fn impersonation<'a>(&self, clusters: impl Iterator<Item = (&'a str, [usize; 3])>) {
+        self.impersonation.clear();
+        for (cluster, counts) in clusters {
+            for (state, count) in ["granted", "missing", "unknown"].into_iter().zip(counts) {
+                let labels = GrantLabels {
+                    cluster: cluster.to_owned(),
+                    state,
+                };
+                let count = i64::try_from(count).unwrap_or(i64::MAX);
+                self.impersonation.get_or_create(&labels).set(count);
+            }
         }
     }
 

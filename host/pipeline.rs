@@ -112,10 +112,7 @@ impl Gateway {
             },
             None => self.recorded((head, body), (peer, &snapshot), record, voice).await,
         };
-        let mut text = uuid::Uuid::encode_buffer();
-        if let Ok(value) = HeaderValue::from_str(decision.hyphenated().encode_lower(&mut text)) {
-            response.headers_mut().insert(DECISION_ID, value);
-        }
+        name_decision(&mut response, decision);
         response
     }
 
@@ -163,6 +160,9 @@ impl Gateway {
             };
             return self.walk_kubernetes((head, body), path, walk).await;
         }
+        if let (Route::AuthorizeProxyUser, Some(services)) = (&route, &self.services) {
+            return services.answer_gateway((head, body), snapshot, record).await;
+        }
         if route == Route::Unknown && snapshot.kubernetes.is_some() && is_for_agents(&head) {
             return Err(Rejection::Prefix);
         }
@@ -192,7 +192,9 @@ impl Gateway {
                 let desk = platform::Desk::open(snapshot, services, &principal)?;
                 return desk.answer(&route, (head, body), record).await;
             }
-            Route::Kubernetes(_) | Route::AssertionKeys | Route::Unknown => return Err(Rejection::NotFound),
+            Route::Kubernetes(_) | Route::AuthorizeProxyUser | Route::AssertionKeys | Route::Unknown => {
+                return Err(Rejection::NotFound);
+            }
         };
 
         let call = Call::read(&path, &head, &snapshot.extensions)?;
@@ -326,8 +328,15 @@ impl Handler for Gateway {
             record.peer = Some(peer.address());
             record.trace_id = head.and_then(|head| trace_id(&head.headers));
         });
-        let path = head.map_or("", |head| head.uri.path());
-        refuse(&Rejection::Server(refusal), record, voice(&snapshot, path))
+        let decision = record.id();
+        let voice = voice(&snapshot, head.map_or("", |head| head.uri.path()));
+        let mut response = refuse(&Rejection::Server(refusal), record, voice);
+        // A page that may call may read why it was refused.
+        if let Some(Ok(cors)) = head.and_then(|head| cors(&snapshot, voice, head)) {
+            cors.apply(response.headers_mut());
+        }
+        name_decision(&mut response, decision);
+        response
     }
 
     fn broken_off(&self, peer: &Arc<Peer>) {
@@ -388,6 +397,14 @@ fn signer(settings: &config::Extensions) -> anyhow::Result<Signer> {
         |error: &dyn std::fmt::Display| anyhow::anyhow!("`extensions.assertion.key` {}: {error}", path.display());
     let pem = std::fs::read_to_string(path).map_err(|error| named(&error))?;
     Signer::from_pem(issuer, &secrecy::SecretString::from(pem)).map_err(|error| named(&error))
+}
+
+/// Tells the caller which decision an answer is of.
+fn name_decision(response: &mut Response<Body>, decision: uuid::Uuid) {
+    let mut text = uuid::Uuid::encode_buffer();
+    if let Ok(value) = HeaderValue::from_str(decision.hyphenated().encode_lower(&mut text)) {
+        response.headers_mut().insert(DECISION_ID, value);
+    }
 }
 
 fn refuse(rejection: &Rejection, mut record: Open, voice: Voice) -> Response<Body> {

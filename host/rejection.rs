@@ -453,6 +453,7 @@ fn not_forwarded(error: &forward::Error) -> Answer {
         Error::ClientSilent => "client_silent",
         Error::ClientBroken => "client_broke_off",
         Error::Protocol => "protocol_not_asked_for",
+        Error::Unswitched { .. } => "protocol_not_switched",
         Error::OtherBackend => "wrong_backend",
     };
     Answer::failed(error.status(), reason, error.to_string())

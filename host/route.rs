@@ -8,6 +8,7 @@ mod clusters;
 mod kubernetes;
 mod platform;
 
+use crate::access::endpoint;
 use http::header::HOST;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Method, Uri, Version};
@@ -282,6 +283,8 @@ pub enum Route<'a> {
     Kubernetes(KubernetesPath<'a>),
     /// Tokens, sessions, agents and audit.
     Platform(PlatformRoute),
+    /// Another gateway asks whether a person may use an agent.
+    AuthorizeProxyUser,
     /// The record of a decision.
     Decision(uuid::Uuid),
     /// The public keys of assertions; the one thing a stranger may read.
@@ -307,6 +310,9 @@ pub fn route<'a>(method: &Method, uri: &'a Uri, headers: &HeaderMap) -> Result<R
     }
     if let Some(path) = platform::platform(method, uri)? {
         return Ok(Route::Platform(path));
+    }
+    if method == Method::POST && uri.path() == endpoint::PATH {
+        return Ok(Route::AuthorizeProxyUser);
     }
     let reads = method == Method::GET || method == Method::HEAD;
     let decision = uri

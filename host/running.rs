@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::access::Authorizer;
+use crate::access::endpoint::Endpoint;
 use crate::admin::{Admin, Desk, Findings};
 use crate::audit::{self, Audit};
 use crate::authorize::rego::Checker;
@@ -28,6 +29,7 @@ use crate::diagnostic::Diagnostic;
 use crate::metrics::{Metrics, Part};
 use crate::pipeline::{Gateway, Services};
 use crate::record::Recorder;
+use crate::self_check;
 use crate::server::{Certificates, Limits, Server};
 use crate::sessions::Sessions;
 use crate::snapshot::{Current, Loader};
@@ -107,12 +109,14 @@ impl Running {
         tracing::info!(listen = %address, admin = %admin_address, "listening");
 
         let findings = Findings::default();
+        let agents = self_check::spawn(&mut helpers, Arc::clone(&current), Arc::clone(&metrics));
         let admin = Admin {
             current: Arc::clone(&current),
             recorder: Arc::clone(&recorder),
             metrics,
             credentials: Arc::clone(&credentials),
             findings: findings.clone(),
+            agents,
         };
         let admin_stop = CancellationToken::new();
         let desk = Server::new(private, None, Limits::admin(&config.limits));
@@ -214,12 +218,14 @@ async fn services(config: &Config, clock: &Clock, metrics: &Arc<Metrics>) -> any
     };
     let audit = Audit::start(Arc::clone(&store), clock.clone(), times, Arc::clone(metrics));
     audit.listen(&sessions);
+    let endpoint = Endpoint::new(settings, clock.clone())?;
     let authorizer = Authorizer::new(settings, Arc::clone(&store), sessions.clone(), clock.clone())?;
     Ok(Some(Arc::new(Services {
         store,
         sessions,
         audit,
         authorizer,
+        endpoint,
         clock: clock.clone(),
     })))
 }

@@ -159,7 +159,8 @@ pub trait Handler: Send + Sync + 'static {
     /// refusal's.
     ///
     /// - `head`: absent when the request ended before it was read. The client
-    ///   has its answer from the parser then, and this one is dropped.
+    ///   has its answer from the parser then, and this one is dropped. Of a head
+    ///   with ambiguous fields, what came before them.
     fn refuse(&self, refusal: Refusal, head: Option<&request::Parts>, peer: &Arc<Peer>) -> Response<Body> {
         let _ = (head, peer);
         Response::new(Body::from(format!("{refusal}\n")))

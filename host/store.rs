@@ -64,8 +64,9 @@ pub enum Error {
         /// Without user or password.
         detail: String,
     },
-    /// The database failed. Nothing of the operation took effect, unless the
-    /// connection broke in the very moment of its commit: then all of it may have.
+    /// The database failed, or took longer than 10 s. Nothing of the operation took
+    /// effect, unless it broke off in the very moment of its commit: then all may
+    /// have.
     #[error("the store does not answer: {detail}")]
     Failed {
         /// Without values.
@@ -87,10 +88,10 @@ pub enum Error {
         /// The most there may be.
         allowed: usize,
     },
-    /// A text from outside has a NUL, which databases disagree about. Nothing was
-    /// written.
-    #[error("`{field}` has a NUL character")]
-    Nul {
+    /// A text from outside has a character that cannot be kept: a NUL, about which
+    /// databases disagree, or what no session's id has. Nothing was written.
+    #[error("`{field}` has a character that cannot be kept")]
+    Character {
         /// Which.
         field: &'static str,
     },
@@ -133,10 +134,9 @@ impl Store {
     /// Adds a token, and the audit event `token.created` with it.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::TooLong`], [`Error::Nul`], [`Error::Failed`].
+    /// [`Error::Exists`], [`Error::TooLong`], [`Error::Character`], [`Error::Failed`].
     pub async fn create_token(&self, token: &Token, hash: SecretHash, by: &Actor) -> Result<(), Error> {
-        let event = audit::token_created(token, by)?;
-        self.change(Change::token(token, hash, Some(event))?).await
+        self.change(Change::token(token, hash, Some(by))?).await
     }
 
     /// Adds a token of another platform, as it is, without an audit event.
@@ -186,8 +186,7 @@ impl Store {
     /// # Errors
     /// As [`Self::create_token`].
     pub async fn create_session(&self, session: &BrowserSession, hash: SecretHash, by: &Actor) -> Result<(), Error> {
-        let event = audit::session_created(session, by)?;
-        self.change(Change::session(session, hash, event)?).await
+        self.change(Change::session(session, hash, by)?).await
     }
 
     /// The browser session with this cookie, also when it has ended.
@@ -225,7 +224,7 @@ impl Store {
     /// - `until`: when the credential ends by itself. `at`: now.
     ///
     /// # Errors
-    /// [`Error::TooLong`], [`Error::Nul`], [`Error::Failed`].
+    /// [`Error::TooLong`], [`Error::Character`], [`Error::Failed`].
     pub async fn revoke(
         &self,
         session: &SessionId,
@@ -233,10 +232,9 @@ impl Store {
         by: &Actor,
         about: &About,
     ) -> Result<Revocation, Error> {
-        let event = audit::revoked(session, at, by, about)?;
         match self
             .writer
-            .change(Change::revocation(session, (until, at), event)?)
+            .change(Change::revocation(session, (until, at), by, about)?)
             .await?
         {
             Outcome::Revoked(revocation) => Ok(revocation),
@@ -259,7 +257,7 @@ impl Store {
     /// and the count are replaced.
     ///
     /// # Errors
-    /// [`Error::TooLong`], [`Error::Nul`], [`Error::Failed`]; none is written then.
+    /// [`Error::TooLong`], [`Error::Character`], [`Error::Failed`]; none is written then.
     pub async fn record(&self, events: &[AuditEvent]) -> Result<(), Error> {
         if events.is_empty() {
             return Ok(());
@@ -280,7 +278,7 @@ impl Store {
     /// of the same session and agent. The first time stays.
     ///
     /// # Errors
-    /// [`Error::TooLong`], [`Error::Nul`], [`Error::Failed`].
+    /// [`Error::TooLong`], [`Error::Character`], [`Error::Failed`].
     pub async fn seen(&self, rows: &[SeenSession]) -> Result<(), Error> {
         if rows.is_empty() {
             return Ok(());

@@ -132,3 +132,6 @@ impl Authorizer {
         !self.takes_ci_tokens()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,6 +28,8 @@ use crate::config;
 pub const PATH: &str = "/api/v4/internal/kubernetes/authorize_proxy_user";
 /// Bytes of one question, at most: the longest ID token and little besides.
 pub const MOST_BYTES: usize = 128 * 1024;
+/// Field by which a gateway proves that it is one.
+pub const PROOF: http::HeaderName = super::gateway_token::FIELD;
 
 /// Answers other gateways.
 #[derive(Debug)]
@@ -86,7 +88,7 @@ impl Endpoint {
     ) -> Response<Bytes>
     where
         V: FnOnce(SecretString) -> F,
-        F: Future<Output = Result<IdToken, Error>>,
+        F: Future<Output = Result<Arc<IdToken>, Error>>,
     {
         // SECURITY: first, so that nobody else learns of credentials.
         if !field.is_some_and(|proof| self.secret.is_proof(proof, self.clock.seconds())) {

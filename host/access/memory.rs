@@ -44,6 +44,8 @@ pub(super) struct Memory {
     clock: Clock,
     success: Duration,
     refusal: Duration,
+    /// Of one question.
+    budget: Duration,
 }
 
 /// An answer, or the promise of one. The task that asks holds the other end.
@@ -78,6 +80,7 @@ impl Memory {
             clock,
             success,
             refusal,
+            budget: BUDGET,
         })
     }
 
@@ -155,13 +158,13 @@ impl Memory {
     {
         let (sender, receiver) = watch::channel(None);
         let (turns, clock) = (Arc::clone(&self.turns), self.clock.clone());
-        let (success, refusal) = (self.success, self.refusal);
+        let (success, refusal, budget) = (self.success, self.refusal, self.budget);
         tokio::spawn(async move {
             let turn = async {
                 let _turn = turns.acquire_owned().await;
                 asked.await
             };
-            let verdict = tokio::time::timeout(BUDGET, turn).await;
+            let verdict = tokio::time::timeout(budget, turn).await;
             let verdict = verdict.unwrap_or_else(|_| Err(unavailable("no answer in time")));
             let good_for = match &verdict {
                 Ok(access) => access.expires_at.map_or(success, |end| {

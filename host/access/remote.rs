@@ -288,7 +288,7 @@ fn as_told(agent: &Arc<Agent>, config_project: i64) -> Arc<Agent> {
     })
 }
 
-fn is_about_the_key(body: &[u8]) -> bool {
+pub(super) fn is_about_the_key(body: &[u8]) -> bool {
     memchr::memmem::find(body, INVALID_KEY.as_bytes()).is_some()
 }
 

@@ -176,7 +176,8 @@ fn what(item: &Value) -> String {
         None => resource,
     });
     let namespace = detail("namespace").map(|namespace| format!("-n {namespace}"));
-    let reason = detail("reason").map(|reason| format!("({reason})"));
+    let is_told = |reason: &String| reason != "allowed";
+    let reason = detail("reason").filter(is_told).map(|reason| format!("({reason})"));
     let parts = [
         detail("verb"),
         resource.or_else(|| detail("path")),
@@ -223,6 +224,8 @@ mod tests {
         assert_eq!(what(&json!({"details": details})), "create pods/exec p -n n");
         let details = json!({"verb": "get", "path": "/version", "reason": "no"});
         assert_eq!(what(&json!({"details": details})), "get /version (no)");
+        let details = json!({"verb": "get", "path": "/version", "reason": "allowed"});
+        assert_eq!(what(&json!({"details": details})), "get /version");
         assert_eq!(what(&json!({})), "-");
     }
 }

@@ -202,6 +202,10 @@ pub(crate) fn print(text: &str, out: &mut dyn Write) -> Result<(), Failure> {
     writeln!(out, "{text}").map_err(|error| Failure::new("host.output", error))
 }
 
+/// What is encoded in a segment of a path: ids, with their dashes, stay as people
+/// know them; dots could be read as a way up.
+const SEGMENT: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'_');
+
 /// The URL of a path of the API.
 ///
 /// # Errors
@@ -220,10 +224,7 @@ pub(crate) fn url(server: &str, path: &[&str], query: &[(&str, Option<String>)])
     let mut text = format!("{}/api/v1", base.as_str().trim_end_matches('/'));
     for segment in path {
         text.push('/');
-        text.extend(percent_encoding::utf8_percent_encode(
-            segment,
-            percent_encoding::NON_ALPHANUMERIC,
-        ));
+        text.extend(percent_encoding::utf8_percent_encode(segment, SEGMENT));
     }
     let mut url = Url::parse(&text).map_err(|_| wrong("is not a URL"))?;
     let values = query.iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));

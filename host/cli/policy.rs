@@ -11,8 +11,10 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::format::Format;
+use crate::authorize::kubernetes::Attributes;
 use crate::authorize::rego::{self, Checker, Coverage, Front, Source};
 use crate::diagnostic::{Diagnostic, Location};
+use crate::headers::Protocol;
 
 mod print;
 
@@ -34,6 +36,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Evaluate a bundle for one input and print the decision
     Eval(EvalArgs),
+    /// Evaluate a bundle for one request and show the lines that decided
+    Explain(ExplainArgs),
 }
 
 /// Arguments of `policy test`.
@@ -74,6 +78,24 @@ pub struct EvalArgs {
     common: Common,
 }
 
+/// Arguments of `policy explain`.
+#[derive(Clone, Debug, Args)]
+pub struct ExplainArgs {
+    /// Bundle
+    path: PathBuf,
+    /// Input as YAML or JSON; `-` for standard input
+    #[arg(long, value_name = "FILE")]
+    input: PathBuf,
+    /// Request to a cluster in place of the input's, such as `GET /api/v1/pods?watch=1`
+    #[arg(long, value_name = "LINE")]
+    request: Option<String>,
+    /// Protocol the request switches to
+    #[arg(long, value_name = "NAME", value_parser = ["websocket", "SPDY/3.1"], requires = "request")]
+    upgrade: Option<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
 #[derive(Clone, Debug, Args)]
 struct Common {
     /// Front the bundle is for, when its folder has another name
@@ -104,6 +126,7 @@ pub fn run_with(command: &Command, checker: &Checker, out: &mut dyn Write) -> Ex
         Command::Test(args) => (args.paths.as_slice(), &args.common),
         Command::Check(args) => (args.paths.as_slice(), &args.common),
         Command::Eval(args) => (std::slice::from_ref(&args.path), &args.common),
+        Command::Explain(args) => (std::slice::from_ref(&args.path), &args.common),
     };
     let bundles = match find(paths, common.front.as_deref()) {
         Ok(bundles) => bundles,
@@ -133,7 +156,42 @@ pub fn run_with(command: &Command, checker: &Checker, out: &mut dyn Write) -> Ex
             (_, Err(finding)) => fail(finding, USAGE),
             (_, Ok(_)) => fail("name exactly one bundle", USAGE),
         },
+        Command::Explain(args) => match (bundles.as_slice(), explained_input(args)) {
+            ([(directory, front)], Ok(input)) => {
+                let read = Source::read(directory, *front);
+                let mut report = match &read.value {
+                    Some(source) => checker.explain(source, input),
+                    None => rego::Report::default(),
+                };
+                report.diagnostics.splice(..0, read.diagnostics);
+                print::explanation(out, (&report, read.value.as_ref()), common.output)
+            }
+            (_, Err(finding)) => fail(finding, USAGE),
+            (_, Ok(_)) => fail("name exactly one bundle", USAGE),
+        },
     }
+}
+
+/// The input, with the request of the command line if there is one.
+fn explained_input(args: &ExplainArgs) -> Result<serde_json::Value, Diagnostic> {
+    let mut input = read_input(&args.input)?;
+    let Some(line) = &args.request else { return Ok(input) };
+    let wrong = || Diagnostic::error(None, format!("`{line}` is no method and path"));
+    let (method, target) = line.split_once(' ').ok_or_else(wrong)?;
+    let method = http::Method::from_bytes(method.as_bytes()).map_err(|_| wrong())?;
+    let (path, query) = match target.trim().split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (target.trim(), None),
+    };
+    let upgrade = args.upgrade.as_deref().and_then(Protocol::parse);
+    let attributes = Attributes::read(&method, path, query, upgrade);
+    let mut request = serde_json::to_value(&attributes).map_err(|_| wrong())?;
+    let verbs: Vec<&str> = attributes.verbs().collect();
+    if let (Some(input), Some(request)) = (input.as_object_mut(), request.as_object_mut()) {
+        request.insert("verbs".to_owned(), verbs.into());
+        input.insert("request".to_owned(), std::mem::take(request).into());
+    }
+    Ok(input)
 }
 
 fn check(bundles: &[(PathBuf, Front)], checker: &Checker, coverage: Coverage) -> Vec<Checked> {

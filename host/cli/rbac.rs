@@ -1,4 +1,5 @@
-//! `tollgate rbac`: ask, explain, validate and compare Argo CD's RBAC policy.
+//! `tollgate rbac`: ask, explain, validate and compare Argo CD's RBAC policy;
+//! print the roles the gateway needs in clusters.
 //!
 //! In: a folder of Kubernetes objects or one policy file. Out: an answer for
 //! people or machines; exit 0 yes or done, 1 no or refused, 2 differences, 64
@@ -19,11 +20,13 @@ use crate::config::Semantics;
 use crate::diagnostic::{Diagnostic, Loaded};
 
 mod input;
+mod manifest;
 mod print;
 #[cfg(test)]
 mod tests;
 
 use input::{Input, Other};
+use manifest::ManifestArgs;
 
 /// Exit code: refused, failed, or no.
 const NO: u8 = 1;
@@ -49,6 +52,8 @@ enum Action {
     Validate(ValidateArgs),
     /// Requests that two semantics, or two policies, judge differently
     Diff(DiffArgs),
+    /// Print the Kubernetes roles that let the gateway act in people's names in an agent's cluster
+    Manifest(ManifestArgs),
 }
 
 /// `--semantics`.
@@ -182,6 +187,7 @@ impl RbacCommand {
             Action::Explain(args) => explain(args, out, complaints),
             Action::Validate(args) => validate(args, out),
             Action::Diff(args) => diff(args, out, complaints),
+            Action::Manifest(args) => manifest::run(args, out, complaints),
         };
         let error = match result {
             Ok(code) => return ExitCode::from(code),

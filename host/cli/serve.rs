@@ -47,6 +47,9 @@ impl Serve {
             complain(error);
             return ExitCode::FAILURE;
         }
+        // Each client is a socket, each upgrade two; the soft limit is for programs
+        // that call `select`. Where it cannot be raised, fewer clients fit.
+        drop(rlimit::increase_nofile_limit(u64::MAX));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .thread_stack_size(WORKER_STACK_BYTES)

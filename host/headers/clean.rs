@@ -3,18 +3,13 @@
 //! In: a request head. Out: [`Cleaned`]. Never: a field that was removed comes
 //! back, whatever `Connection` or a plugin says.
 
-use http::header::{
-    CONNECTION, CONTENT_LENGTH, HOST, SEC_WEBSOCKET_PROTOCOL, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
-};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, request};
 use hyper::upgrade::OnUpgrade;
 
 use super::names::{Owner, owner};
 use super::{Error, is_host_owned};
-
-/// Start of a WebSocket subprotocol that carries a bearer token. Source:
-/// Kubernetes `websocket.bearerProtocolPrefix`.
-const BEARER_PROTOCOL: &str = "base64url.bearer.authorization.";
+use crate::authenticate::agent;
 
 /// Protocols a connection may be switched to. Everything else, `h2c` above
 /// all, would hide later requests from the gateway; it is ignored, as RFC
@@ -41,7 +36,8 @@ impl Protocol {
         }
     }
 
-    fn parse(value: &str) -> Option<Self> {
+    /// Reads the value of `Upgrade`, in any case.
+    pub fn parse(value: &str) -> Option<Self> {
         match value.trim() {
             value if value.eq_ignore_ascii_case("websocket") => Some(Self::WebSocket),
             value if value.eq_ignore_ascii_case("spdy/3.1") => Some(Self::Spdy),
@@ -127,7 +123,7 @@ pub fn clean(head: request::Parts) -> Result<Cleaned, Error> {
     remove_named_by_connection(&mut fields)?;
     let via = joined(&fields, &VIA);
     remove_foreign(&mut fields)?;
-    remove_bearer_protocol(&mut fields);
+    agent::strip_subprotocols(&mut fields);
     if upgrade.is_none() {
         fields.remove("sec-websocket-key");
         fields.remove("sec-websocket-version");
@@ -241,28 +237,5 @@ fn announced_trailers(fields: &HeaderMap) -> Option<HeaderValue> {
         None
     } else {
         HeaderValue::try_from(list).ok()
-    }
-}
-
-/// Takes a bearer token out of the offered WebSocket subprotocols.
-// SECURITY: Kubernetes clients that cannot set `Authorization` hide their
-// token there; it is the gateway's to read, never a backend's.
-fn remove_bearer_protocol(fields: &mut HeaderMap) {
-    let hides = |value: &HeaderValue| value.to_str().is_ok_and(|text| text.contains(BEARER_PROTOCOL));
-    if !fields.get_all(SEC_WEBSOCKET_PROTOCOL).iter().any(hides) {
-        return;
-    }
-    let kept = fields
-        .get_all(SEC_WEBSOCKET_PROTOCOL)
-        .iter()
-        .filter_map(|line| line.to_str().ok())
-        .flat_map(|line| line.split(','))
-        .map(str::trim)
-        .filter(|protocol| !protocol.is_empty() && !protocol.starts_with(BEARER_PROTOCOL))
-        .collect::<Vec<_>>()
-        .join(", ");
-    fields.remove(SEC_WEBSOCKET_PROTOCOL);
-    if let (false, Ok(value)) = (kept.is_empty(), HeaderValue::try_from(kept)) {
-        fields.insert(SEC_WEBSOCKET_PROTOCOL, value);
     }
 }

@@ -112,11 +112,11 @@ pub(super) fn put_impersonation(fields: &mut HeaderMap, impersonation: &Imperson
     if let Some(uid) = uid {
         put(fields, UID, value(&UID, uid)?)?;
     }
-    put_lines(fields, GROUP, groups)?;
+    put_lines(fields, &GROUP, groups)?;
     for (key, values) in extra {
         let name = format!("{EXTRA_PREFIX}{}", utf8_percent_encode(key, ESCAPED));
         let name = HeaderName::try_from(name).map_err(|_| Error::Impersonation)?;
-        put_lines(fields, name, values)?;
+        put_lines(fields, &name, values)?;
     }
     Ok(())
 }
@@ -139,14 +139,12 @@ pub(super) fn check_impersonation(fields: &HeaderMap, impersonation: &Impersonat
 }
 
 /// One line for each value, of a field that is not there yet.
-fn put_lines(fields: &mut HeaderMap, name: HeaderName, values: &[String]) -> Result<(), Error> {
+fn put_lines(fields: &mut HeaderMap, name: &HeaderName, values: &[String]) -> Result<(), Error> {
     let mut values = values.iter();
     let Some(first) = values.next() else { return Ok(()) };
-    let first = value(&name, first)?;
-    put(fields, name.clone(), first)?;
+    put(fields, name.clone(), value(name, first)?)?;
     for other in values {
-        let other = value(&name, other)?;
-        fields.append(name.clone(), other);
+        fields.append(name.clone(), value(name, other)?);
     }
     Ok(())
 }

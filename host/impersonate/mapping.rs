@@ -168,17 +168,28 @@ impl Mapping {
         Some(rules.identity(known, self.max_groups))
     }
 
-    /// The names it can give.
+    /// The names it can give to people and jobs.
     pub fn names(&self) -> Names {
-        let mut names = Names::default();
-        for rules in [&self.user, &self.ci_job] {
-            names.uid |= rules.uid.is_some();
-            names.extra_keys.extend(rules.extra.iter().map(|(key, _)| key.clone()));
-            names.usernames.extend(rules.username.expression.spellings());
-            let groups = rules.groups.iter().flat_map(|rule| rule.expression.spellings());
-            names.groups.extend(groups);
-        }
+        let mut names = self.names_of_people();
+        names.add(&self.ci_job);
         names
+    }
+
+    /// The names it can give to people.
+    pub fn names_of_people(&self) -> Names {
+        let mut names = Names::default();
+        names.add(&self.user);
+        names
+    }
+}
+
+impl Names {
+    fn add(&mut self, rules: &Rules) {
+        self.uid |= rules.uid.is_some();
+        self.extra_keys.extend(rules.extra.iter().map(|(key, _)| key.clone()));
+        self.usernames.extend(rules.username.expression.spellings());
+        let groups = rules.groups.iter().flat_map(|rule| rule.expression.spellings());
+        self.groups.extend(groups);
     }
 }
 

@@ -121,6 +121,7 @@ impl Exchange<'_> {
         (lease, held): (&Lease, &Arc<H>),
         record: &mut Open,
     ) -> Result<Response<Body>, Rejection> {
+        let switches = cleaned.upgrade().is_some();
         let connections = self.cluster.backend().ok_or(Rejection::NotFound)?;
         let backend = connections.for_credential(lease).map_err(Rejection::Unreachable)?;
         let mut outbound = self.seal(cleaned, backend.upstream(), lease)?;
@@ -131,11 +132,15 @@ impl Exchange<'_> {
         }
         record.step(Step::Headers);
         let sending = backend.forward(outbound, body);
-        if follows_log(self.rest, self.query) {
-            return Ok(sending.await?);
+        let answered = match follows_log(self.rest, self.query) {
+            true => Ok(sending.await),
+            false => timeout(HEAD_WITHIN, sending).await,
+        };
+        let response = answered.unwrap_or(Err(forward::Error::Total { allowed: HEAD_WITHIN }))?;
+        match switches {
+            true => switched(response),
+            false => Ok(response),
         }
-        let answered = timeout(HEAD_WITHIN, sending).await;
-        Ok(answered.unwrap_or(Err(forward::Error::Total { allowed: HEAD_WITHIN }))?)
     }
 
     fn seal(&self, cleaned: Cleaned, upstream: &Arc<Upstream>, lease: &Lease) -> Result<Outbound, Rejection> {
@@ -147,6 +152,18 @@ impl Exchange<'_> {
                 cleaned.seal_for_kubernetes((upstream, path), &lease.credential, told, self.peer)?
             }
         })
+    }
+}
+
+/// An answer to a request to switch protocols: the switch, or an error.
+// SECURITY: a redirect of an upgrade leads a client, and its credential, to
+// wherever a kubelet says (CVE-2020-8559).
+fn switched(response: Response<Body>) -> Result<Response<Body>, Rejection> {
+    let status = response.status();
+    if status == StatusCode::SWITCHING_PROTOCOLS || status.as_u16() >= 400 {
+        Ok(response)
+    } else {
+        Err(forward::Error::Unswitched { status }.into())
     }
 }
 

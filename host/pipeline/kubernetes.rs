@@ -10,6 +10,7 @@ use http::{Response, request};
 
 use super::Gateway;
 use super::exchange::{Answered, Exchange, Told};
+use crate::access::endpoint::{self, Endpoint};
 use crate::access::{Access, AccessKey, AccessType, AgentId, Authorizer, Bearer, IdToken, Question};
 use crate::audit::{self, AccessEntry, Audit};
 use crate::authenticate::agent::{self, CiTokens, Presented};
@@ -17,7 +18,7 @@ use crate::authorize;
 use crate::authorize::kubernetes::{Attributes, KubernetesPermit};
 use crate::clock::Clock;
 use crate::credential::clusters::Found;
-use crate::forward::{self, Body};
+use crate::forward::{self, Body, Gathered};
 use crate::headers::{self, Cleaned, client_impersonates};
 use crate::impersonate::Impersonation;
 use crate::record::{Impersonated, Open, Step};
@@ -39,8 +40,37 @@ pub struct Services {
     pub audit: Arc<Audit>,
     /// Who may use which agent.
     pub authorizer: Authorizer,
+    /// Answers other gateways the same; none unless the settings have a secret.
+    pub endpoint: Option<Endpoint>,
     /// What time it is.
     pub clock: Clock,
+}
+
+impl Services {
+    /// Answers another gateway: the platform half of the design.
+    pub(super) async fn answer_gateway(
+        &self,
+        (head, body): (request::Parts, Body),
+        snapshot: &Snapshot,
+        record: &mut Open,
+    ) -> Result<Response<Body>, Rejection> {
+        record.note(|record| record.front = "platform");
+        let (Some(endpoint), Some(front)) = (&self.endpoint, &snapshot.kubernetes) else {
+            return Err(Rejection::NotFound);
+        };
+        let bound = u64::try_from(endpoint::MOST_BYTES).unwrap_or(u64::MAX);
+        let Gathered::Whole(body) = body.gather(bound).await? else {
+            return Err(Rejection::Forward(forward::Error::ContentTooLarge));
+        };
+        let mut proofs = head.headers.get_all(endpoint::PROOF).iter();
+        let proof = proofs.next().filter(|_| proofs.next().is_none());
+        let id_tokens = Arc::clone(&front.id_tokens);
+        let verify = async move |token| id_tokens.verify(&token).await;
+        let answer = endpoint
+            .answer((proof, &body), (&self.authorizer, &front.agents), verify)
+            .await;
+        Ok(answer.map(Body::from))
+    }
 }
 
 /// What the stages know of a request.

@@ -64,20 +64,23 @@ pub(super) fn platform(method: &Method, uri: &Uri) -> Result<Option<PlatformRout
         ("sessions", None) if reads => PlatformRoute::Sessions,
         ("sessions", None) if *method == Method::POST => PlatformRoute::CreateSession,
         ("audit", None) if reads => PlatformRoute::Audit,
-        ("tokens", Some(id)) if *method == Method::DELETE => match Uuid::try_parse(id) {
-            Ok(id) => PlatformRoute::RevokeToken(id),
-            Err(_) => return Ok(None),
+        ("tokens", Some(id)) if *method == Method::DELETE => match decoded(id, |id| Uuid::try_parse(id).ok()) {
+            Some(id) => PlatformRoute::RevokeToken(id),
+            None => return Ok(None),
         },
-        ("sessions", Some(id)) if *method == Method::DELETE => {
-            let id = percent_encoding::percent_decode_str(id).decode_utf8();
-            match id.ok().and_then(|id| SessionId::parse(&id)) {
-                Some(id) => PlatformRoute::RevokeSession(id),
-                None => return Ok(None),
-            }
-        }
+        ("sessions", Some(id)) if *method == Method::DELETE => match decoded(id, SessionId::parse) {
+            Some(id) => PlatformRoute::RevokeSession(id),
+            None => return Ok(None),
+        },
         (_, _) => return Ok(None),
     };
     Ok(Some(route))
+}
+
+/// What a segment says once decoded.
+fn decoded<T>(segment: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
+    let text = percent_encoding::percent_decode_str(segment).decode_utf8().ok()?;
+    read(&text)
 }
 
 #[cfg(test)]

@@ -349,7 +349,11 @@ async fn answer<H: Handler>(
     }
     let switching = http1 && head.headers.contains_key(UPGRADE);
     let limits = &shared.limits;
-    let (mut response, refused) = match admit(&head, &incoming, limits) {
+    let admitted = match open.0.is_refused() {
+        true => Err(Refusal::Ambiguous),
+        false => admit(&head, &incoming, limits),
+    };
+    let (mut response, refused) = match admitted {
         Ok(()) => {
             let body = Body::upload(incoming, limits.body_bytes, limits.body_idle);
             (

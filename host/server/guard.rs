@@ -29,6 +29,10 @@ pub(super) struct Guard {
     /// The start of a line whose end has not arrived.
     partial: Vec<u8>,
     line_bytes: usize,
+    /// Heads that ended.
+    heads: u64,
+    /// How many there were before one whose fields were refused.
+    refused_fields: Option<u64>,
 }
 
 /// What the next byte is part of.
@@ -74,7 +78,15 @@ impl Guard {
             framing: Framing::default(),
             partial: Vec::new(),
             line_bytes,
+            heads: 0,
+            refused_fields: None,
         }
+    }
+
+    /// How many heads ended before one whose fields were refused: its request
+    /// line was good. Nothing when something else was refused, or nothing was.
+    pub(super) fn refused_fields(&self) -> Option<u64> {
+        self.refused_fields
     }
 
     pub(super) fn position(&self) -> Position {
@@ -95,6 +107,7 @@ impl Guard {
         while !rest.is_empty() {
             let begun = bytes.len() - rest.len();
             let Some(next) = self.step(rest) else {
+                self.refused_fields = (self.state == State::Field).then_some(self.heads);
                 self.state = State::Refused;
                 return Err(begun);
             };
@@ -203,6 +216,7 @@ impl Guard {
 
     /// What follows a head.
     fn content(&mut self) -> State {
+        self.heads += 1;
         match self.framing {
             // The server closes the connection unless it is switched.
             Framing { upgrade: true, .. } => State::Unwatched,

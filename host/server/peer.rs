@@ -26,6 +26,8 @@ pub struct Peer {
     closing: CancellationToken,
     open: AtomicU32,
     begun: AtomicU64,
+    /// Requests before one whose fields were refused.
+    refused_after: AtomicU64,
     /// A response to HTTP/1.0 was begun: its end may be the connection's.
     old: AtomicBool,
     /// When open exchanges must have ended, and how many; only where the
@@ -63,10 +65,17 @@ impl Peer {
             closing: CancellationToken::new(),
             open: AtomicU32::new(0),
             begun: AtomicU64::new(0),
+            refused_after: AtomicU64::new(u64::MAX),
             old: AtomicBool::new(false),
             dues: OnceLock::new(),
             _slot: None,
         }
+    }
+
+    /// The gateway itself, where it asks a cluster something of its own accord.
+    pub(crate) fn own() -> Self {
+        let address = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
+        Self::unlimited(address, Transport::Plain)
     }
 
     /// A peer without a connection, for tests of later stages.
@@ -106,6 +115,17 @@ impl Peer {
     /// Requests begun so far.
     pub(super) fn begun(&self) -> u64 {
         self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Marks the request after this many: what its head says is not believed.
+    pub(super) fn refuse_after(&self, requests: u64) {
+        self.refused_after.store(requests, Ordering::Release);
+    }
+
+    /// Whether the request that was begun last is the marked one. Requests of
+    /// HTTP/1.1 begin one after another; no other is ever marked.
+    pub(super) fn is_refused(&self) -> bool {
+        self.begun() > self.refused_after.load(Ordering::Acquire)
     }
 
     pub(super) fn begin(&self) {

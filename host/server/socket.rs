@@ -22,6 +22,10 @@ use crate::forward::timeout::Lazy;
 /// head, and an error in content.
 const REFUSED: &[u8] = b"\0\r\n\r\n";
 
+/// What the parser gets in place of refused fields: the end of their head, so
+/// that the refusal can be worded. The request is marked before, and goes nowhere.
+const END_OF_HEAD: &[u8] = b"\r\n\r\n";
+
 /// The transport.
 #[derive(Debug)]
 pub(super) enum Socket {
@@ -149,7 +153,13 @@ impl Watched {
         if let Err(good) = reading.guard.scan(new) {
             buf.set_filled(start + good);
             self.ended = Ended::Refused;
-            self.last_words = REFUSED;
+            self.last_words = match reading.guard.refused_fields() {
+                Some(before) => {
+                    reading.peer.refuse_after(before);
+                    END_OF_HEAD
+                }
+                None => REFUSED,
+            };
             self.poll_last_words(buf);
             return;
         }

@@ -129,7 +129,7 @@ pub(super) async fn select(database: &Database, filter: &AuditFilter) -> Result<
     .and("action =", filter.action.as_deref())?
     .and("id <", filter.before.as_ref().map(|id| id.as_bytes().as_slice()))?;
     let limit = i64::from(filter.limit).clamp(1, ROWS);
-    all(question.ask(database, "id DESC", limit).await?, event_of)
+    all(&question.ask(database, "id DESC", limit).await?, event_of)
 }
 
 fn event_of(row: &AnyRow) -> Result<AuditEvent, Error> {

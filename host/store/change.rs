@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::audit::{self, Batch};
 use super::database::Kind;
-use super::{BrowserSession, Error, Revocation, SecretHash, SeenSession, Token, bounds, seen};
+use super::{About, Actor, BrowserSession, Error, Revocation, SecretHash, SeenSession, Token, bounds, seen};
 use crate::access::{AccessType, SessionId};
 
 /// Rows that are forgotten in one transaction.
@@ -78,37 +78,45 @@ impl Old {
 }
 
 impl Change {
-    pub(super) fn token(token: &Token, hash: SecretHash, event: Option<audit::Row>) -> Result<Self, Error> {
+    /// - `by`: who makes it, for its audit event; none without.
+    pub(super) fn token(token: &Token, hash: SecretHash, by: Option<&Actor>) -> Result<Self, Error> {
         bounds::check("token name", &token.name, bounds::TOKEN_NAME)?;
         bounds::check("username", &token.user.username, bounds::USERNAME)?;
         bounds::check("scopes", &token.scopes.join(" "), bounds::SCOPES)?;
         Ok(Self::Token {
             token: token.clone(),
             hash,
-            event,
+            event: by.map(|by| audit::token_created(token, by)).transpose()?,
         })
     }
 
-    pub(super) fn session(session: &BrowserSession, hash: SecretHash, event: audit::Row) -> Result<Self, Error> {
+    pub(super) fn session(session: &BrowserSession, hash: SecretHash, by: &Actor) -> Result<Self, Error> {
         bounds::check("username", &session.user.username, bounds::USERNAME)?;
         Ok(Self::Session {
             session: session.clone(),
             hash,
-            event,
+            event: audit::session_created(session, by)?,
         })
     }
 
     pub(super) fn revocation(
         session: &SessionId,
         (until, at): (Timestamp, Timestamp),
-        event: audit::Row,
+        by: &Actor,
+        about: &About,
     ) -> Result<Self, Error> {
-        bounds::check("session", &session.to_string(), bounds::SESSION)?;
+        let text = session.to_string();
+        bounds::check("session", &text, bounds::SESSION)?;
+        // INVARIANT: what is revoked can be read again, by every replica.
+        if SessionId::parse(&text).as_ref() != Some(session) {
+            return Err(Error::Character { field: "session" });
+        }
+        bounds::check("username", &about.user.username, bounds::USERNAME)?;
         Ok(Self::Revocation {
             session: session.clone(),
             until,
             at,
-            event,
+            event: audit::revoked(session, at, by, about)?,
         })
     }
 

@@ -132,7 +132,10 @@ fn detail(error: &sqlx::Error) -> String {
             }
             format!("{} ({code})", error.message())
         }
-        sqlx::Error::Io(error) => format!("the connection failed: {}", error.kind()),
+        sqlx::Error::Io(error) => match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            Some(error) => format!("TLS with the database failed: {error}"),
+            None => format!("the connection failed: {}", error.kind()),
+        },
         sqlx::Error::Tls(_) => "TLS with the database failed".to_owned(),
         sqlx::Error::PoolTimedOut => "no answer in time".to_owned(),
         sqlx::Error::PoolClosed => "it is closed".to_owned(),
@@ -163,9 +166,11 @@ fn options(url: &str) -> Result<(Kind, AnyConnectOptions), Error> {
 /// Makes the file where it is absent, and gives a URL that sqlx reads as exactly
 /// this path.
 fn sqlite_url(path: &str) -> Result<String, Error> {
-    let path = path.strip_prefix("//").unwrap_or(path);
-    if path.is_empty() || path.starts_with(":memory:") {
-        return Err(open_error("`sqlite:` needs the path of a file"));
+    // `//` is where others write a host, or nothing before a relative path.
+    if path.is_empty() || path.starts_with("//") || path.starts_with(":memory:") {
+        return Err(open_error(
+            "`sqlite:` needs the path of a file, as `sqlite:/var/lib/tollgate.db`",
+        ));
     }
     // SECURITY: made here, because SQLite would make it as the umask allows. The
     // files beside it (`-wal`, `-shm`) get the mode of this one.

@@ -25,6 +25,8 @@ const SESSIONS: &str = "SELECT id, csrf, user_id, username, created_at, expires_
 pub(super) struct Question {
     sql: String,
     values: AnyArguments,
+    /// Whether connections should keep it for the next time.
+    is_kept: bool,
 }
 
 impl Question {
@@ -33,6 +35,7 @@ impl Question {
         Self {
             sql: format!("{from} WHERE TRUE"),
             values: AnyArguments::default(),
+            is_kept: true,
         }
     }
 
@@ -54,6 +57,7 @@ impl Question {
     pub(super) fn and_one_of(mut self, column: &'static str, numbers: Option<&[AgentId]>) -> Self {
         if let Some(numbers) = numbers {
             // Numbers as they are: there may be more than values can be bound.
+            self.is_kept = false;
             let numbers: Vec<_> = numbers.iter().map(ToString::to_string).collect();
             let _ = match numbers.as_slice() {
                 [] => write!(self.sql, " AND FALSE"),
@@ -75,7 +79,8 @@ impl Question {
         let _ = write!(self.sql, " ORDER BY {order} LIMIT ");
         self.value(limit)?;
         // SECURITY: the text is made of fixed parts and numbers alone.
-        let rows = sqlx::query_with(AssertSqlSafe(self.sql), self.values).fetch_all(database.readers());
+        let query = sqlx::query_with(AssertSqlSafe(self.sql), self.values).persistent(self.is_kept);
+        let rows = query.fetch_all(database.readers());
         timed(rows).await.map_err(|error| failed(&error))
     }
 
@@ -93,12 +98,12 @@ impl Question {
 
 pub(super) async fn find_token(database: &Database, hash: SecretHash) -> Result<Option<Token>, Error> {
     let question = Question::new(TOKENS).and("hash =", Some(hash.0.as_slice()))?;
-    first(question.ask(database, "id", 1).await?, token_of)
+    first(&question.ask(database, "id", 1).await?, token_of)
 }
 
 pub(super) async fn token(database: &Database, id: Uuid) -> Result<Option<Token>, Error> {
     let question = Question::new(TOKENS).and("id =", Some(id.as_bytes().as_slice()))?;
-    first(question.ask(database, "id", 1).await?, token_of)
+    first(&question.ask(database, "id", 1).await?, token_of)
 }
 
 pub(super) async fn tokens(database: &Database, owned: &Owned) -> Result<Vec<Token>, Error> {
@@ -106,25 +111,25 @@ pub(super) async fn tokens(database: &Database, owned: &Owned) -> Result<Vec<Tok
         .and("user_id =", owned.user_id)?
         .and("agent_id =", owned.agent_id.map(AgentId::get))?;
     all(
-        question.ask(database, "created_at DESC, id DESC", ROWS).await?,
+        &question.ask(database, "created_at DESC, id DESC", ROWS).await?,
         token_of,
     )
 }
 
 pub(super) async fn find_session(database: &Database, hash: SecretHash) -> Result<Option<BrowserSession>, Error> {
     let question = Question::new(SESSIONS).and("hash =", Some(hash.0.as_slice()))?;
-    first(question.ask(database, "id", 1).await?, session_of)
+    first(&question.ask(database, "id", 1).await?, session_of)
 }
 
 pub(super) async fn browser_session(database: &Database, id: Uuid) -> Result<Option<BrowserSession>, Error> {
     let question = Question::new(SESSIONS).and("id =", Some(id.as_bytes().as_slice()))?;
-    first(question.ask(database, "id", 1).await?, session_of)
+    first(&question.ask(database, "id", 1).await?, session_of)
 }
 
 pub(super) async fn browser_sessions(database: &Database, owned: &Owned) -> Result<Vec<BrowserSession>, Error> {
     let question = Question::new(SESSIONS).and("user_id =", owned.user_id)?;
     all(
-        question.ask(database, "created_at DESC, id DESC", ROWS).await?,
+        &question.ask(database, "created_at DESC, id DESC", ROWS).await?,
         session_of,
     )
 }
@@ -132,7 +137,7 @@ pub(super) async fn browser_sessions(database: &Database, owned: &Owned) -> Resu
 pub(super) async fn revocations_after(database: &Database, sequence: i64) -> Result<Vec<Revocation>, Error> {
     let question =
         Question::new("SELECT sequence, session, until FROM revocations").and("sequence >", Some(sequence))?;
-    all(question.ask(database, "sequence", ROWS).await?, |row| {
+    all(&question.ask(database, "sequence", ROWS).await?, |row| {
         let session: String = row.read("session")?;
         Ok(Revocation {
             sequence: row.read("sequence")?,
@@ -170,11 +175,11 @@ fn session_of(row: &AnyRow) -> Result<BrowserSession, Error> {
 }
 
 /// Every row as a value.
-pub(super) fn all<T>(rows: Vec<AnyRow>, read: impl Fn(&AnyRow) -> Result<T, Error>) -> Result<Vec<T>, Error> {
+pub(super) fn all<T>(rows: &[AnyRow], read: impl Fn(&AnyRow) -> Result<T, Error>) -> Result<Vec<T>, Error> {
     rows.iter().map(read).collect()
 }
 
-fn first<T>(rows: Vec<AnyRow>, read: impl Fn(&AnyRow) -> Result<T, Error>) -> Result<Option<T>, Error> {
+fn first<T>(rows: &[AnyRow], read: impl Fn(&AnyRow) -> Result<T, Error>) -> Result<Option<T>, Error> {
     rows.first().map(read).transpose()
 }
 

@@ -49,10 +49,10 @@ impl Writer {
 }
 
 async fn write(database: Database, mut jobs: mpsc::Receiver<Job>) {
-    let mut together = Vec::with_capacity(TOGETHER);
+    let mut together = Vec::new();
     // While one transaction waits for the disk, the next ones gather.
     while jobs.recv_many(&mut together, TOGETHER).await > 0 {
-        commit(&database, together.drain(..).collect()).await;
+        commit(&database, std::mem::take(&mut together)).await;
     }
 }
 
@@ -71,7 +71,9 @@ async fn commit(database: &Database, jobs: Vec<Job>) {
             }
         }
         Err(error) => {
-            tracing::warn!(error = %failed(&error), changes = changes.len(), "changes of the store were not written");
+            if !lies_in_a_change(&error) {
+                tracing::warn!(error = %failed(&error), changes = changes.len(), "the store could not be written");
+            }
             for (change, done) in changes.iter().zip(waiting) {
                 answer(done, Err(told(change, &error)));
             }

@@ -1,7 +1,7 @@
 //! Clusters by way of the gateway: who gets in, with which credential, and what
 //! the API server sees.
 
-mod api;
+pub(crate) mod api;
 mod commands;
 mod forward;
 mod handout;
@@ -24,7 +24,7 @@ const POLICY: &str = "p, alice, clusters, get, *, allow\np, alice, clusters, upd
                       p, alice, credentials, get, *, allow\np, carol, clusters, get, *, allow\n";
 
 /// A cluster Secret.
-fn cluster(name: &str, server: &str, config: &Value, values: &[(&str, &str)]) -> Value {
+pub(crate) fn cluster(name: &str, server: &str, config: &Value, values: &[(&str, &str)]) -> Value {
     let mut data: BTreeMap<String, String> = map(values);
     data.extend(map(&[
         ("name", name),
@@ -38,7 +38,7 @@ fn cluster(name: &str, server: &str, config: &Value, values: &[(&str, &str)]) ->
 }
 
 /// `config` of a cluster with this token.
-fn bearer(api: &Api, token: &str) -> Value {
+pub(crate) fn bearer(api: &Api, token: &str) -> Value {
     json!({"bearerToken": token, "tlsClientConfig": {"caData": STANDARD.encode(&api.ca_pem)}})
 }
 
@@ -58,7 +58,7 @@ fn setup(objects: Vec<Value>) -> Setup {
 }
 
 /// A request as `user` to any path.
-fn ask(world: &World, method: reqwest::Method, user: &str, path: &str) -> reqwest::RequestBuilder {
+pub(crate) fn ask(world: &World, method: reqwest::Method, user: &str, path: &str) -> reqwest::RequestBuilder {
     reqwest::Client::new()
         .request(method, format!("http://{}{path}", world.address()))
         .bearer_auth(token::session(SESSION_KEY, user))
@@ -69,7 +69,7 @@ fn get(world: &World, user: &str, path: &str) -> reqwest::RequestBuilder {
 }
 
 /// Status, `reason` and `code` of a refusal.
-async fn refusal(answer: reqwest::Response) -> (u16, String, String) {
+pub(crate) async fn refusal(answer: reqwest::Response) -> (u16, String, String) {
     let status = answer.status().as_u16();
     let body: Value = answer.json().await.unwrap();
     let text = |key: &str| body[key].as_str().unwrap_or_default().to_owned();

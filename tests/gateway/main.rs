@@ -18,6 +18,7 @@ mod clusters;
 mod expiry;
 mod limits;
 mod memory;
+mod platform;
 mod plugins;
 mod reload;
 mod streaming;

@@ -2,8 +2,10 @@
 //! OpenID provider.
 
 mod day;
+mod records;
 mod refusals;
 mod revocation;
+mod roles;
 pub(crate) mod world;
 
 /// First by its name, so that it runs beside everything else.

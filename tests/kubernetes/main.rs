@@ -20,6 +20,7 @@ mod credentials;
 mod escalation;
 mod gateway;
 mod kubelet;
+mod least_privilege;
 mod lifetime;
 #[path = "../oidc/provider.rs"]
 mod provider;

@@ -54,7 +54,7 @@ async fn tokens_are_bounded(backend: Backend) {
         made.name = "n\0".to_owned();
         made.user = user(7);
         let done = store.create_token(&made, hash(field), &actor(7)).await;
-        assert_eq!(done, Err(Error::Nul { field: "token name" }));
+        assert_eq!(done, Err(Error::Character { field: "token name" }));
     }
     let mut by = actor(7);
     by.name = "n".repeat(bounds::USERNAME + 1);
@@ -132,6 +132,13 @@ async fn revocations_are_bounded(backend: Backend) {
         store.revoke(&session, times, &actor(7), &about).await.map(drop)
     };
     assert_eq!(revoke(bounds::SESSION + 1).await, too_long("session", bounds::SESSION));
+    let session = SessionId::new(AccessType::OidcIdToken, "a b");
+    let about = About {
+        user: user(7),
+        agent_id: None,
+    };
+    let done = store.revoke(&session, (at(1_000), at(0)), &actor(7), &about).await;
+    assert_eq!(done, Err(Error::Character { field: "session" }));
     assert!(is_empty(&store).await);
     revoke(bounds::SESSION).await.unwrap();
 }

@@ -73,7 +73,7 @@ async fn is_done_by_age(backend: Backend) {
         user_id: Some(7),
         ..AuditFilter::default()
     };
-    assert_eq!(all_events(&store, of_seven).await, [kept_event, kept_bucket]);
+    assert_eq!(all_events(&store, of_seven).await, [kept_bucket, kept_event]);
     let revocations = store.revocations_after(0).await.unwrap();
     assert_eq!(revocations.len(), 1);
     assert_eq!(revocations[0].until, at(now));

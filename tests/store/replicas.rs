@@ -1,6 +1,8 @@
 //! Several processes on one database.
 
 use futures_util::future::join_all;
+use secrecy::ExposeSecret as _;
+use sqlx::{Connection as _, PgConnection};
 use tollgate::access::{AccessType, SessionId};
 use tollgate::store::{About, AuditFilter, Store};
 
@@ -22,11 +24,15 @@ async fn hear_of_every_revocation_of_each_other(backend: Backend) {
         agent_id: None,
     };
     let by = actor(7);
-    let revoke = join_all((0..replicas.len() * EACH).map(|number| {
-        let session = SessionId::new(AccessType::OidcIdToken, number.to_string());
-        let store = &replicas[number % replicas.len()];
+    // Each revokes one after the other, so that they commit in turns.
+    let revoke = join_all((0_u8..).zip(&replicas).map(|(replica, store)| {
         let (about, by) = (&about, &by);
-        async move { store.revoke(&session, (at(1_000), at(0)), by, about).await.unwrap() }
+        async move {
+            for number in 0..EACH {
+                let session = SessionId::new(AccessType::OidcIdToken, format!("{replica}-{number}"));
+                store.revoke(&session, (at(1_000), at(0)), by, about).await.unwrap();
+            }
+        }
     }));
     // Always asks for what is after the last number it heard, as gateways do.
     let listen = async {
@@ -37,10 +43,53 @@ async fn hear_of_every_revocation_of_each_other(backend: Backend) {
             heard += new.len();
         }
     };
-    let both = async { tokio::join!(revoke, listen) };
+    let both = async { tokio::join!(listen, revoke) };
     tokio::time::timeout(std::time::Duration::from_secs(60), both)
         .await
         .expect("a revocation was missed");
+}
+
+/// Numbers are given out before a commit and seen after it: whoever has the later
+/// number must not be seen first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_revocation_overtakes_another_in_postgres() {
+    let backend = Backend::postgres().await;
+    let store = backend.open().await;
+    let url = backend.url.expose_secret();
+    let mut other = PgConnection::connect(url).await.unwrap();
+    let mut slow = other.begin().await.unwrap();
+    let insert = "INSERT INTO revocations (session, until) VALUES ('oidc:slow', 0)";
+    sqlx::query(insert).execute(&mut *slow).await.unwrap();
+    let session = SessionId::new(AccessType::OidcIdToken, "fast");
+    let (by, about) = (
+        actor(7),
+        About {
+            user: user(7),
+            agent_id: None,
+        },
+    );
+    let mut revoke = std::pin::pin!(store.revoke(&session, (at(1_000), at(0)), &by, &about));
+    tokio::select! {
+        done = &mut revoke => panic!("it did not wait: {done:?}"),
+        () = somebody_waits_for_a_lock(url) => {}
+    }
+    assert!(store.revocations_after(0).await.unwrap().is_empty());
+    slow.commit().await.unwrap();
+    revoke.await.unwrap();
+    let all = store.revocations_after(0).await.unwrap();
+    let sessions: Vec<_> = all.iter().map(|revocation| revocation.session.id()).collect();
+    assert_eq!(sessions, ["slow", "fast"]);
+}
+
+async fn somebody_waits_for_a_lock(url: &str) {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    let waiting = "SELECT count(*) FROM pg_locks WHERE relation = 'revocations'::regclass AND NOT granted";
+    loop {
+        let (waiting,): (i64,) = sqlx::query_as(waiting).fetch_one(&mut connection).await.unwrap();
+        if waiting > 0 {
+            return;
+        }
+    }
 }
 
 /// The same rows, in opposite orders.

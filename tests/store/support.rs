@@ -32,7 +32,7 @@ pub(crate) use on_both;
 pub(crate) struct Backend {
     pub(crate) url: SecretString,
     /// Where a SQLite file is, until the test ends.
-    pub(crate) folder: Option<TempDir>,
+    _folder: Option<TempDir>,
 }
 
 impl Backend {
@@ -41,14 +41,14 @@ impl Backend {
         let url = format!("sqlite:{}", folder.path().join("store.db").display());
         Self {
             url: url.into(),
-            folder: Some(folder),
+            _folder: Some(folder),
         }
     }
 
     pub(crate) async fn postgres() -> Self {
         Self {
             url: postgres::shared().database().await.into(),
-            folder: None,
+            _folder: None,
         }
     }
 

@@ -95,7 +95,7 @@ impl IdTokens {
         if let Some(known) = self.remembered.get(&key).filter(|known| now < known.until) {
             return Ok(known.token);
         }
-        let verified = self.fresh(token).await.map_err(refusal)?;
+        let verified = self.fresh(token).await.map_err(|error| refusal(&error))?;
         let latest = now.saturating_add_unsigned(REMEMBERED.as_secs());
         let token_bytes = token.expose_secret().len();
         let known = Remembered {
@@ -200,7 +200,7 @@ fn session(issuer: &str, claims: &Map<String, Value>, token: &str) -> SessionId 
     SessionId::new(AccessType::OidcIdToken, hex)
 }
 
-fn refusal(error: Error) -> access::Error {
+fn refusal(error: &Error) -> access::Error {
     match error {
         Error::Expired => Refusal::Expired.into(),
         Error::IssuerUnavailable { .. } => access::Error::Unavailable {

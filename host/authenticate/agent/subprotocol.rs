@@ -16,6 +16,8 @@ use super::{MAX_ID_TOKEN_BYTES, Malformed};
 
 /// What the subprotocol with the token starts with.
 const PREFIX: &[u8] = b"base64url.bearer.authorization.k8s.io.";
+/// What subprotocols with a token of whatever server start with.
+const ANY_PREFIX: &[u8] = b"base64url.bearer.authorization.";
 /// Most bytes of the encoded token.
 const MAX_ENCODED_BYTES: usize = MAX_ID_TOKEN_BYTES.div_ceil(3).saturating_mul(4);
 
@@ -59,10 +61,10 @@ pub(super) fn read(fields: &HeaderMap) -> Result<Option<Zeroizing<String>>, Malf
 
 /// Removes every offer with a token, of whatever request.
 pub(super) fn strip(fields: &mut HeaderMap) {
-    if !offered(fields).any(|offer| offer.starts_with(PREFIX)) {
+    if !offered(fields).any(|offer| offer.starts_with(ANY_PREFIX)) {
         return;
     }
-    let kept: Vec<&[u8]> = offered(fields).filter(|offer| !offer.starts_with(PREFIX)).collect();
+    let kept: Vec<&[u8]> = offered(fields).filter(|offer| !offer.starts_with(ANY_PREFIX)).collect();
     let line = HeaderValue::from_bytes(&kept.join(b", ".as_slice()));
     fields.remove(SEC_WEBSOCKET_PROTOCOL);
     // Parts of valid values, and commas: they make a valid value.

@@ -35,6 +35,7 @@ macro_rules! keys {
 
 mod kubernetes;
 
+pub(super) use kubernetes::identity_json;
 pub use kubernetes::{KubernetesInput, Standing, kubernetes_input_schema};
 
 keys!(

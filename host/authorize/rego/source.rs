@@ -84,6 +84,15 @@ impl Source {
         Loaded::new(Self { front, files }, found)
     }
 
+    /// One line of a file.
+    ///
+    /// - `number`: from 1.
+    pub fn line(&self, path: &str, number: u32) -> Option<&str> {
+        let file = self.files.iter().find(|file| file.path == path)?;
+        let before = usize::try_from(number).ok()?.checked_sub(1)?;
+        file.text.lines().nth(before)
+    }
+
     /// Path and text of [`IMPERSONATION_FILE`]; only the Kubernetes bundle has it.
     pub fn impersonation(&self) -> Option<(&str, &str)> {
         let file = self.of(Kind::Mapping).next()?;

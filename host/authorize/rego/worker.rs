@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use super::cases::{CaseResult, Outcome};
-use super::{cases, compile, source::Source};
+use super::{Front, cases, compile, source::Source};
 use crate::diagnostic::{Diagnostic, Location, Severity};
 
 /// Bytes of an answer.
@@ -55,6 +55,7 @@ struct Job {
 enum Action {
     Check(Coverage),
     Evaluate(serde_json::Value),
+    Explain(serde_json::Value),
 }
 
 /// Lines of one policy file that cases reached, and those they did not.
@@ -80,6 +81,9 @@ pub struct Report {
     /// The decision about the input given to [`Checker::evaluate`]: an object
     /// with `allow`, `reason` and obligations, or with `error`.
     pub evaluation: Option<serde_json::Value>,
+    /// The whole input given to [`Checker::explain`], with the identity the
+    /// mapping gives.
+    pub input: Option<serde_json::Value>,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -88,6 +92,7 @@ struct Answer {
     cases: Vec<CaseResult>,
     coverage: Vec<FileCoverage>,
     evaluation: Option<serde_json::Value>,
+    input: Option<serde_json::Value>,
 }
 
 /// A diagnostic on its way between the processes.
@@ -202,6 +207,15 @@ impl Checker {
         })
     }
 
+    /// As [`Checker::evaluate`], and says which lines decided. An input of the
+    /// Kubernetes front without `identity` gets the one the mapping gives.
+    pub fn explain(&self, source: &Source, input: serde_json::Value) -> Report {
+        self.run(&Job {
+            source: source.clone(),
+            action: Action::Explain(input),
+        })
+    }
+
     fn run(&self, job: &Job) -> Report {
         let answer = self.ask(job).unwrap_or_else(|message| Answer {
             findings: vec![Diagnostic::error(None, message).into()],
@@ -219,6 +233,7 @@ impl Checker {
             cases: answer.cases,
             coverage: answer.coverage,
             evaluation: answer.evaluation,
+            input: answer.input,
         }
     }
 
@@ -344,26 +359,41 @@ fn work(job: &Job) -> Answer {
                 answer.coverage = report.files.into_iter().map(file_coverage).collect();
             }
         }
-        Action::Evaluate(input) => {
-            for wrong in cases::schema_errors(front, input) {
-                let message = format!("the input does not fit the schema: {wrong}");
-                answer.findings.push(Diagnostic::error(None, message).into());
+        Action::Evaluate(input) => decide(front, &mut parsed, input, &mut answer),
+        Action::Explain(input) => {
+            let mut input = input.clone();
+            let mut found = Vec::new();
+            cases::identities::fill(&job.source, &mut input, &mut found);
+            answer.findings = found.into_iter().map(Finding::from).collect();
+            parsed.engine.set_enable_coverage(true);
+            decide(front, &mut parsed, &input, &mut answer);
+            if let Ok(report) = parsed.engine.get_coverage_report() {
+                answer.coverage = report.files.into_iter().map(file_coverage).collect();
             }
-            if answer.findings.is_empty() {
-                answer.evaluation = Some(match cases::evaluate(front, &mut parsed, input) {
-                    Ok(Ok(decision)) => {
-                        let mut object = decision.obligations;
-                        object.insert("allow".into(), decision.allow.into());
-                        object.insert("reason".into(), decision.reason.into());
-                        object.into()
-                    }
-                    Ok(Err(error)) => serde_json::json!({"allow": false, "error": error.to_string()}),
-                    Err(error) => serde_json::json!({"allow": false, "error": error}),
-                });
-            }
+            answer.input = Some(input);
         }
     }
     answer
+}
+
+/// Decides about one input, unless something is wrong with it.
+fn decide(front: Front, parsed: &mut compile::Parsed, input: &serde_json::Value, answer: &mut Answer) {
+    for wrong in cases::schema_errors(front, input) {
+        let message = format!("the input does not fit the schema: {wrong}");
+        answer.findings.push(Diagnostic::error(None, message).into());
+    }
+    if answer.findings.is_empty() {
+        answer.evaluation = Some(match cases::evaluate(front, parsed, input) {
+            Ok(Ok(decision)) => {
+                let mut object = decision.obligations;
+                object.insert("allow".into(), decision.allow.into());
+                object.insert("reason".into(), decision.reason.into());
+                object.into()
+            }
+            Ok(Err(error)) => serde_json::json!({"allow": false, "error": error.to_string()}),
+            Err(error) => serde_json::json!({"allow": false, "error": error}),
+        });
+    }
 }
 
 fn file_coverage(file: regorus::coverage::File) -> FileCoverage {

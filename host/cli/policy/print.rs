@@ -10,7 +10,7 @@ use tabled::builder::Builder;
 use tabled::settings::Style;
 
 use super::{Checked, FAILED, Format};
-use crate::authorize::rego::{FileCoverage, Outcome, Report};
+use crate::authorize::rego::{FileCoverage, Outcome, Report, Source};
 use crate::diagnostic::Diagnostic;
 
 fn exit(good: bool) -> ExitCode {
@@ -170,6 +170,56 @@ pub(super) fn checks(out: &mut dyn Write, checked: &[Checked], output: Format) -
         }
     }
     exit(good)
+}
+
+/// `policy explain`: the decision, what it was made from, and the lines that
+/// made it. Exit code as `policy eval`.
+pub(super) fn explanation(
+    out: &mut dyn Write,
+    (report, source): (&Report, Option<&Source>),
+    output: Format,
+) -> ExitCode {
+    let decided = report
+        .evaluation
+        .as_ref()
+        .is_some_and(|value| value.get("error").is_none());
+    let text = |file: &str, line: u32| source.and_then(|source| source.line(file, line)).unwrap_or_default();
+    match output {
+        Format::Json | Format::Yaml => {
+            let reached = report.coverage.iter().map(|file| {
+                let lines = file.covered.iter();
+                let lines = lines.map(|line| json!({"line": line, "text": text(&file.file, *line)}));
+                json!({"file": file.file, "lines": lines.collect::<Vec<_>>()})
+            });
+            let explained = json!({
+                "decision": report.evaluation,
+                "input": report.input,
+                "reached": reached.collect::<Vec<_>>(),
+                "findings": report.diagnostics,
+            });
+            structured(out, &explained, output);
+        }
+        Format::Table => {
+            let code = evaluation(out, report, output);
+            if !decided {
+                return code;
+            }
+            for file in &report.coverage {
+                drop(writeln!(out, "{}", file.file));
+                for line in &file.covered {
+                    drop(writeln!(out, "{line:>5}  {}", text(&file.file, *line)));
+                }
+            }
+            if let Some(input) = &report.input {
+                for part in ["identity", "request"] {
+                    if let Some(value) = input.get(part) {
+                        drop(writeln!(out, "{part}  {value}"));
+                    }
+                }
+            }
+        }
+    }
+    exit(decided)
 }
 
 /// `policy eval`. Done is 0 for a denial as well; 1 is for no decision.

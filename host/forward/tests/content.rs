@@ -242,6 +242,23 @@ async fn trailers_pass_both_ways() {
 }
 
 #[tokio::test]
+async fn trailers_can_be_left_behind() {
+    let backend = backend::Backend::start(|_| Reply::ok("x")).await;
+    let world = World::start(backend.address, |_| {}).await;
+    let lines = "Transfer-Encoding: chunked\r\nTrailer: x-up\r\nConnection: close\r\n";
+    for (path, trailer) in [("x", "x-up: 2\r\n"), ("without-trailers", "")] {
+        let mut client = Client::connect(world.address).await;
+        let mut bytes = request(&format!("POST /extensions/metrics/{path}"), lines);
+        bytes.extend_from_slice(b"1\r\nb\r\n0\r\nx-up: 2\r\n\r\n");
+        client.send(&bytes).await;
+        assert_eq!(client.answer().await.unwrap().status, 200);
+        let seen = backend.seen().pop().unwrap();
+        let content = String::from_utf8_lossy(&seen.content);
+        assert_eq!(content, format!("1\r\nb\r\n0\r\n{trailer}\r\n"), "{path}");
+    }
+}
+
+#[tokio::test]
 async fn permits_last_as_long_as_the_content() {
     let start = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\na";
     let backend = backend::Backend::start(|_| Reply::Stall(start.to_vec())).await;

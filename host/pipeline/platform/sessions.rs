@@ -3,6 +3,7 @@
 //! In: what is asked for. Out: sessions, and a cookie with its CSRF token once.
 //! Never: a session ended by somebody it does not concern.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -159,7 +160,7 @@ impl Desk<'_> {
             let idle: Vec<SessionView> = idle.map(|(id, session)| SessionView::unused(id, session)).collect();
             views.extend(idle);
         }
-        views.sort_by(|one, two| (two.last_at, two.first_at).cmp(&(one.last_at, one.first_at)));
+        views.sort_by_key(|view| Reverse((view.last_at, view.first_at)));
         Ok(views)
     }
 }

@@ -26,8 +26,10 @@ fn each_method_and_path_is_one_thing() {
     ] {
         assert_eq!(route(method.clone(), path), Ok(Some(expected)), "{method} {path}");
     }
-    let path = format!("/api/v1/tokens/{ID}");
-    assert_eq!(route(Method::DELETE, &path), Ok(Some(PlatformRoute::RevokeToken(id))));
+    for written in [ID.to_owned(), ID.replace('-', "%2D")] {
+        let path = format!("/api/v1/tokens/{written}");
+        assert_eq!(route(Method::DELETE, &path), Ok(Some(PlatformRoute::RevokeToken(id))));
+    }
     for (path, expected) in [
         (
             format!("/api/v1/sessions/pat:{ID}"),

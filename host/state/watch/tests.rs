@@ -98,6 +98,19 @@ fn hidden_files_and_reading_are_no_change_but_same_size_contents_are() {
 }
 
 #[test]
+fn the_configuration_of_an_agent_is_no_hidden_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let agent = folder.path().join(".gitlab/agents/a");
+    fs::create_dir_all(&agent).unwrap();
+    let paths = [folder.path().to_owned()];
+    let before = take(&paths, Depth::Contents);
+    fs::create_dir(folder.path().join(".git")).unwrap();
+    assert_eq!(take(&paths, Depth::Contents), before);
+    fs::write(agent.join("config.yaml"), "user_access: {}").unwrap();
+    assert_ne!(take(&paths, Depth::Contents), before);
+}
+
+#[test]
 fn link_loops_end() {
     let folder = tempfile::tempdir().unwrap();
     symlink(folder.path(), folder.path().join("again")).unwrap();

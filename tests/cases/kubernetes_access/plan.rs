@@ -226,7 +226,10 @@ impl Plan {
     pub(super) fn write_policy(&self, policies: &Path, world: &World) -> Result<(), String> {
         let Some(policy) = &self.policy else { return Ok(()) };
         let PolicyKind::ReadOnly = policy.kind;
-        let agent = world.agents.get(&self.agent).ok_or("the case's agent is none of the world")?;
+        let agent = world
+            .agents
+            .get(&self.agent)
+            .ok_or("the case's agent is none of the world")?;
         let file = policies.join("kubernetes/data/agents.yaml");
         let text = |error: std::io::Error| format!("`{}`: {error}", file.display());
         let mut data = std::fs::read_to_string(&file).map_err(text)?;

@@ -22,18 +22,18 @@ use crate::support::authority::Authority;
 
 /// One request as it was read.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
-    pub(super) method: String,
-    pub(super) target: String,
-    pub(super) headers: http::HeaderMap,
-    pub(super) body: Vec<u8>,
+pub(crate) struct Seen {
+    pub(crate) method: String,
+    pub(crate) target: String,
+    pub(crate) headers: http::HeaderMap,
+    pub(crate) body: Vec<u8>,
     /// Whether the connection showed a client certificate.
-    pub(super) certified: bool,
+    pub(crate) certified: bool,
 }
 
 impl Seen {
     /// The one value of a field.
-    pub(super) fn value(&self, name: &str) -> Option<&str> {
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.get_all(name).iter();
         let first = values.next()?.to_str().unwrap();
         assert!(values.next().is_none(), "`{name}` is there twice");
@@ -42,33 +42,33 @@ impl Seen {
 }
 
 /// What it answers.
-pub(super) type Answer = (u16, Vec<(&'static str, String)>, String);
+pub(crate) type Answer = (u16, Vec<(&'static str, String)>, String);
 
 type Script = dyn Fn(&Seen) -> Answer + Send + Sync;
 
 /// A server; it runs as long as its runtime.
 #[derive(Clone)]
-pub(super) struct Api {
-    pub(super) address: SocketAddr,
+pub(crate) struct Api {
+    pub(crate) address: SocketAddr,
     /// Its authority.
-    pub(super) ca_pem: String,
+    pub(crate) ca_pem: String,
     seen: Arc<Mutex<Vec<Seen>>>,
     open: Arc<AtomicUsize>,
 }
 
 impl Api {
     /// One that asks for no client certificate.
-    pub(super) async fn start(answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> Self {
         Self::with_clients(None, answer).await
     }
 
     /// One at another address of loopback.
-    pub(super) async fn at(address: IpAddr, answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> Self {
+    pub(crate) async fn at(address: IpAddr, answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> Self {
         Self::serve(address, None, answer).await
     }
 
     /// One that demands a client certificate of `clients`.
-    pub(super) async fn with_clients(
+    pub(crate) async fn with_clients(
         clients: Option<&Authority>,
         answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static,
     ) -> Self {
@@ -110,17 +110,17 @@ impl Api {
     }
 
     /// Its URL.
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
     /// All requests so far.
-    pub(super) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
     }
 
     /// Connections that stand.
-    pub(super) fn open(&self) -> usize {
+    pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::SeqCst)
     }
 

@@ -185,7 +185,7 @@ async fn audited(world: &World, bearer: &str, (with, agent): (With, As)) {
     let decision = world.gateway.admin(&format!("/decisions/{id}")).await;
     assert_eq!(
         (&decision["outcome"], &decision["front"]),
-        (&json!("allow"), &json!("kubernetes"))
+        (&json!("allowed"), &json!("kubernetes"))
     );
     let note = &decision["kubernetes"];
     assert_eq!(

@@ -1,4 +1,4 @@
-//! A token ends, and with it what it had opened.
+//! Credentials end, and with them what they had opened.
 
 use std::time::Duration;
 
@@ -6,13 +6,14 @@ use reqwest::Method;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::world::{As, World};
-use crate::support::kubectl::{Kubectl, Running};
+use super::world::{As, With, World};
+use crate::support::eventually;
+use crate::support::kubectl::{Kubectl, Protocol, Running};
 
 /// From the answer of who revoked to the end of the last stream.
 const WITHIN: Duration = Duration::from_secs(1);
 
-/// What alice has open: a log, a shell, a watch, a tunnel.
+/// What alice has open: a log, shells, a watch, a tunnel.
 async fn open(kubectl: &Kubectl, here: &str) -> Vec<(&'static str, Running)> {
     let mut log = kubectl.start(&["logs", "-f", here, "pod"]);
     log.line("line 12 ").await.unwrap();
@@ -23,32 +24,55 @@ async fn open(kubectl: &Kubectl, here: &str) -> Vec<(&'static str, Running)> {
     quiet.line("quiet").await.unwrap();
     let mut watch = kubectl.start(&["get", "pods", here, "--watch", "--output=name"]);
     watch.line("pod/pod").await.unwrap();
-    vec![("logs", log), ("exec -i", shell), ("exec", quiet), ("watch", watch)]
+    let mut forward = kubectl.start(&["port-forward", here, "pod/pod", ":80"]);
+    forward.line("Forwarding from").await.unwrap();
+    vec![
+        ("logs", log),
+        ("exec -i", shell),
+        ("exec", quiet),
+        ("watch", watch),
+        ("port-forward", forward),
+    ]
 }
 
-/// Revokes by `revoke`, which gives the moment it had its answer.
-async fn check(agent: As, revoke: impl AsyncFnOnce(&World, &str) -> Instant) {
+/// All of it ends, as an error, within [`WITHIN`] from now.
+async fn ended(streams: Vec<(&'static str, Running)>) {
+    let answered = Instant::now();
+    for (name, running) in streams {
+        let run = running.end().await;
+        let took = answered.elapsed();
+        assert!(took < WITHIN, "{name} ended after {took:?}: {run:?}");
+        // kubectl takes the end of a watch for what servers do now and then.
+        assert!(
+            name == "watch" || !run.status.success(),
+            "{name} ended as if all were well: {run:?}"
+        );
+    }
+}
+
+/// The credential lets nobody in any more, and kubectl says so.
+async fn refused(kubectl: &Kubectl, here: &str) {
+    let said = kubectl.fail(&["get", "pods", here]).await;
+    assert!(
+        said.contains("Unauthorized") || said.contains("You must be logged in"),
+        "{said}"
+    );
+}
+
+/// `revoke` ends a token of alice, told its number; it returns when it is answered.
+async fn check((agent, protocol): (As, Protocol), revoke: impl AsyncFnOnce(&World, &str)) {
     let world = World::start().await;
     let here = format!("--namespace={}", world.home);
     let (token, kept) = (world.token(agent).await, world.token(agent).await);
-    let kubectl = world.kubectl(&token.bearer);
+    let kubectl = world.kubectl(&token.bearer).speak(protocol);
     let streams = open(&kubectl, &here).await;
     // Another token of the same person: nothing of it ends.
     let other = world.kubectl(&kept.bearer);
     let mut others = open(&other, &here).await;
 
-    let answered = revoke(&world, &token.id).await;
-    for (name, running) in streams {
-        let run = running.end().await;
-        let took = answered.elapsed();
-        assert!(took < WITHIN, "{name} ended after {took:?}: {run:?}");
-        assert!(!run.status.success(), "{name} ended as if all were well: {run:?}");
-    }
-    let said = kubectl.fail(&["get", "pods", &here]).await;
-    assert!(
-        said.contains("Unauthorized") || said.contains("You must be logged in"),
-        "{said}"
-    );
+    revoke(&world, &token.id).await;
+    ended(streams).await;
+    refused(&kubectl, &here).await;
     for (name, running) in &mut others {
         assert!(running.runs(), "{name} of another token ended");
     }
@@ -57,11 +81,10 @@ async fn check(agent: As, revoke: impl AsyncFnOnce(&World, &str) -> Instant) {
 
 #[tokio::test]
 async fn by_the_api_ends_streams_within_a_second() {
-    for agent in [As::User, As::Agent] {
-        check(agent, async |world, id| {
+    for way in [(As::User, Protocol::WebSocket), (As::Agent, Protocol::Spdy)] {
+        check(way, async |world, id| {
             let path = format!("/api/v1/tokens/{id}");
             world.api(Method::DELETE, &path, &json!({})).await;
-            Instant::now()
         })
         .await;
     }
@@ -69,17 +92,48 @@ async fn by_the_api_ends_streams_within_a_second() {
 
 #[tokio::test]
 async fn by_the_command_line_ends_streams_within_a_second() {
-    check(As::User, async |world, id| {
-        let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_tollgate"))
-            .args(["token", "revoke", id, "--server", &world.gateway.url()])
-            .args(["--auth-token", &world.session()])
-            .arg("--certificate-authority")
-            .arg(world.gateway.path("gateway-ca.pem"))
-            .output()
-            .await
-            .unwrap();
-        assert!(output.status.success(), "{output:?}");
-        Instant::now()
+    check((As::User, Protocol::WebSocket), async |world, id| {
+        world.tollgate(&["token", "revoke", id]).await;
     })
     .await;
+}
+
+/// ID tokens are nobody's to revoke, but sessions with them are.
+#[tokio::test]
+async fn of_a_session_with_an_id_token_ends_its_streams() {
+    let mut world = World::start().await;
+    let here = format!("--namespace={}", world.home);
+    let bearer = world.bearer(With::IdToken, As::User).await;
+    let kubectl = world.kubectl(&bearer);
+    let streams = open(&kubectl, &here).await;
+    let session = eventually("the session is listed with its streams", async || {
+        let listed = world.api(Method::GET, "/api/v1/sessions", &json!({})).await;
+        let sessions = listed["items"].as_array().unwrap();
+        let session = sessions
+            .iter()
+            .find(|session| session["openStreams"] == streams.len())?;
+        assert_eq!(session["user"]["username"], "alice");
+        assert_eq!(session["agent"]["id"], As::User as i64);
+        Some(session["id"].as_str().unwrap().to_owned())
+    })
+    .await;
+    assert!(session.starts_with("oidc:"), "{session}");
+    world.tollgate(&["session", "revoke", &session]).await;
+    ended(streams).await;
+    refused(&kubectl, &here).await;
+}
+
+/// What nobody revokes ends by itself, in the middle of everything.
+#[tokio::test]
+async fn is_not_needed_for_a_token_whose_time_is_up() {
+    let world = World::start().await;
+    let here = format!("--namespace={}", world.home);
+    let token = world.token_for(As::User, "15s").await;
+    let kubectl = world.kubectl(&token.bearer);
+    let streams = open(&kubectl, &here).await;
+    let left = jiff::Timestamp::now().until(token.expires_at).unwrap();
+    assert!(left.is_positive(), "opening took too long");
+    tokio::time::sleep(left.try_into().unwrap()).await;
+    ended(streams).await;
+    refused(&kubectl, &here).await;
 }

@@ -31,6 +31,8 @@ pub(crate) struct Token {
     pub(crate) id: String,
     /// What a client shows: `pat:…`.
     pub(crate) bearer: String,
+    /// When it ends by itself.
+    pub(crate) expires_at: jiff::Timestamp,
 }
 
 /// All of it. alice is a developer of group 2, the agents are shared with it.
@@ -54,11 +56,23 @@ impl World {
 
     /// One whose folder is changed before the gateway starts.
     pub(crate) async fn start_with(change: impl FnOnce(&mut Layout)) -> Self {
-        let cluster = Cluster::shared().await;
+        Self::start_in(Cluster::shared().await, impersonate, change).await
+    }
+
+    /// One in a cluster where the gateway may do what `may` says, which is told the
+    /// namespace of its account.
+    pub(crate) async fn start_in(
+        cluster: &'static Cluster,
+        may: impl FnOnce(&str) -> String,
+        change: impl FnOnce(&mut Layout),
+    ) -> Self {
         let (home, other) = (cluster.namespace("home").await, cluster.namespace("other").await);
         let impersonator = cluster.service_account(&home, "gateway").await;
         let robot = cluster.service_account(&home, "robot").await;
-        cluster.admin().apply(&grants(&home)).await;
+        cluster
+            .admin()
+            .apply(&format!("{}---\n{}", developers(&home), may(&home)))
+            .await;
         cluster.running_pod(&home, "pod").await;
         let provider = Provider::start();
         let mut layout = lay_out(&provider);
@@ -98,11 +112,17 @@ impl World {
 
     /// A new token of alice.
     pub(crate) async fn token(&self, agent: As) -> Token {
-        let wish = json!({"name": "day", "agent": agent as i64, "lifetime": "1h"});
+        self.token_for(agent, "1h").await
+    }
+
+    /// A new token of alice with this life.
+    pub(crate) async fn token_for(&self, agent: As, lifetime: &str) -> Token {
+        let wish = json!({"name": "day", "agent": agent as i64, "lifetime": lifetime});
         let made = self.api(reqwest::Method::POST, "/api/v1/tokens", &wish).await;
         Token {
             id: made["token"]["id"].as_str().unwrap().to_owned(),
             bearer: made["bearer"].as_str().unwrap().to_owned(),
+            expires_at: made["token"]["expiresAt"].as_str().unwrap().parse().unwrap(),
         }
     }
 
@@ -121,6 +141,20 @@ impl World {
             server["certificate-authority-data"] = base64(&authority).into();
         }
         Kubectl::with_kubeconfig(&kubeconfig(&server, &json!({"token": bearer})))
+    }
+
+    /// What a command of `tollgate` prints that alice gives the gateway.
+    pub(crate) async fn tollgate(&self, arguments: &[&str]) -> String {
+        let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .args(arguments)
+            .args(["--server", &self.gateway.url(), "--auth-token", &self.session()])
+            .arg("--certificate-authority")
+            .arg(self.gateway.path("gateway-ca.pem"))
+            .output()
+            .await
+            .unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// The session of alice at the control plane.
@@ -182,8 +216,29 @@ fn described(cluster: &str, agent: As) -> Value {
     })
 }
 
-/// What the gateway may do in the cluster, and whom it stands for.
-fn grants(home: &str) -> String {
+/// What those may do who come as alice, or as the agent.
+fn developers(home: &str) -> String {
+    format!(
+        r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {{ name: developer, namespace: {home} }}
+rules:
+  - {{ apiGroups: ["*"], resources: ["*"], verbs: ["*"] }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {{ name: developer, namespace: {home} }}
+roleRef: {{ apiGroup: rbac.authorization.k8s.io, kind: Role, name: developer }}
+subjects:
+  - {{ kind: Group, name: "gitlab:group_role:2:developer", apiGroup: rbac.authorization.k8s.io }}
+  - {{ kind: ServiceAccount, name: robot, namespace: {home} }}
+"#
+    )
+}
+
+/// Lets the gateway act in people's names, and do nothing else.
+fn impersonate(home: &str) -> String {
     format!(
         r#"
 apiVersion: rbac.authorization.k8s.io/v1
@@ -205,20 +260,6 @@ metadata: {{ name: impersonate-{home} }}
 roleRef: {{ apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: impersonate-{home} }}
 subjects:
   - {{ kind: ServiceAccount, name: gateway, namespace: {home} }}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {{ name: developer, namespace: {home} }}
-rules:
-  - {{ apiGroups: ["*"], resources: ["*"], verbs: ["*"] }}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {{ name: developer, namespace: {home} }}
-roleRef: {{ apiGroup: rbac.authorization.k8s.io, kind: Role, name: developer }}
-subjects:
-  - {{ kind: Group, name: "gitlab:group_role:2:developer", apiGroup: rbac.authorization.k8s.io }}
-  - {{ kind: ServiceAccount, name: robot, namespace: {home} }}
 "#
     )
 }

@@ -20,7 +20,7 @@ async fn only_websocket_and_spdy_are_upgrades() {
         "Connection: Upgrade\r\nUpgrade: h2c, websocket\r\n",
         "Connection: Upgrade\r\nUpgrade: TLS/1.3\r\n",
     ] {
-        let mark = target.mark();
+        let mark = Target::mark();
         let answer = target.get(&mark, upgrade).await;
         assert_eq!(answer.status, 404, "{upgrade}: {answer:?}");
         assert!(answer.values("upgrade").is_empty(), "{answer:?}");
@@ -43,19 +43,19 @@ async fn a_token_in_a_subprotocol_is_the_gateways_to_read() {
     // A token the cluster would believe, beside alice's.
     let home = target.world.home.clone();
     let robot = target.world.cluster.service_account(&home, "intruder").await;
-    let mark = target.mark();
+    let mark = Target::mark();
     let head = target.head(("GET", &target.exec(&home, &mark)), &hidden(&robot));
     target
         .refused(&mark, &target.exchange(&head).await, (400, "BadRequest"))
         .await;
     // Alone it is a credential like any other, and not one of ours.
-    let mark = target.mark();
+    let mark = Target::mark();
     let head = without_field(&target.exec(&home, &mark), &hidden(&robot));
     target
         .refused(&mark, &target.exchange(&head).await, (401, "Unauthorized"))
         .await;
     // alice's own lets her in; the cluster never sees it.
-    let mark = target.mark();
+    let mark = Target::mark();
     let head = without_field(&target.exec(&home, &mark), &hidden(&target.token.bearer));
     let mut client = target.connect().await;
     client.send(head.as_bytes()).await;
@@ -76,7 +76,7 @@ async fn a_refused_upgrade_is_no_tunnel() {
     let lines = format!("{WEBSOCKET}Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n");
     let spdy = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n";
     for (method, lines) in [("GET", lines.as_str()), ("POST", spdy)] {
-        let (mark, smuggled) = (target.mark(), target.mark());
+        let (mark, smuggled) = (Target::mark(), Target::mark());
         let path = target.exec(&target.world.other, &mark);
         let head = target.head((method, &path), lines);
         let object = target.object(&smuggled);
@@ -102,7 +102,7 @@ async fn a_refused_upgrade_is_no_tunnel() {
 #[tokio::test]
 async fn bytes_sent_ahead_of_a_refused_upgrade_are_no_request() {
     let target = Target::start().await;
-    let (mark, smuggled) = (target.mark(), target.mark());
+    let (mark, smuggled) = (Target::mark(), Target::mark());
     let path = target.exec(&target.world.other, &mark);
     let lines = format!("{WEBSOCKET}Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n");
     let object = target.object(&smuggled);
@@ -125,7 +125,7 @@ async fn streams_are_opened_as_the_caller() {
         (format!("{spdy}Impersonate-User: system:admin\r\n"), 400),
         (spdy.replace("Upgrade\r\n", "Upgrade, Impersonate-User\r\n"), 101),
     ] {
-        let mark = target.mark();
+        let mark = Target::mark();
         let head = target.head(("POST", &target.exec(&home, &mark)), &lines);
         let mut client = target.connect().await;
         client.send(head.as_bytes()).await;

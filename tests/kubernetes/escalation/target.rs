@@ -12,7 +12,6 @@ use crate::gateway::Layout;
 pub(super) struct Target {
     pub(super) world: World,
     pub(super) token: Token,
-    marks: AtomicU32,
 }
 
 impl Target {
@@ -30,13 +29,13 @@ impl Target {
         Self {
             token: world.token(As::User).await,
             world,
-            marks: AtomicU32::new(0),
         }
     }
 
-    /// A text no other request has.
-    pub(super) fn mark(&self) -> String {
-        format!("mark-{}", self.marks.fetch_add(1, Ordering::Relaxed))
+    /// A text no other request of any test has: all share a cluster.
+    pub(super) fn mark() -> String {
+        static MARKS: AtomicU32 = AtomicU32::new(0);
+        format!("mark-{}", MARKS.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Path of an object that is not there, called `mark`.
@@ -73,7 +72,7 @@ impl Target {
     /// Every event of the API server whose URL has `mark`, and none is under way.
     pub(super) async fn arrived(&self, mark: &str) -> Vec<Value> {
         // Events are written in the order of answers: this one's is the last.
-        let answer = self.get(&self.mark(), "Connection: close\r\n").await;
+        let answer = self.get(&Self::mark(), "Connection: close\r\n").await;
         self.world.cluster.audit().of(answer.values("audit-id")[0]).await;
         let has_mark = |event: &Value| {
             let uri = event["requestURI"].as_str().unwrap();
@@ -123,7 +122,7 @@ impl Target {
         // Its number is that of a decision of the gateway.
         let id = event["auditID"].as_str().unwrap();
         let decision = self.world.gateway.admin(&format!("/decisions/{id}")).await;
-        assert_eq!(decision["outcome"], "allow", "{decision}");
+        assert_eq!(decision["outcome"], "allowed", "{decision}");
         event
     }
 }

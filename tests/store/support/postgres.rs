@@ -1,6 +1,7 @@
 //! A real PostgreSQL server that cannot outlive the tests.
 
 #[path = "../../../xtask/src/postgres.rs"]
+#[expect(unreachable_pub, reason = "each binary is a crate of its own")]
 mod programs;
 
 use std::fs;

@@ -210,7 +210,7 @@ async fn agent(world: &World) -> Result<()> {
         ))
     };
     let (status, refused) = create(&world.bob).await?;
-    ensure!(status == 403, "bob got a token: {status} {refused}");
+    ensure!(status == 404, "bob got a token: {status} {refused}");
     let (status, made) = create(&world.alice).await?;
     ensure!(status == 201, "alice got no token: {status} {made}");
     let bearer = made["bearer"].as_str().context("no bearer")?;

@@ -10,6 +10,7 @@ use serde_json::Value as Json;
 
 use super::{CaseResult, laid_over, schema_errors, timed};
 use crate::access::Identity;
+use crate::authorize::rego::input::identity_json;
 use crate::authorize::rego::source::Source;
 use crate::authorize::rego::{Front, shorten};
 use crate::diagnostic::{Diagnostic, Location};
@@ -73,6 +74,29 @@ pub(in crate::authorize::rego) fn run(source: &Source, cases: &[Case], found: &m
         .iter()
         .map(|case| timed((&case.note, &case.location), || case.verdict(&mapping)))
         .collect()
+}
+
+/// Gives an input of the Kubernetes front the identity it would have, unless it
+/// says one.
+pub(in crate::authorize::rego) fn fill(source: &Source, input: &mut Json, found: &mut Vec<Diagnostic>) {
+    let (Some((path, text)), None) = (source.impersonation(), input.get("identity")) else {
+        return;
+    };
+    let loaded = Mapping::parse(path, text, MAX_GROUPS);
+    found.extend(loaded.diagnostics);
+    let Some(mapping) = loaded.value else { return };
+    let identity = match mapping.apply_case(&Known::from_input(input)) {
+        None => Json::Null,
+        Some(Ok(identity)) => identity_json(&identity),
+        Some(Err(error)) => {
+            let message = format!("the request would be refused: {}", whole_text(&error));
+            found.push(Diagnostic::error(Location::new(path, 0), message));
+            return;
+        }
+    };
+    if let Some(input) = input.as_object_mut() {
+        input.insert("identity".to_owned(), identity);
+    }
 }
 
 impl Case {

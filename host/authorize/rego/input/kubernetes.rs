@@ -46,7 +46,8 @@ impl Standing {
     }
 }
 
-fn identity_json(identity: &Identity) -> serde_json::Value {
+/// An identity as the input has it.
+pub(in crate::authorize::rego) fn identity_json(identity: &Identity) -> serde_json::Value {
     let Identity {
         username,
         groups,

@@ -1,0 +1,75 @@
+//! A platform on loopback for tests: answers as told, keeps what it was asked.
+
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::response::Response;
+use serde_json::Value;
+use url::Url;
+
+/// What came in.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) line: String,
+    pub(super) headers: http::HeaderMap,
+    pub(super) body: Value,
+}
+
+#[derive(Clone)]
+pub(super) struct Stub {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    answer: Mutex<(u16, String)>,
+    seen: Mutex<Vec<Seen>>,
+    url: Mutex<Option<Url>>,
+}
+
+impl Stub {
+    pub(super) async fn start() -> Self {
+        let stub = Self {
+            inner: Arc::new(Inner {
+                answer: Mutex::new((200, String::new())),
+                seen: Mutex::default(),
+                url: Mutex::default(),
+            }),
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/gitlab/", listener.local_addr().unwrap());
+        *stub.inner.url.lock().unwrap() = Some(url.parse().unwrap());
+        let router = Router::new().fallback(handle).with_state(stub.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        stub
+    }
+
+    pub(super) fn url(&self) -> Url {
+        self.inner.url.lock().unwrap().clone().unwrap()
+    }
+
+    pub(super) fn answers(&self, status: u16, body: impl ToString) {
+        *self.inner.answer.lock().unwrap() = (status, body.to_string());
+    }
+
+    pub(super) fn seen(&self) -> Vec<Seen> {
+        self.inner.seen.lock().unwrap().clone()
+    }
+}
+
+async fn handle(State(stub): State<Stub>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    let body = to_bytes(body, 1 << 20).await.unwrap();
+    stub.inner.seen.lock().unwrap().push(Seen {
+        line: format!("{} {}", head.method, head.uri),
+        headers: head.headers,
+        body: serde_json::from_slice(&body).unwrap_or_default(),
+    });
+    let (status, body) = stub.inner.answer.lock().unwrap().clone();
+    Response::builder()
+        .status(status)
+        .header("location", "/elsewhere")
+        .body(Body::from(body))
+        .unwrap()
+}

@@ -1,0 +1,304 @@
+//! Whether each cluster lets the gateway act in people's names.
+//!
+//! In: the snapshot in force. Out: a warning for each missing grant, once; what is
+//! known of each agent, for operators. Refuses: nothing; a gateway whose clusters
+//! are silent starts and serves. Never: a question asked on a person's way.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use serde::Serialize;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::access::AgentId;
+use crate::credential::clusters::{ClusterAccess, Found};
+use crate::metrics::Metrics;
+use crate::snapshot::{Current, Snapshot};
+
+pub mod grants;
+pub mod manifest;
+mod review;
+#[cfg(test)]
+mod tests;
+
+use grants::{Grant, Grants, Names};
+use review::{Problem, Verdict, review};
+
+/// Between two looks at whether agents or clusters changed.
+const LOOK: Duration = Duration::from_secs(1);
+/// Until clusters are asked again that lack something or did not say.
+const SOON: Duration = Duration::from_secs(60);
+/// Until all are asked again: roles change without us.
+const LATER: Duration = Duration::from_secs(15 * 60);
+/// Clusters asked at once.
+const AT_ONCE: usize = 4;
+
+/// What is known of each agent; clones are the same board.
+#[derive(Clone, Debug, Default)]
+pub struct Board(Arc<Mutex<Arc<[Report]>>>);
+
+impl Board {
+    /// Agents by number; empty until clusters were asked for the first time.
+    pub fn reports(&self) -> Arc<[Report]> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set(&self, reports: Vec<Report>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = reports.into();
+    }
+}
+
+/// What is known of one agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Its number.
+    pub id: AgentId,
+    /// Its name.
+    pub name: String,
+    /// Name or server of its cluster, as the agent has it.
+    pub cluster: String,
+    /// Whether the cluster lets the gateway act in people's names.
+    pub impersonation: Impersonation,
+}
+
+/// Whether a cluster lets the gateway act in people's names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum Impersonation {
+    /// The agent acts in its own name, or is shared with nobody.
+    NotNeeded,
+    /// It does.
+    Granted {
+        /// `classic` or `constrained`.
+        mode: &'static str,
+    },
+    /// Not all of it: requests of people will be refused.
+    Missing {
+        /// The mode that misses fewest.
+        mode: &'static str,
+        /// Resources, such as `userextras/agent.gitlab.com/id`.
+        missing: Vec<String>,
+        /// What prints the roles that are needed.
+        command: String,
+    },
+    /// The cluster did not say.
+    Unknown {
+        /// Why.
+        problem: String,
+    },
+}
+
+/// Asks now, and after each change of agents or clusters, on a task of its own.
+///
+/// - `helpers`: the task ends with them.
+pub fn spawn(helpers: &mut JoinSet<()>, current: Current, metrics: Arc<Metrics>) -> Board {
+    let board = Board::default();
+    if current.load().config.kubernetes.is_some() {
+        helpers.spawn(run(current, metrics, board.clone()));
+    }
+    board
+}
+
+async fn run(current: Current, metrics: Arc<Metrics>, board: Board) {
+    let (mut seen, mut asked, mut said) = (0, Plan::default(), BTreeMap::new());
+    let mut due = Instant::now();
+    loop {
+        let generation = current.load().generation;
+        let is_due = Instant::now() >= due;
+        if generation != seen || is_due {
+            seen = generation;
+            // The snapshot is let go before the clusters are asked.
+            let plan = Plan::of(&current.load_full());
+            if plan != asked || is_due {
+                let verdicts = plan.ask().await;
+                say(&plan, &verdicts, &said);
+                metrics.impersonation(
+                    verdicts
+                        .iter()
+                        .map(|(label, verdict)| (&**label, verdict.counts(&plan, label))),
+                );
+                board.set(plan.reports(&verdicts));
+                let good = verdicts.values().all(|verdict| matches!(verdict, Verdict::Granted(_)));
+                due = after(if good { LATER } else { SOON });
+                (asked, said) = (plan, verdicts);
+            }
+        }
+        sleep(LOOK).await;
+    }
+}
+
+fn after(wait: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(wait).unwrap_or(now)
+}
+
+/// What to ask which cluster.
+#[derive(Debug, Default, PartialEq)]
+struct Plan {
+    agents: Vec<Planned>,
+    /// By the name clusters have in metrics, or by what an agent says where there
+    /// is no such cluster.
+    clusters: BTreeMap<Arc<str>, Asked>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Planned {
+    id: AgentId,
+    name: String,
+    /// As the agent has it.
+    cluster: String,
+    /// In [`Plan::clusters`]; none where nobody is impersonated.
+    label: Option<Arc<str>>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    access: Option<Arc<ClusterAccess>>,
+    grants: Grants,
+}
+
+/// Whether asking again could say something else. A credential that changed shows
+/// with the next round at the latest.
+impl PartialEq for Asked {
+    fn eq(&self, other: &Self) -> bool {
+        let way = |asked: &Self| {
+            let access = asked.access.as_ref()?;
+            let backend = access.backend().map(Arc::as_ptr);
+            Some((backend, Arc::clone(access.provider())))
+        };
+        self.grants == other.grants && way(self) == way(other)
+    }
+}
+
+impl Plan {
+    fn of(snapshot: &Snapshot) -> Self {
+        let mut plan = Self::default();
+        let (Some(front), Some(settings)) = (&snapshot.kubernetes, &snapshot.config.kubernetes) else {
+            return plan;
+        };
+        let names = Names {
+            settings,
+            mapping: front.policy.mapping(),
+        };
+        for agent in front.agents.agents() {
+            let object = snapshot.resources.agents.get(&agent.name);
+            let grants = object.map(|object| Grants::of(object, names)).unwrap_or_default();
+            let label = (!grants.is_empty()).then(|| plan.add(snapshot, &agent.cluster, grants));
+            plan.agents.push(Planned {
+                id: agent.id,
+                name: agent.name.clone(),
+                cluster: agent.cluster.clone(),
+                label,
+            });
+        }
+        plan
+    }
+
+    fn add(&mut self, snapshot: &Snapshot, cluster: &str, grants: Grants) -> Arc<str> {
+        let access = match snapshot.clusters.find(cluster) {
+            Found::One(access) => Some(Arc::clone(access)),
+            Found::Several(_) | Found::None => None,
+        };
+        let label = access
+            .as_ref()
+            .map_or_else(|| Arc::from(cluster), |access| Arc::clone(access.label()));
+        let nothing = || Asked {
+            access,
+            grants: Grants::default(),
+        };
+        let asked = self.clusters.entry(Arc::clone(&label)).or_insert_with(nothing);
+        asked.grants = std::mem::take(&mut asked.grants).and(grants);
+        label
+    }
+
+    async fn ask(&self) -> BTreeMap<Arc<str>, Verdict> {
+        let asking = self
+            .clusters
+            .iter()
+            .map(|(label, asked)| ask(Arc::clone(label), asked.access.clone(), asked.grants.clone()));
+        // The list is whole before the first question.
+        let asking: Vec<_> = asking.collect();
+        futures_util::stream::iter(asking)
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await
+    }
+
+    /// The command that prints what `label` lacks.
+    fn command(&self, label: &str) -> String {
+        let here = |agent: &&Planned| agent.label.as_deref() == Some(label);
+        grants::command(self.agents.iter().filter(here).map(|agent| agent.name.as_str()))
+    }
+
+    fn reports(&self, verdicts: &BTreeMap<Arc<str>, Verdict>) -> Vec<Report> {
+        let report = |agent: &Planned| Report {
+            id: agent.id,
+            name: agent.name.clone(),
+            cluster: agent.cluster.clone(),
+            impersonation: match agent
+                .label
+                .as_ref()
+                .and_then(|label| Some((label, verdicts.get(label)?)))
+            {
+                None => Impersonation::NotNeeded,
+                Some((_, Verdict::Granted(mode))) => Impersonation::Granted { mode: mode.as_str() },
+                Some((label, Verdict::Missing { mode, grants })) => Impersonation::Missing {
+                    mode: mode.as_str(),
+                    missing: grants.iter().map(Grant::to_string).collect(),
+                    command: self.command(label),
+                },
+                Some((_, Verdict::Unknown(problem))) => Impersonation::Unknown {
+                    problem: problem.to_string(),
+                },
+            },
+        };
+        self.agents.iter().map(report).collect()
+    }
+}
+
+async fn ask(label: Arc<str>, access: Option<Arc<ClusterAccess>>, grants: Grants) -> (Arc<str>, Verdict) {
+    let verdict = match access {
+        Some(access) => review(&access, &grants).await,
+        None => Verdict::Unknown(Problem::NoCluster),
+    };
+    (label, verdict)
+}
+
+impl Verdict {
+    /// Grants a cluster gives, does not give, and says nothing of.
+    fn counts(&self, plan: &Plan, label: &str) -> [usize; 3] {
+        let all = plan.clusters.get(label).map_or(0, |asked| asked.grants.iter().count());
+        match self {
+            Self::Granted(_) => [all, 0, 0],
+            Self::Missing { grants, .. } => [all.saturating_sub(grants.len()), grants.len(), 0],
+            Self::Unknown(_) => [0, 0, all],
+        }
+    }
+}
+
+/// Says what was not said already.
+fn say(plan: &Plan, verdicts: &BTreeMap<Arc<str>, Verdict>, before: &BTreeMap<Arc<str>, Verdict>) {
+    for (cluster, verdict) in verdicts.iter().filter(|(label, now)| before.get(*label) != Some(*now)) {
+        match verdict {
+            Verdict::Granted(mode) => {
+                tracing::info!(%cluster, mode = mode.as_str(), "the cluster lets the gateway act in people's names");
+            }
+            Verdict::Missing { mode, grants } => {
+                let command = plan.command(cluster);
+                for grant in grants {
+                    tracing::warn!(
+                        %cluster, verb = mode.verb(), resource = %grant, group = grant.api_group(*mode),
+                        "the gateway may not impersonate in this cluster, so people are refused there; \
+                         `{command}` prints the role it needs"
+                    );
+                }
+            }
+            Verdict::Unknown(problem) => {
+                tracing::warn!(%cluster, %problem, "the cluster does not say whether the gateway may impersonate");
+            }
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The roles that give a gateway's identity what it needs in a cluster, and
+//! nothing else.
+//!
+//! In: [`Grants`]. Out: RBAC objects as YAML. Never: a service account that was
+//! not spelled out; a wildcard where the names are known.
+
+use serde_json::{Value, json};
+
+use super::grants::{AUTHENTICATION, Grants, Mode};
+
+/// API group of roles.
+const RBAC: &str = "rbac.authorization.k8s.io";
+/// Name of the role for classic impersonation, and of its binding.
+pub const CLASSIC_ROLE: &str = "tollgate-impersonate";
+/// Name of the role for constrained impersonation, and of its binding.
+pub const CONSTRAINED_ROLE: &str = "tollgate-impersonate-constrained";
+
+/// Whom the roles are bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A service account, by namespace and name.
+    ServiceAccount {
+        /// Namespace.
+        namespace: String,
+        /// Name.
+        name: String,
+    },
+    /// A user.
+    User(String),
+    /// A group.
+    Group(String),
+}
+
+/// What may be done in other names under constrained impersonation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// Verbs of requests, such as `get`.
+    pub verbs: Vec<String>,
+    /// Resources as kubectl has them: `pods`, `pods/log`, `deployments.apps`, or
+    /// `*` for every one.
+    pub resources: Vec<String>,
+    /// Paths beside resources, such as `/version`; those that discovery needs.
+    pub urls: Vec<String>,
+}
+
+/// A service account that may be impersonated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceAccount {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// Role and binding for classic impersonation.
+pub fn classic(grants: &Grants, subject: &Subject) -> Vec<Value> {
+    let mode = Mode::Classic;
+    let rules = name_rules(grants, mode);
+    vec![
+        cluster_role(CLASSIC_ROLE, &rules),
+        cluster_role_binding(CLASSIC_ROLE, subject),
+    ]
+}
+
+/// Role and binding for constrained impersonation.
+pub fn constrained(grants: &Grants, reach: &Reach, subject: &Subject) -> Vec<Value> {
+    let mut rules = name_rules(grants, Mode::Constrained);
+    let on = |verb: &String| format!("impersonate-on:user-info:{verb}");
+    let verbs: Vec<String> = reach.verbs.iter().map(on).collect();
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for resource in &reach.resources {
+        let (group, name) = group_and_resource(resource);
+        match groups.iter_mut().find(|(known, _)| *known == group) {
+            Some((_, names)) => names.push(name),
+            None => groups.push((group, vec![name])),
+        }
+    }
+    for (group, names) in groups {
+        rules.push(json!({"apiGroups": [group], "resources": names, "verbs": verbs}));
+    }
+    if !reach.urls.is_empty() {
+        let get = ["impersonate-on:user-info:get"];
+        rules.push(json!({"nonResourceURLs": reach.urls, "verbs": get}));
+    }
+    vec![
+        cluster_role(CONSTRAINED_ROLE, &rules),
+        cluster_role_binding(CONSTRAINED_ROLE, subject),
+    ]
+}
+
+/// Role and binding in its namespace for one service account, classic.
+pub fn service_account(account: &ServiceAccount, subject: &Subject) -> Vec<Value> {
+    let ServiceAccount { namespace, name } = account;
+    let role = format!("{CLASSIC_ROLE}-{name}");
+    let metadata = json!({"name": role, "namespace": namespace});
+    let rule = json!({
+        "apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": [name], "verbs": [Mode::Classic.verb()],
+    });
+    vec![
+        json!({"apiVersion": format!("{RBAC}/v1"), "kind": "Role", "metadata": metadata, "rules": [rule]}),
+        json!({
+            "apiVersion": format!("{RBAC}/v1"), "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": role},
+            "subjects": [subject.to_value()],
+        }),
+    ]
+}
+
+fn name_rules(grants: &Grants, mode: Mode) -> Vec<Value> {
+    let rules = ["", AUTHENTICATION].into_iter().filter_map(|group| {
+        let resources = grants.resources(group, mode);
+        let rule = || json!({"apiGroups": [group], "resources": resources, "verbs": [mode.verb()]});
+        (!resources.is_empty()).then(rule)
+    });
+    rules.collect()
+}
+
+fn cluster_role(name: &str, rules: &[Value]) -> Value {
+    json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules,
+    })
+}
+
+fn cluster_role_binding(name: &str, subject: &Subject) -> Value {
+    json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
+        "subjects": [subject.to_value()],
+    })
+}
+
+/// `deployments.apps` is `deployments` of group `apps`; the group of `*` is every
+/// group, that of a name without dot the core's.
+fn group_and_resource(resource: &str) -> (&str, &str) {
+    match resource.split_once('.') {
+        Some((name, group)) => (group, name),
+        None if resource == "*" => ("*", "*"),
+        None => ("", resource),
+    }
+}
+
+impl Subject {
+    fn to_value(&self) -> Value {
+        match self {
+            Self::ServiceAccount { namespace, name } => {
+                json!({"kind": "ServiceAccount", "name": name, "namespace": namespace})
+            }
+            Self::User(name) => json!({"apiGroup": RBAC, "kind": "User", "name": name}),
+            Self::Group(name) => json!({"apiGroup": RBAC, "kind": "Group", "name": name}),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The API for tokens, sessions, agents and audit: what people may do with their
+//! own things, and what with those of others.
+
+mod agents;
+mod audit;
+mod commands;
+mod sessions;
+mod tokens;
+
+use reqwest::{Method, RequestBuilder, Response};
+use serde_json::{Value, json};
+
+use crate::clusters::api::Api;
+use crate::clusters::{ask, bearer, cluster};
+use crate::support::world::{CONTROL_PLANE, Setup, World, map, object};
+
+/// carol administers everything and is nobody in the directory; dora reads and
+/// ends what concerns the agent `prod`.
+const POLICY: &str = "p, carol, tokens, *, *, allow\np, carol, sessions, *, *, allow\np, carol, audit, *, *, allow\n\
+                      p, dora, tokens, *, prod/*, allow\np, dora, sessions, *, prod/*, allow\n\
+                      p, dora, audit, get, prod/*, allow\n";
+
+/// Where pages may be from.
+const ORIGIN: &str = "https://pages.example";
+
+/// A gateway, and the cluster of the agent `prod`.
+struct Place {
+    world: World,
+    api: Api,
+}
+
+/// alice is a developer of the project `prod` (9999) is shared with, bob of the
+/// group `stage` (9998) is shared with; eve is blocked; `shut` (9997) is shared
+/// with nobody, `mapped` (9996) takes ID tokens alone.
+async fn place() -> Place {
+    place_with(json!({})).await
+}
+
+async fn place_with(kubernetes: Value) -> Place {
+    let api = Api::start(|_| (200, vec![("content-type", "application/json".into())], "{}".into())).await;
+    let mut settings = json!({
+        "users": [{"issuer": "argocd", "is": "username"}],
+        "allowedOrigins": [ORIGIN],
+        "longestToken": "2160h",
+    });
+    for (key, value) in kubernetes.as_object().unwrap() {
+        settings[key] = value.clone();
+    }
+    let accounts = ["alice", "bob", "carol", "dora", "eve"].map(|name| (format!("accounts.{name}"), "login"));
+    let accounts: Vec<(&str, &str)> = accounts.iter().map(|(key, value)| (key.as_str(), *value)).collect();
+    let setup = Setup {
+        argocd_cm: map(&accounts),
+        rbac_cm: map(&[("policy.csv", POLICY)]),
+        objects: vec![
+            cluster("production", &api.url(), &bearer(&api, "gateway"), &[]),
+            people(),
+            agent(
+                "prod",
+                9999,
+                &json!({"access_as": {"user": {}}, "projects": [{"id": "group-1/project-1"}]}),
+            ),
+            agent(
+                "stage",
+                9998,
+                &json!({"access_as": {"agent": {}}, "groups": [{"id": "group-2"}]}),
+            ),
+            agent("shut", 9997, &Value::Null),
+            agent(
+                "mapped",
+                9996,
+                &json!({"access_as": {"mapped": {}}, "groups": [{"id": "group-2"}]}),
+            ),
+        ],
+        settings: json!({"kubernetes": settings}),
+        ..Setup::default()
+    };
+    Place {
+        world: setup.start().await,
+        api,
+    }
+}
+
+fn people() -> Value {
+    let member = |name: &str| json!([{"username": name, "role": "developer"}]);
+    let spec = json!({
+        "users": [
+            {"id": 101, "username": "alice"},
+            {"id": 102, "username": "bob"},
+            {"id": 103, "username": "eve", "state": "blocked"},
+        ],
+        "groups": [
+            {"id": 1, "path": "group-1", "members": member("eve")},
+            {"id": 2, "path": "group-2", "members": member("bob")},
+        ],
+        "projects": [{"id": 7, "path": "group-1/project-1", "members": member("alice")}],
+    });
+    object(
+        "tollgate.dev/v1alpha1",
+        "UserDirectory",
+        "people",
+        CONTROL_PLANE,
+        json!({"spec": spec}),
+    )
+}
+
+fn agent(name: &str, id: u32, user_access: &Value) -> Value {
+    let mut spec = json!({"id": id, "configProject": {"id": 1}, "cluster": "production"});
+    if !user_access.is_null() {
+        spec["config"] = json!({"user_access": user_access});
+    }
+    object(
+        "tollgate.dev/v1alpha1",
+        "Agent",
+        name,
+        CONTROL_PLANE,
+        json!({"spec": spec}),
+    )
+}
+
+impl Place {
+    fn ask(&self, method: Method, user: &str, path: &str) -> RequestBuilder {
+        ask(&self.world, method, user, &format!("/api/v1/{path}"))
+    }
+
+    fn get(&self, user: &str, path: &str) -> RequestBuilder {
+        self.ask(Method::GET, user, path)
+    }
+
+    /// The items of a list.
+    async fn items(&self, user: &str, path: &str) -> Vec<Value> {
+        let answer = self.get(user, path).send().await.unwrap();
+        assert_eq!(answer.status(), 200, "{user} {path}");
+        assert_eq!(answer.headers()["cache-control"], "no-store");
+        let body: Value = answer.json().await.unwrap();
+        body["items"].as_array().unwrap().clone()
+    }
+
+    /// Makes a token; the answer has its secret.
+    async fn token(&self, user: &str, content: &Value) -> Response {
+        self.ask(Method::POST, user, "tokens")
+            .json(content)
+            .send()
+            .await
+            .unwrap()
+    }
+
+    /// A token of alice's for `prod`.
+    async fn made(&self) -> Value {
+        let answer = self.token("alice", &json!({"name": "laptop", "agent": 9999})).await;
+        assert_eq!(answer.status(), 201);
+        answer.json().await.unwrap()
+    }
+
+    /// A request to the cluster with this bearer token.
+    async fn enter(&self, bearer: &str) -> u16 {
+        let url = format!("http://{}/k8s-proxy/api/v1/namespaces", self.world.address());
+        let answer = reqwest::Client::new()
+            .get(url)
+            .bearer_auth(bearer)
+            .send()
+            .await
+            .unwrap();
+        answer.status().as_u16()
+    }
+}
+
+/// Status and reason of a refusal.
+async fn refused(request: RequestBuilder) -> (u16, String) {
+    let (status, reason, _) = crate::clusters::refusal(request.send().await.unwrap()).await;
+    (status, reason)
+}
+
+fn no(status: u16, reason: &str) -> (u16, String) {
+    (status, reason.to_owned())
+}

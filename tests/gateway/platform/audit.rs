@@ -1,0 +1,90 @@
+//! `GET /api/v1/audit`.
+
+use serde_json::{Value, json};
+
+use super::{no, place, refused};
+
+fn actions(items: &[Value]) -> Vec<&str> {
+    items.iter().map(|item| item["action"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn events_are_for_those_they_concern() {
+    let place = place().await;
+    let made = place.made().await;
+    let bobs = place.token("bob", &json!({"name": "ci", "agent": 9998})).await;
+    assert_eq!(bobs.status(), 201);
+    assert_eq!(place.enter(made["bearer"].as_str().unwrap()).await, 200);
+    assert_eq!(place.enter("pat:9999:tgpat-wrong").await, 401);
+
+    let mine = place.items("alice", "audit?action=token.created").await;
+    assert_eq!(actions(&mine), ["token.created"]);
+    assert_eq!((&mine[0]["user"], &mine[0]["userId"]), (&json!("alice"), &json!(101)));
+    assert_eq!(mine[0]["agent"], json!({"id": 9999, "name": "prod"}));
+    assert_eq!(
+        mine[0]["session"],
+        format!("pat:{}", made["token"]["id"].as_str().unwrap())
+    );
+    for (user, query, expected) in [
+        ("carol", "audit?user=*&action=token.created", vec!["bob", "alice"]),
+        ("carol", "audit?user=bob&action=token.created", vec!["bob"]),
+        ("carol", "audit?user=*&agent=prod&action=token.created", vec!["alice"]),
+        ("dora", "audit?user=*&action=token.created", vec!["alice"]),
+        (
+            "dora",
+            "audit?user=alice&agent=9999&action=token.created",
+            vec!["alice"],
+        ),
+        ("alice", "audit?agent=stage", vec![]),
+        ("alice", "audit?agent=none", vec![]),
+        ("dora", "audit?user=*&action=access.denied", vec![""]),
+    ] {
+        let items = place.items(user, query).await;
+        let users: Vec<&str> = items.iter().map(|item| item["user"].as_str().unwrap()).collect();
+        assert_eq!(users, expected, "{user} {query}");
+    }
+    for (user, query) in [
+        ("alice", "audit?user=bob"),
+        ("alice", "audit?user=*"),
+        ("alice", "audit?user=*&agent=prod"),
+        ("alice", "audit?user=*&agent=none"),
+        ("dora", "audit?user=*&agent=stage"),
+    ] {
+        assert_eq!(
+            refused(place.get(user, query)).await,
+            no(403, "permission_denied"),
+            "{user} {query}"
+        );
+    }
+    assert_eq!(
+        refused(place.get("carol", "audit?user=nobody")).await,
+        no(404, "user_not_found")
+    );
+    assert_eq!(
+        refused(place.get("alice", "audit?user=nobody")).await,
+        no(403, "permission_denied")
+    );
+    assert_eq!(refused(place.get("carol", "audit")).await, no(403, "user_not_linked"));
+}
+
+#[tokio::test]
+async fn events_come_in_pages() {
+    let place = place().await;
+    for _ in 0..3 {
+        place.made().await;
+    }
+    let all = place.items("alice", "audit").await;
+    assert_eq!(actions(&all), ["token.created"; 3]);
+    let first = place.items("alice", "audit?limit=2").await;
+    assert_eq!(json!(first), json!(all[..2]));
+    let before = first[1]["id"].as_str().unwrap();
+    let second = place.items("alice", &format!("audit?limit=2&before={before}")).await;
+    assert_eq!(json!(second), json!(all[2..]));
+    for query in ["audit?limit=0", "audit?limit=1001", "audit?before=1", "audit?since=1"] {
+        assert_eq!(
+            refused(place.get("alice", query)).await,
+            no(400, "bad_query"),
+            "{query}"
+        );
+    }
+}

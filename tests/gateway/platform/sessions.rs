@@ -1,0 +1,183 @@
+//! `/api/v1/sessions`.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::{ORIGIN, Place, no, place, place_with, refused};
+use crate::support::token;
+use crate::support::world::SESSION_KEY;
+
+/// A browser session: the cookie, the CSRF token, the id.
+struct Browser {
+    cookie: String,
+    csrf: String,
+    id: String,
+}
+
+async fn browser(place: &Place) -> Browser {
+    let answer = place.ask(Method::POST, "alice", "sessions").send().await.unwrap();
+    assert_eq!(answer.status(), 201);
+    assert_eq!(answer.headers()["cache-control"], "no-store");
+    let field = answer.headers()["set-cookie"].to_str().unwrap().to_owned();
+    let body: Value = answer.json().await.unwrap();
+    let (cookie, attributes) = field.split_once("; ").unwrap();
+    assert_eq!(attributes, "Path=/k8s-proxy/; HttpOnly; SameSite=Strict; Max-Age=86400");
+    assert!(!body.to_string().contains(cookie.split_once('=').unwrap().1), "{body}");
+    Browser {
+        cookie: cookie.to_owned(),
+        csrf: body["csrfToken"].as_str().unwrap().to_owned(),
+        id: body["id"].as_str().unwrap().to_owned(),
+    }
+}
+
+impl Browser {
+    async fn enter(&self, place: &Place, csrf: &str) -> u16 {
+        let url = format!("http://{}/k8s-proxy/api/v1/namespaces", place.world.address());
+        let request = reqwest::Client::new().get(url).header("cookie", &self.cookie);
+        let request = request.header("gitlab-agent-id", "9999").header("x-csrf-token", csrf);
+        request.send().await.unwrap().status().as_u16()
+    }
+}
+
+async fn revoke(place: &Place, user: &str, id: &str) -> (u16, String) {
+    let path = format!("sessions/{}", id.replace(':', "%3A"));
+    refused(place.ask(Method::DELETE, user, &path)).await
+}
+
+#[tokio::test]
+async fn a_browser_session_lives_until_it_is_ended() {
+    let place = place().await;
+    let session = browser(&place).await;
+    let listed = place.items("alice", "sessions").await;
+    assert_eq!(listed.len(), 1);
+    assert_eq!(
+        (&listed[0]["id"], &listed[0]["requests"]),
+        (&json!(session.id), &json!(0))
+    );
+    assert_eq!(session.enter(&place, &session.csrf).await, 200);
+    assert_eq!(session.enter(&place, "wrong").await, 401);
+    let listed = place.items("alice", "sessions").await;
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!(listed[0]["agent"], json!({"id": 9999, "name": "prod"}));
+    assert_eq!(listed[0]["requests"], 1);
+
+    let unknown = no(404, "session_not_found");
+    assert_eq!(revoke(&place, "bob", &session.id).await, unknown);
+    // dora's right is for one agent; a cookie is for all.
+    assert_eq!(revoke(&place, "dora", &session.id).await, unknown);
+    assert_eq!(session.enter(&place, &session.csrf).await, 200);
+    assert_eq!(revoke(&place, "alice", &session.id).await, no(200, ""));
+    assert_eq!(session.enter(&place, &session.csrf).await, 401);
+    assert_eq!(place.items("alice", "sessions").await, Vec::<Value>::new());
+
+    let session = browser(&place).await;
+    assert_eq!(revoke(&place, "carol", &session.id).await, no(200, ""));
+    assert_eq!(session.enter(&place, &session.csrf).await, 401);
+    let events = place.items("carol", "audit?user=*&action=session.revoked").await;
+    let actors: Vec<&Value> = events.iter().map(|event| &event["user"]).collect();
+    assert_eq!(actors, ["carol", "alice"]);
+    assert!(
+        !json!(place.items("carol", "audit?user=*").await)
+            .to_string()
+            .contains(&session.csrf)
+    );
+}
+
+#[tokio::test]
+async fn sessions_are_for_people_the_directory_knows() {
+    let place = place().await;
+    let post = |user: &str| place.ask(Method::POST, user, "sessions");
+    assert_eq!(refused(post("carol")).await, no(403, "user_not_linked"));
+    assert_eq!(refused(post("eve")).await, no(403, "user_blocked"));
+    let with = post("alice").json(&json!({"user": "bob"}));
+    assert_eq!(refused(with).await, no(400, "bad_content"));
+    let text = post("alice").body("{}");
+    assert_eq!(refused(text).await, no(415, "bad_content_type"));
+    assert_eq!(place.items("alice", "sessions").await, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn tokens_at_work_are_sessions() {
+    let place = place().await;
+    let made = place.made().await;
+    let (id, bearer) = (made["token"]["id"].as_str().unwrap(), made["bearer"].as_str().unwrap());
+    assert_eq!(place.enter(bearer).await, 200);
+    let session = format!("pat:{id}");
+    for (user, query) in [
+        ("alice", "sessions"),
+        ("alice", "sessions?agent=prod"),
+        ("carol", "sessions?user=*"),
+        ("carol", "sessions?user=alice"),
+        ("dora", "sessions?user=*&agent=prod"),
+    ] {
+        let listed = place.items(user, query).await;
+        let ids: Vec<&Value> = listed.iter().map(|item| &item["id"]).collect();
+        assert_eq!(ids, [&json!(session)], "{user} {query}");
+        assert_eq!(listed[0]["client"], "127.0.0.1");
+    }
+    assert_eq!(place.items("bob", "sessions").await, Vec::<Value>::new());
+    assert_eq!(place.items("alice", "sessions?agent=stage").await, Vec::<Value>::new());
+    let denied = no(403, "permission_denied");
+    assert_eq!(refused(place.get("bob", "sessions?user=alice")).await, denied);
+    assert_eq!(refused(place.get("bob", "sessions?user=*&agent=prod")).await, denied);
+    assert_eq!(revoke(&place, "bob", &session).await, no(404, "session_not_found"));
+    assert_eq!(
+        revoke(&place, "alice", "oidc:never-seen").await,
+        no(404, "session_not_found")
+    );
+    assert_eq!(place.enter(bearer).await, 200);
+    assert_eq!(revoke(&place, "dora", &session).await, no(200, ""));
+    assert_eq!(place.enter(bearer).await, 401);
+}
+
+#[tokio::test]
+async fn pages_of_allowed_origins_may_make_sessions() {
+    let place = place_with(json!({"publicURL": "https://t.example/base/k8s-proxy/"})).await;
+    let url = format!("http://{}/api/v1/sessions", place.world.address());
+    let preflight = |origin: &str, url: &str| {
+        let request = reqwest::Client::new().request(Method::OPTIONS, url);
+        let request = request
+            .header("origin", origin)
+            .header("access-control-request-method", "POST");
+        request.header("access-control-request-headers", "authorization").send()
+    };
+    let answer = preflight(ORIGIN, &url).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let fields = answer.headers();
+    assert_eq!(fields["access-control-allow-origin"], ORIGIN);
+    assert_eq!(fields["access-control-allow-credentials"], "true");
+    assert_eq!(fields["access-control-allow-headers"], "authorization");
+    for (origin, url) in [
+        ("https://evil.example", &url),
+        (ORIGIN, &format!("http://{}/api/v1/tokens", place.world.address())),
+    ] {
+        let answer = preflight(origin, url).await.unwrap();
+        assert_ne!(answer.status(), 200);
+        assert!(
+            !answer.headers().contains_key("access-control-allow-origin"),
+            "{origin} {url}"
+        );
+    }
+
+    // With a token, and with the cookie a browser sends by itself.
+    let bearer = place.ask(Method::POST, "alice", "sessions").header("origin", ORIGIN);
+    let answer = bearer.send().await.unwrap();
+    assert_eq!(answer.status(), 201);
+    assert_eq!(answer.headers()["access-control-allow-origin"], ORIGIN);
+    let field = answer.headers()["set-cookie"].to_str().unwrap();
+    assert!(
+        field.contains("; Path=/base/k8s-proxy/;") && field.ends_with("; Secure"),
+        "{field}"
+    );
+    let cookie = format!("argocd.token={}", token::session(SESSION_KEY, "alice"));
+    let own = format!("http://{}", place.world.address());
+    for (origin, expected) in [(own.as_str(), 201), ("https://evil.example", 403)] {
+        let request = reqwest::Client::new().post(&url).header("cookie", &cookie);
+        let answer = request.header("origin", origin).send().await.unwrap();
+        assert_eq!(answer.status(), expected, "{origin}");
+        assert!(
+            !answer.headers().contains_key("access-control-allow-origin"),
+            "{origin}"
+        );
+    }
+}

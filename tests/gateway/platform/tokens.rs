@@ -1,0 +1,286 @@
+//! `/api/v1/tokens`.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::{Place, no, place, place_with, refused};
+
+const DAY: i64 = 24 * 60 * 60;
+
+fn life(token: &Value) -> i64 {
+    let at = |key: &str| -> jiff::Timestamp { token[key].as_str().unwrap().parse().unwrap() };
+    at("expiresAt").as_second() - at("createdAt").as_second()
+}
+
+async fn revoke(place: &Place, user: &str, id: &Value) -> (u16, String) {
+    let path = format!("tokens/{}", id.as_str().unwrap());
+    refused(place.ask(Method::DELETE, user, &path)).await
+}
+
+#[tokio::test]
+async fn a_token_is_shown_once_and_lets_its_owner_in() {
+    let place = place().await;
+    let answer = place
+        .token("alice", &json!({"name": " laptop ", "agent": "prod"}))
+        .await;
+    assert_eq!(answer.status(), 201);
+    assert_eq!(answer.headers()["cache-control"], "no-store");
+    let made: Value = answer.json().await.unwrap();
+    let secret = made["secret"].as_str().unwrap();
+    assert!(tollgate::front::platform::secret::is_token(secret), "{secret}");
+    let bearer = made["bearer"].as_str().unwrap();
+    assert_eq!(bearer, format!("pat:9999:{secret}"));
+    let token = &made["token"];
+    assert_eq!(token["name"], "laptop");
+    assert_eq!(token["agent"], json!({"id": 9999, "name": "prod"}));
+    assert_eq!(token["user"], json!({"id": 101, "username": "alice"}));
+    assert_eq!(
+        (&token["scopes"], &token["state"]),
+        (&json!(["k8s_proxy"]), &json!("active"))
+    );
+    assert!((30 * DAY - 1..=30 * DAY).contains(&life(token)), "{token}");
+
+    assert_eq!(place.enter(bearer).await, 200);
+    let seen = place.api.seen();
+    assert_eq!(seen[0].value("impersonate-user"), Some("gitlab:user:alice"));
+    assert_eq!(place.enter(&format!("pat:9998:{secret}")).await, 401);
+    assert_eq!(place.enter(&format!("{bearer}A")).await, 401);
+
+    // What was shown once is nowhere else.
+    let listed = place.items("alice", "tokens").await;
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0]["id"], token["id"]);
+    let audit = place.items("alice", "audit").await;
+    assert!(
+        audit.iter().any(|event| event["action"] == "token.created"),
+        "{audit:?}"
+    );
+    let log = place.world.admin("/decisions?most=100").await;
+    assert!(log.contains("/api/v1/tokens"), "{log}");
+    let database = std::fs::read(place.world.path("tollgate.db")).unwrap();
+    let random = secret.get(10..30).unwrap();
+    for text in [json!(listed).to_string(), json!(audit).to_string(), log] {
+        assert!(!text.contains(random), "{text}");
+    }
+    assert!(!database.windows(random.len()).any(|part| part == random.as_bytes()));
+}
+
+#[tokio::test]
+async fn lives_are_bounded() {
+    let place = place().await;
+    for (content, expected) in [
+        (json!({"lifetime": "48h"}), Ok(2 * DAY)),
+        (json!({"lifetime": "2160h"}), Ok(90 * DAY)),
+        (json!({"lifetime": "2161h"}), Err("bad_lifetime")),
+        (json!({"lifetime": "0"}), Err("bad_lifetime")),
+        (json!({"lifetime": "-1h"}), Err("bad_content")),
+        (json!({"expiresAt": "2020-01-01T00:00:00Z"}), Err("bad_lifetime")),
+        (json!({"expiresAt": "2999-01-01T00:00:00Z"}), Err("bad_lifetime")),
+        (json!({"expiresAt": "soon"}), Err("bad_content")),
+    ] {
+        let mut asked = json!({"name": "n", "agent": 9999});
+        asked
+            .as_object_mut()
+            .unwrap()
+            .extend(content.as_object().unwrap().clone());
+        let answer = place.token("alice", &asked).await;
+        let status = answer.status().as_u16();
+        let body: Value = answer.json().await.unwrap();
+        match expected {
+            Ok(seconds) => {
+                assert_eq!(status, 201, "{asked} {body}");
+                assert!((seconds - 1..=seconds).contains(&life(&body["token"])), "{body}");
+            }
+            Err(reason) => assert_eq!((status, &body["reason"]), (400, &json!(reason)), "{asked}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn content_is_read_strictly() {
+    let place = place().await;
+    for (content, reason) in [
+        (json!({"name": "n", "agent": 9999, "scopes": ["api"]}), "bad_content"),
+        (json!({"name": "", "agent": 9999}), "bad_content"),
+        (json!({"name": "n"}), "bad_content"),
+        (json!([]), "bad_content"),
+    ] {
+        let post = place.ask(Method::POST, "alice", "tokens").json(&content);
+        assert_eq!(refused(post).await, no(400, reason), "{content}");
+    }
+    let good = json!({"name": "n", "agent": 9999}).to_string();
+    let post = || place.ask(Method::POST, "alice", "tokens");
+    let form = post().header("content-type", "text/plain").body(good.clone());
+    assert_eq!(refused(form).await, no(415, "bad_content_type"));
+    let long = json!({"name": "n".repeat(20_000), "agent": 9999});
+    assert_eq!(refused(post().json(&long)).await, no(413, "content_too_large"));
+    assert_eq!(place.items("alice", "tokens").await, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn tokens_are_for_agents_shared_with_their_owner() {
+    let place = place().await;
+    for (user, agent) in [
+        ("bob", json!("prod")),
+        ("alice", json!("stage")),
+        ("alice", json!("shut")),
+        ("alice", json!(1)),
+        ("alice", json!("none")),
+        ("alice", json!(-1)),
+    ] {
+        let post = place.ask(Method::POST, user, "tokens");
+        let answer = post.json(&json!({"name": "n", "agent": agent})).send().await.unwrap();
+        let body: Value = answer.json().await.unwrap();
+        // One text, whether there is such an agent.
+        let name = agent.to_string();
+        let expected = format!(
+            "there is no agent `{}` that is shared with `{user}`",
+            name.trim_matches('"')
+        );
+        assert_eq!(
+            (&body["reason"], &body["error"]),
+            (&json!("agent_not_found"), &json!(expected))
+        );
+    }
+    let post = |user, agent: Value| {
+        place
+            .ask(Method::POST, user, "tokens")
+            .json(&json!({"name": "n", "agent": agent}))
+    };
+    assert_eq!(refused(post("bob", json!("mapped"))).await, no(409, "id_tokens_only"));
+    assert_eq!(refused(post("carol", json!("prod"))).await, no(403, "user_not_linked"));
+    assert_eq!(refused(post("eve", json!("prod"))).await, no(403, "user_blocked"));
+    assert_eq!(post("alice", json!("9999")).send().await.unwrap().status(), 201);
+}
+
+#[tokio::test]
+async fn tokens_for_others_need_a_right() {
+    let place = place().await;
+    let for_user = |user: &str, agent: &str| json!({"name": "n", "agent": agent, "user": user});
+    let post = |by: &str, content: Value| place.ask(Method::POST, by, "tokens").json(&content);
+    for by in ["carol", "dora", "alice"] {
+        let answer = post(by, for_user("alice", "prod")).send().await.unwrap();
+        assert_eq!(answer.status(), 201, "{by}");
+        let made: Value = answer.json().await.unwrap();
+        assert_eq!(made["token"]["user"]["username"], "alice");
+        assert_eq!(place.enter(made["bearer"].as_str().unwrap()).await, 200);
+    }
+    let actors: Vec<Value> = place
+        .items("carol", "audit?user=*&action=token.created")
+        .await
+        .iter()
+        .map(|event| event["user"].clone())
+        .collect();
+    assert_eq!(actors, ["alice", "dora", "carol"]);
+    let denied = no(403, "permission_denied");
+    assert_eq!(refused(post("bob", for_user("alice", "prod"))).await, denied);
+    assert_eq!(refused(post("bob", for_user("nobody", "none"))).await, denied);
+    assert_eq!(refused(post("dora", for_user("bob", "stage"))).await, denied);
+    assert_eq!(
+        refused(post("carol", for_user("nobody", "prod"))).await,
+        no(404, "user_not_found")
+    );
+    assert_eq!(
+        refused(post("carol", for_user("bob", "prod"))).await,
+        no(404, "agent_not_found")
+    );
+    assert_eq!(
+        refused(post("carol", for_user("eve", "prod"))).await,
+        no(403, "user_blocked")
+    );
+}
+
+#[tokio::test]
+async fn lists_show_what_one_may_see() {
+    let place = place().await;
+    place.made().await;
+    let bobs = place.token("bob", &json!({"name": "ci", "agent": 9998})).await;
+    assert_eq!(bobs.status(), 201);
+    let names = |items: Vec<Value>| -> Vec<String> {
+        items
+            .iter()
+            .map(|item| item["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    for (user, query, expected) in [
+        ("alice", "tokens", &["laptop"][..]),
+        ("alice", "tokens?agent=prod", &["laptop"]),
+        ("alice", "tokens?agent=9999", &["laptop"]),
+        ("alice", "tokens?agent=stage", &[]),
+        ("alice", "tokens?agent=none", &[]),
+        ("bob", "tokens?user=bob", &["ci"]),
+        ("carol", "tokens?user=*", &["ci", "laptop"]),
+        ("carol", "tokens?user=alice", &["laptop"]),
+        ("carol", "tokens?user=nobody", &[]),
+        ("carol", "tokens?user=*&agent=stage", &["ci"]),
+        ("dora", "tokens?user=*", &["laptop"]),
+        ("dora", "tokens?user=*&agent=prod", &["laptop"]),
+    ] {
+        assert_eq!(names(place.items(user, query).await), expected, "{user} {query}");
+    }
+    for (user, query) in [
+        ("alice", "tokens?user=bob"),
+        ("alice", "tokens?user=nobody"),
+        ("alice", "tokens?user=*"),
+        ("dora", "tokens?user=bob"),
+        ("dora", "tokens?user=*&agent=stage"),
+    ] {
+        assert_eq!(
+            refused(place.get(user, query)).await,
+            no(403, "permission_denied"),
+            "{user} {query}"
+        );
+    }
+    assert_eq!(refused(place.get("carol", "tokens")).await, no(403, "user_not_linked"));
+    assert_eq!(
+        refused(place.get("alice", "tokens?limit=1")).await,
+        no(400, "bad_query")
+    );
+}
+
+#[tokio::test]
+async fn who_revokes_a_token_must_own_or_administer_it() {
+    let place = place().await;
+    let made = place.made().await;
+    let (id, bearer) = (&made["token"]["id"], made["bearer"].as_str().unwrap());
+    assert_eq!(place.enter(bearer).await, 200);
+    let unknown = no(404, "token_not_found");
+    assert_eq!(revoke(&place, "bob", id).await, unknown);
+    assert_eq!(revoke(&place, "eve", id).await, no(403, "user_blocked"));
+    let other = json!("0190d4a8-1c1c-7000-8000-000000000001");
+    assert_eq!(revoke(&place, "alice", &other).await, unknown);
+    assert_eq!(place.enter(bearer).await, 200);
+
+    // Twice is as good as once; then it is out, whatever was remembered.
+    for _ in 0..2 {
+        assert_eq!(revoke(&place, "alice", id).await, no(200, ""));
+    }
+    assert_eq!(place.enter(bearer).await, 401);
+    let listed = place.items("alice", "tokens").await;
+    assert_eq!(listed[0]["state"], "revoked");
+    assert!(listed[0]["revokedAt"].is_string());
+
+    for by in ["carol", "dora"] {
+        let made = place.made().await;
+        let bearer = made["bearer"].as_str().unwrap();
+        assert_eq!(place.enter(bearer).await, 200);
+        assert_eq!(revoke(&place, by, &made["token"]["id"]).await, no(200, ""));
+        assert_eq!(place.enter(bearer).await, 401);
+    }
+    let events = place.items("carol", "audit?user=*&action=token.revoked").await;
+    let actors: Vec<&Value> = events.iter().map(|event| &event["user"]).collect();
+    assert_eq!(actors, ["dora", "carol", "alice"]);
+}
+
+#[tokio::test]
+async fn another_platforms_tokens_are_not_made_here() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LTEyMzQ=").unwrap();
+    let remote = json!({"url": "http://127.0.0.1:1", "secretFile": secret});
+    let place = place_with(json!({"authorizer": {"remote": remote}})).await;
+    let post = |path: &str| place.ask(Method::POST, "alice", path);
+    let token = post("tokens").json(&json!({"name": "n", "agent": 9999}));
+    assert_eq!(refused(token).await, no(409, "platform_elsewhere"));
+    assert_eq!(refused(post("sessions")).await, no(409, "platform_elsewhere"));
+}

@@ -1,0 +1,275 @@
+//! The roles `tollgate rbac manifest` prints, before a real API server: they are
+//! enough, none of their rules is too much, and the gateway says when they are not
+//! there.
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::gateway::{Gateway, Layout, base64};
+use crate::support::cluster::Cluster;
+use crate::support::eventually;
+
+/// What the shipped mapping gives people, and no more.
+const NAMES: [&str; 6] = [
+    "users",
+    "groups",
+    "userextras/agent.gitlab.com/access_type",
+    "userextras/agent.gitlab.com/config_project_id",
+    "userextras/agent.gitlab.com/id",
+    "userextras/agent.gitlab.com/username",
+];
+
+/// A cluster that knows the gateway as a service account without a single right,
+/// and a gateway with one agent there.
+struct World {
+    cluster: &'static Cluster,
+    gateway: Gateway,
+    namespace: String,
+    token: String,
+}
+
+impl World {
+    async fn start() -> Self {
+        let cluster = Cluster::shared().await;
+        let namespace = cluster.namespace("least").await;
+        let token = cluster.service_account(&namespace, "gateway").await;
+        let developers = format!(
+            r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {{ name: developer, namespace: {namespace} }}
+rules:
+  - {{ apiGroups: [""], resources: [configmaps], verbs: ["*"] }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {{ name: developer, namespace: {namespace} }}
+roleRef: {{ apiGroup: rbac.authorization.k8s.io, kind: Role, name: developer }}
+subjects:
+  - {{ kind: Group, name: "gitlab:group_role:2:developer", apiGroup: rbac.authorization.k8s.io }}
+"#
+        );
+        cluster.admin().apply(&developers).await;
+        let mut layout = Layout::new(&[], "");
+        layout.policies("kubernetes");
+        layout.settings(json!({"kubernetes": {}}));
+        let config = json!({
+            "bearerToken": token,
+            "tlsClientConfig": {"caData": base64(cluster.authority())},
+        });
+        let secret = json!({"name": "people", "server": cluster.url(), "config": config.to_string()});
+        layout.cluster("people", &secret);
+        layout.write(&agent("first", 9999));
+        Self {
+            cluster,
+            gateway: layout.start().await,
+            namespace,
+            token,
+        }
+    }
+
+    /// What the command prints for the agent, as objects.
+    async fn manifest(&self, more: &[&str]) -> Vec<Value> {
+        let subject = format!("serviceaccount:{}:gateway", self.namespace);
+        let settings = self.gateway.path("tollgate.yaml");
+        let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .args(["rbac", "manifest", "--agent", "9999", "--subject", &subject, "--config"])
+            .arg(settings)
+            .args(more)
+            .output()
+            .await
+            .unwrap();
+        let complaints = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{complaints}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let documents = text.split("\n---\n").skip(1);
+        documents.map(|text| serde_saphyr::from_str(text).unwrap()).collect()
+    }
+
+    async fn apply(&self, objects: &[Value]) {
+        for object in objects {
+            self.cluster.admin().apply(&object.to_string()).await;
+        }
+    }
+
+    /// Sends a request as the gateway would for `user`; what the API server says.
+    async fn ask(&self, method: Method, user: &str, more: &[(&str, &str)]) -> (StatusCode, String) {
+        let url = format!("{}/api/v1/namespaces/{}/configmaps", self.cluster.url(), self.namespace);
+        let mut request = self
+            .cluster
+            .client()
+            .request(method.clone(), url)
+            .bearer_auth(&self.token)
+            .header("impersonate-user", format!("gitlab:user:{user}"))
+            .header("impersonate-group", "gitlab:user")
+            .header("impersonate-group", "gitlab:group_role:2:developer")
+            .header("impersonate-extra-agent.gitlab.com%2fid", "9999")
+            .header("impersonate-extra-agent.gitlab.com%2fusername", user)
+            .header("impersonate-extra-agent.gitlab.com%2fconfig_project_id", "1234")
+            .header(
+                "impersonate-extra-agent.gitlab.com%2faccess_type",
+                "personal_access_token",
+            );
+        for (name, value) in more {
+            request = request.header(*name, *value);
+        }
+        if method == Method::POST {
+            request = request.json(&json!({"metadata": {"name": user}}));
+        }
+        let answer = request.send().await.unwrap();
+        (answer.status(), answer.text().await.unwrap())
+    }
+
+    /// Waits for a list to be answered so; a new user each time, for the API server
+    /// remembers what it allowed. Gives the answer.
+    async fn listed(&self, what: &str, wanted: StatusCode, word: &str) -> String {
+        let mut round = 0;
+        let what = format!("{what}: {wanted} with `{word}`");
+        eventually(&what, async || {
+            round += 1;
+            let user = format!("alice-{round}-{}", what.len());
+            let (status, text) = self.ask(Method::GET, &user, &[]).await;
+            (status == wanted && text.contains(word)).then_some(text)
+        })
+        .await
+    }
+
+    /// Takes one name after the other out of the role: each is missed.
+    async fn miss_each(&self, objects: &[Value]) {
+        let role = &objects[0];
+        for name in NAMES {
+            let mut less = role.clone();
+            for rule in less["rules"].as_array_mut().unwrap() {
+                let resources = rule.get_mut("resources").and_then(Value::as_array_mut);
+                if let Some(resources) = resources {
+                    resources.retain(|resource| resource != name);
+                }
+            }
+            let rules = less["rules"].as_array_mut().unwrap();
+            rules.retain(|rule| rule.get("resources") != Some(&json!([])));
+            assert_ne!(less, *role, "{name} is in the role");
+            self.apply(&[less]).await;
+            self.listed(name, StatusCode::FORBIDDEN, &format!("resource \\\"{name}\\\""))
+                .await;
+        }
+        self.apply(objects).await;
+        self.listed("the whole role", StatusCode::OK, "ConfigMapList").await;
+    }
+
+    /// What the gateway knows of its agent, once it says `state`.
+    async fn known(&self, state: &str) -> Value {
+        eventually(&format!("the gateway says `{state}`"), async || {
+            let agents = self.gateway.admin("/agents").await;
+            let first = agents.as_array().unwrap().first()?.clone();
+            (first["impersonation"]["state"] == state).then_some(first)
+        })
+        .await
+    }
+
+    /// Makes the gateway ask again: there is an agent more.
+    fn change(&self) {
+        let path = self.gateway.path("state/Agent-second.yaml");
+        std::fs::write(path, agent("second", 10_000).to_string()).unwrap();
+    }
+}
+
+fn agent(name: &str, id: i64) -> Value {
+    json!({
+        "apiVersion": "tollgate.dev/v1alpha1",
+        "kind": "Agent",
+        "metadata": {"name": name, "namespace": "argocd"},
+        "spec": {
+            "id": id,
+            "configProject": {"id": 1234},
+            "cluster": "people",
+            "config": {"user_access": {"access_as": {"user": {}}, "groups": [{"id": "group-2"}]}},
+        },
+    })
+}
+
+#[tokio::test]
+async fn the_classic_role_is_enough_and_none_of_it_too_much() {
+    let world = World::start().await;
+    let known = world.known("missing").await;
+    assert_eq!((&known["id"], &known["cluster"]), (&json!(9999), &json!("people")));
+    assert_eq!(known["impersonation"]["missing"], json!(NAMES));
+    let command = "tollgate rbac manifest --agent first";
+    assert_eq!(known["impersonation"]["command"], command);
+    let log = std::fs::read_to_string(world.gateway.path("log")).unwrap();
+    let warnings = log.lines().filter(|line| line.contains(command)).count();
+    assert_eq!(warnings, NAMES.len(), "{log}");
+
+    let (status, text) = world.ask(Method::GET, "early", &[]).await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "{text}");
+    let objects = world.manifest(&[]).await;
+    world.apply(&objects).await;
+    world.listed("the printed role", StatusCode::OK, "ConfigMapList").await;
+    // It lets nobody do anything in the gateway's own name, nor take a uid.
+    let url = format!(
+        "{}/api/v1/namespaces/{}/configmaps",
+        world.cluster.url(),
+        world.namespace
+    );
+    let own = world
+        .cluster
+        .client()
+        .get(url)
+        .bearer_auth(&world.token)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(own.status(), StatusCode::FORBIDDEN);
+    let (status, text) = world.ask(Method::GET, "bob", &[("impersonate-uid", "7")]).await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "{text}");
+    assert!(text.contains(r#"resource \"uids\""#), "{text}");
+    world.miss_each(&objects).await;
+
+    world.change();
+    let known = world.known("granted").await;
+    assert_eq!(known["impersonation"]["mode"], "classic");
+}
+
+#[tokio::test]
+async fn the_constrained_role_is_enough_for_its_verbs_alone() {
+    let world = World::start().await;
+    let objects = world
+        .manifest(&["--mode", "constrained", "--verbs", "get,list,watch"])
+        .await;
+    world.apply(&objects).await;
+    world.listed("the printed role", StatusCode::OK, "ConfigMapList").await;
+    // The group may create them; the gateway may not on anybody's behalf.
+    let (status, text) = world.ask(Method::POST, "carol", &[]).await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "{text}");
+    assert!(text.contains("impersonate-on:user-info:create"), "{text}");
+    let (status, text) = world
+        .ask(Method::GET, "dave", &[("impersonate-group", "system:masters")])
+        .await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "{text}");
+    assert!(text.contains("system:masters group is not allowed"), "{text}");
+    world.miss_each(&objects).await;
+    let account = format!("system:serviceaccount:{}:gateway", world.namespace);
+    let events = world.cluster.audit().events();
+    let passed =
+        |event: &&Value| event["user"]["username"] == account.as_str() && event["responseStatus"]["code"] == 200;
+    let lists = events.iter().filter(passed).filter(|event| event["verb"] == "list");
+    let constraints: Vec<&Value> = lists
+        .map(|event| &event["authenticationMetadata"]["impersonationConstraint"])
+        .collect();
+    assert!(!constraints.is_empty());
+    assert!(
+        constraints.iter().all(|name| **name == "impersonate:user-info"),
+        "{constraints:?}"
+    );
+
+    world.change();
+    let known = world.known("granted").await;
+    assert_eq!(known["impersonation"]["mode"], "constrained");
+    // With the other verbs printed too, the same request passes.
+    world.apply(&world.manifest(&["--mode", "constrained"]).await).await;
+    eventually("verbs that were granted", async || {
+        let (status, _) = world.ask(Method::POST, "erin", &[]).await;
+        (status == StatusCode::CREATED).then_some(())
+    })
+    .await;
+}
