@@ -1,5 +1,7 @@
 //! Exchanges that are ended from outside.
 
+use std::sync::Mutex;
+
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http2;
@@ -90,13 +92,15 @@ async fn an_upload_is_cut_before_the_response_and_beside_it() {
     for early in [&b""[..], EVENT] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (arrived, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (arrived, ended) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
         let counts = (arrived.clone(), ended.clone());
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut buffer = [0; 4096];
             while let Ok(length @ 1..) = stream.read(&mut buffer).await {
-                if counts.0.fetch_add(length, Ordering::SeqCst) == 0 {
+                let first = counts.0.lock().unwrap().is_empty();
+                counts.0.lock().unwrap().extend_from_slice(&buffer[..length]);
+                if first {
                     stream.write_all(early).await.unwrap();
                 }
             }
@@ -109,13 +113,12 @@ async fn an_upload_is_cut_before_the_response_and_beside_it() {
             .send(&request("POST /extensions/metrics/x", "Content-Length: 1000\r\n"))
             .await;
         client.send(b"some").await;
-        eventually(|| arrived.load(Ordering::SeqCst) > 0).await;
+        eventually(|| arrived.lock().unwrap().ends_with(b"some")).await;
         if !early.is_empty() {
             assert_eq!(client.head().await.unwrap().status, 200);
             client.through(b"a\r\n").await;
-            let before = arrived.load(Ordering::SeqCst);
             client.send(b"more").await;
-            eventually(|| arrived.load(Ordering::SeqCst) == before + 4).await;
+            eventually(|| arrived.lock().unwrap().ends_with(b"more")).await;
         }
         assert_eq!(ended.load(Ordering::SeqCst), 0);
         end(Ending::Revoked);
