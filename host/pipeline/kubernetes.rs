@@ -308,7 +308,9 @@ impl Walk<'_> {
             until: None,
             ending: Some(entered.ending()),
         };
-        let answered = exchange.send((cleaned, body.without_trailers()), (held, entered), record).await;
+        let answered = exchange
+            .send((cleaned, body.without_trailers()), (held, entered), record)
+            .await;
         record.step(Step::Forward);
         let mut response = match answered? {
             Answered::Answer(response) => response,

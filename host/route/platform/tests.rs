@@ -71,7 +71,10 @@ fn everything_else_is_not_served() {
             "{method} {path} {found:?}"
         );
     }
-    assert_eq!(route(&Method::DELETE, "/api/v1/sessions/%2e%2e"), Err(Error::EncodedDot));
+    assert_eq!(
+        route(&Method::DELETE, "/api/v1/sessions/%2e%2e"),
+        Err(Error::EncodedDot)
+    );
     assert_eq!(
         route(&Method::DELETE, "/api/v1/sessions/pat%253Ax"),
         Err(Error::DoubleEncoding)
