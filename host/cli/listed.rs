@@ -124,7 +124,7 @@ mod tests {
             nothing: "none",
         };
         let mut out = Vec::new();
-        show(&answer, Format::Table, &table, &mut out).unwrap();
+        show(answer, Format::Table, &table, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 

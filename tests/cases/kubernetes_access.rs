@@ -137,13 +137,13 @@ impl Shared {
     }
 
     /// Compares an answer with the first of its group.
-    fn compare(&mut self, group: (PathBuf, String), id: &str, face: String) -> Result<(), String> {
+    fn compare(&mut self, group: (PathBuf, String), id: &str, face: &str) -> Result<(), String> {
         let name = group.1.clone();
         let (first, expected) = self
             .groups
             .entry(group)
-            .or_insert_with(|| (id.to_owned(), face.clone()));
-        if *expected == face {
+            .or_insert_with(|| (id.to_owned(), face.to_owned()));
+        if expected == face {
             Ok(())
         } else {
             Err(format!(
