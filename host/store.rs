@@ -5,10 +5,10 @@
 //! hashes; a cluster's credential; a change of which only a part is there.
 //!
 //! Reads go to the database at once, from a few connections. Changes go through
-//! one [`writer`], which puts those that wait at the same time into one
+//! one writer, which puts those that wait at the same time into one
 //! transaction: a thousand at once cost a few waits for the disk, not a thousand.
 //!
-//! Times are kept to the microsecond, older parts cut off.
+//! Times are kept to the microsecond; what is finer is cut off.
 
 use std::fmt;
 

@@ -30,7 +30,7 @@ pub struct Authorizer {
 #[derive(Clone, Debug)]
 enum Platform {
     Embedded(Embedded),
-    Remote(Remote),
+    Remote(Arc<Remote>),
 }
 
 impl Authorizer {
@@ -53,7 +53,8 @@ impl Authorizer {
                 certificate_authority,
             } => {
                 let authority = certificate_authority.as_deref();
-                Platform::Remote(Remote::new((url, authority), secret, embedded, clock.clone())?)
+                let remote = Remote::new((url, authority), secret, embedded, clock.clone())?;
+                Platform::Remote(Arc::new(remote))
             }
         };
         let memory = Memory::new(clock.clone(), (config.success_ttl, config.refusal_ttl));

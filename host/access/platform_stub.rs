@@ -49,7 +49,7 @@ impl Stub {
         self.inner.url.lock().unwrap().clone().unwrap()
     }
 
-    pub(super) fn answers(&self, status: u16, body: impl ToString) {
+    pub(super) fn answers(&self, status: u16, body: &(impl ToString + ?Sized)) {
         *self.inner.answer.lock().unwrap() = (status, body.to_string());
     }
 

@@ -62,13 +62,13 @@ pub enum SetupError {
     Randomness,
 }
 
-/// Asks a platform. Clones are the same one.
-#[derive(Clone, Debug)]
+/// Asks a platform.
+#[derive(Debug)]
 pub(super) struct Remote {
     http: Client,
     person_url: Url,
     job_url: Url,
-    secret: Arc<SharedSecret>,
+    secret: SharedSecret,
     /// For what the issuer alone grants: no platform is asked.
     own: Embedded,
     clock: Clock,
@@ -86,7 +86,7 @@ impl Remote {
             http: client(authority)?,
             person_url: below(base, &["internal", "kubernetes", "authorize_proxy_user"])?,
             job_url: below(base, &["job", "allowed_agents"])?,
-            secret: Arc::new(SharedSecret::read(secret)?),
+            secret: SharedSecret::read(secret)?,
             own,
             clock,
         })

@@ -263,7 +263,7 @@ impl World {
     }
 
     /// A verified ID token of a person by `sub`.
-    pub(super) fn token_of(&self, sub: Value, agent: i64) -> IdToken {
+    pub(super) fn token_of(&self, sub: &Value, agent: i64) -> IdToken {
         let claims: Map<String, Value> = [("sub".to_owned(), sub.clone()), ("agent".to_owned(), json!(agent))]
             .into_iter()
             .collect();

@@ -52,16 +52,17 @@ async fn write(audit: Weak<Audit>, clock: Clock, wake: Arc<Notify>) {
 
 async fn forget(audit: Weak<Audit>, clock: Clock) {
     loop {
+        // Time that passes while old events go counts, too.
+        let now = clock.now();
         {
             let Some(audit) = audit.upgrade() else { return };
-            let now = clock.now();
             let oldest = now.checked_sub(audit.times.keep).unwrap_or(Timestamp::MIN);
             if let Err(error) = audit.store.forget_before(oldest, now).await {
                 audit.metrics.access.store_failed("forget");
                 tracing::error!(%error, "what is too old cannot be removed from the store");
             }
         }
-        let next = clock.now().checked_add(FORGET).unwrap_or(Timestamp::MAX);
+        let next = now.checked_add(FORGET).unwrap_or(Timestamp::MAX);
         clock.sleep_until(next).await;
     }
 }

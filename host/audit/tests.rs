@@ -383,6 +383,40 @@ async fn reads_beyond_what_can_be_counted_are_rows_of_their_own() {
 }
 
 #[tokio::test]
+async fn a_bucket_that_ended_takes_no_more_and_loses_nothing() {
+    let buckets = Buckets::new(MINUTE, READS);
+    let world = World::start().await;
+    let (now, list) = (world.clock.now(), pods("list"));
+    let count = |at| {
+        buckets
+            .count("a".to_owned(), at, || row::counted(&world.entry(&list), at))
+            .unwrap()
+    };
+    let opened = |ticket: &buckets::Ticket| {
+        let event = buckets.open(ticket).unwrap();
+        ticket.opened.set(()).unwrap();
+        event
+    };
+    let first = opened(&count(now));
+    for second in [1, 59] {
+        assert!(count(now + Duration::from_secs(second)).opened.initialized());
+    }
+    // Nothing was given out meanwhile, and its minute is over.
+    let second = opened(&count(now + MINUTE));
+    assert_ne!(first.id, second.id);
+    let given: Vec<_> = buckets
+        .collect(now + MINUTE)
+        .iter()
+        .map(|event| (event.id, event.count))
+        .collect();
+    assert_eq!(given, [(first.id, 3)]);
+    assert!(
+        buckets.collect(now + MINUTE * 3).is_empty(),
+        "what was given out is not given again"
+    );
+}
+
+#[tokio::test]
 async fn nothing_passes_whose_row_cannot_be_written() {
     let world = World::start().await;
     world.sql("ALTER TABLE audit RENAME TO away").await;

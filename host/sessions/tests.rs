@@ -282,8 +282,8 @@ async fn an_earlier_end_is_not_missed_behind_a_later_one() {
     tokio::task::yield_now().await;
     // The clock is not moved: nothing else wakes the task that waits.
     let early = world.enter_until(&oidc("early"), "watch", Some(Duration::from_millis(200)));
-    let early = early.unwrap().ending();
-    let ended = tokio::time::timeout(Duration::from_secs(10), early.ended()).await;
+    let early = early.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(10), early.ending().ended()).await;
     assert_eq!(ended, Ok(Ending::Expired));
     assert_eq!(late.unwrap().ending().ending(), None);
 }

@@ -20,7 +20,10 @@ use crate::access::{AccessType, AgentId, SessionId};
 /// Rows of one statement: fewer round trips, far below the values that can be
 /// bound.
 const ROWS_AT_ONCE: usize = 64;
-const COLUMNS: usize = 10;
+const COLUMNS: usize = 11;
+
+/// The detail that has the number of whose token or session an event is about.
+const OWNER: &str = "owner_id";
 
 /// An event, checked and ready to be written.
 #[derive(Clone, Debug)]
@@ -32,6 +35,8 @@ pub(super) struct Row {
     action: String,
     username: String,
     user_id: Option<i64>,
+    /// Whose token or session it is about: people see what was done to theirs.
+    owner_id: Option<i64>,
     agent_id: Option<AgentId>,
     session: Option<String>,
     details: String,
@@ -56,6 +61,7 @@ impl Row {
             action: event.action.clone(),
             username: event.user.clone(),
             user_id: event.user_id,
+            owner_id: event.details.get(OWNER).and_then(Value::as_i64),
             agent_id: event.agent_id,
             session: event.session.clone(),
             details,
@@ -94,6 +100,7 @@ impl<'a> Batch<'a> {
                     .bind(row.action.as_str())
                     .bind(row.username.as_str())
                     .bind(row.user_id)
+                    .bind(row.owner_id)
                     .bind(row.agent_id.map(AgentId::get))
                     .bind(row.session.as_deref())
                     .bind(row.details.as_str());
@@ -105,8 +112,8 @@ impl<'a> Batch<'a> {
 }
 
 fn insert(rows: usize) -> String {
-    let mut sql = "INSERT INTO audit (id, first_at, last_at, count, action, username, user_id, agent_id, session, \
-                   details) VALUES "
+    let mut sql = "INSERT INTO audit (id, first_at, last_at, count, action, username, user_id, owner_id, agent_id, \
+                   session, details) VALUES "
         .to_owned();
     for value in 0..rows * COLUMNS {
         let before = match value % COLUMNS {
@@ -124,7 +131,7 @@ pub(super) async fn select(database: &Database, filter: &AuditFilter) -> Result<
     let question = Question::new(
         "SELECT id, first_at, last_at, count, action, username, user_id, agent_id, session, details FROM audit",
     )
-    .and("user_id =", filter.user_id)?
+    .and_either(["user_id", "owner_id"], filter.user_id)
     .and_one_of("agent_id", filter.agents.as_deref())
     .and("action =", filter.action.as_deref())?
     .and("id <", filter.before.as_ref().map(|id| id.as_bytes().as_slice()))?;
@@ -159,7 +166,7 @@ pub(super) fn token_created(token: &Token, by: &Actor) -> Result<Row, Error> {
     event.details = object(json!({
         "name": token.name,
         "owner": token.user.username,
-        "owner_id": token.user.id,
+        (OWNER): token.user.id,
         "scopes": token.scopes,
         "expires_at": token.expires_at,
     }));
@@ -172,7 +179,7 @@ pub(super) fn session_created(session: &BrowserSession, by: &Actor) -> Result<Ro
     event.session = Some(SessionId::new(AccessType::SessionCookie, session.id.to_string()).to_string());
     event.details = object(json!({
         "owner": session.user.username,
-        "owner_id": session.user.id,
+        (OWNER): session.user.id,
         "expires_at": session.expires_at,
     }));
     Row::of(&event)
@@ -189,7 +196,7 @@ pub(super) fn revoked(session: &SessionId, at: Timestamp, by: &Actor, about: &Ab
     event.session = Some(session.to_string());
     event.details = object(json!({
         "owner": about.user.username,
-        "owner_id": about.user.id,
+        (OWNER): about.user.id,
     }));
     Row::of(&event)
 }

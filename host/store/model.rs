@@ -100,7 +100,7 @@ pub struct AuditEvent {
 /// Which audit events are asked for; every part that is set must match.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter {
-    /// Of this person.
+    /// By this person, or about a token or session of theirs.
     pub user_id: Option<i64>,
     /// About one of these agents, when set.
     pub agents: Option<Vec<AgentId>>,

@@ -67,6 +67,16 @@ impl Question {
         self
     }
 
+    /// Adds that one of two columns must be this number.
+    pub(super) fn and_either(mut self, columns: [&'static str; 2], number: Option<i64>) -> Self {
+        if let Some(number) = number {
+            self.is_kept = false;
+            let [one, other] = columns;
+            let _ = write!(self.sql, " AND ({one} = {number} OR {other} = {number})");
+        }
+        self
+    }
+
     /// Asks, for at most so many rows.
     ///
     /// - `order`: as `id DESC`.

@@ -64,6 +64,15 @@ async fn marks_the_token_once(backend: Backend) {
     assert_eq!(event.agent_id, Some(agent(1)));
     assert_eq!(event.session, Some(session.to_string()));
     assert_eq!(event.details["owner"], "user-7");
+    // Whose it was sees it, whoever ended it; others do not.
+    for (person, seen) in [(7, 1), (9, 1), (8, 0)] {
+        let filter = AuditFilter {
+            user_id: Some(person),
+            action: Some("token.revoked".to_owned()),
+            ..AuditFilter::default()
+        };
+        assert_eq!(all_events(&store, filter).await.len(), seen, "{person}");
+    }
 }
 
 async fn marks_the_browser_session(backend: Backend) {

@@ -72,7 +72,7 @@ async fn a_revoked_session_is_refused_at_the_next_request() {
 #[tokio::test]
 async fn a_revoked_id_token_is_refused_and_another_session_is_not() {
     let world = World::new().await;
-    let token = world.token_of(json!("102"), 9999);
+    let token = world.token_of(&json!("102"), 9999);
     let access = world.id_token(&token).await.unwrap();
     let about = About {
         user: access.user().clone(),
@@ -80,7 +80,7 @@ async fn a_revoked_id_token_is_refused_and_another_session_is_not() {
     };
     world.sessions.revoke(&token.session, &about, &admin()).await.unwrap();
     assert_eq!(refusal(world.id_token(&token).await), Refusal::Revoked);
-    world.id_token(&world.token_of(json!("102"), 7)).await.unwrap();
+    world.id_token(&world.token_of(&json!("102"), 7)).await.unwrap();
 }
 
 #[tokio::test]
@@ -100,7 +100,7 @@ async fn a_credential_that_ends_is_refused_from_then_on() {
 #[tokio::test]
 async fn tokens_of_one_person_are_judged_each_for_itself() {
     let world = World::new().await;
-    let mut token = world.token_of(json!("102"), 6);
+    let mut token = world.token_of(&json!("102"), 6);
     for groups in ["platform-admins", "viewers"] {
         let mut identity = mapped("oidc:102");
         identity.groups = vec![groups.to_owned()];

@@ -110,24 +110,24 @@ async fn cookies_of_the_blocked_and_ended_ones_are_refused() {
 #[tokio::test]
 async fn an_id_token_lets_the_person_of_its_claims_in() {
     let world = World::new().await;
-    let token = world.token_of(json!("102"), 9999);
+    let token = world.token_of(&json!("102"), 9999);
     let access = world.id_token(&token).await.unwrap();
     assert_eq!(access.user().username, "bob");
     assert_eq!(access.access_type(), AccessType::OidcIdToken);
     assert_eq!(access.session(), &token.session);
     assert_eq!(access.expires_at(), Some(token.expires_at));
-    let unknown = world.token_of(json!("0102"), 9999);
+    let unknown = world.token_of(&json!("0102"), 9999);
     assert_eq!(refusal(world.id_token(&unknown).await), Refusal::UnknownUser);
-    let mut other = world.token_of(json!("102"), 9999);
+    let mut other = world.token_of(&json!("102"), 9999);
     other.issuer = "https://other.example.com".to_owned();
     other.token = SecretString::from("other");
     assert_eq!(refusal(world.id_token(&other).await), Refusal::UnknownUser);
     assert_eq!(
-        refusal(world.id_token(&world.token_of(json!("108"), 7)).await),
+        refusal(world.id_token(&world.token_of(&json!("108"), 7)).await),
         Refusal::Blocked
     );
     assert_eq!(
-        refusal(world.id_token(&world.token_of(json!("102"), 8)).await),
+        refusal(world.id_token(&world.token_of(&json!("102"), 8)).await),
         Refusal::NotMember
     );
 }
@@ -135,7 +135,7 @@ async fn an_id_token_lets_the_person_of_its_claims_in() {
 #[tokio::test]
 async fn an_id_token_is_for_the_agent_of_its_claim() {
     let world = World::new().await;
-    let token = world.token_of(json!("102"), 8);
+    let token = world.token_of(&json!("102"), 8);
     let question = Question {
         agent: id(9999),
         key: AccessKey::OidcIdToken(&token),
@@ -147,7 +147,7 @@ async fn an_id_token_is_for_the_agent_of_its_claim() {
 #[tokio::test]
 async fn a_mapped_agent_takes_mapped_tokens_alone() {
     let world = World::new().await;
-    let mut token = world.token_of(json!("102"), 6);
+    let mut token = world.token_of(&json!("102"), 6);
     assert!(matches!(refusal(world.id_token(&token).await), Refusal::NotShared(_)));
     token.mapped = Some(mapped("oidc:102"));
     token.token = SecretString::from("another");
@@ -189,7 +189,7 @@ async fn a_link_by_name_finds_people_by_name() {
     let world = World::with(&settings).await;
     assert_eq!(
         world
-            .id_token(&world.token_of(json!("bob"), 9999))
+            .id_token(&world.token_of(&json!("bob"), 9999))
             .await
             .unwrap()
             .user()
@@ -197,7 +197,7 @@ async fn a_link_by_name_finds_people_by_name() {
         102
     );
     assert_eq!(
-        refusal(world.id_token(&world.token_of(json!("102"), 9999)).await),
+        refusal(world.id_token(&world.token_of(&json!("102"), 9999)).await),
         Refusal::UnknownUser
     );
 }

@@ -39,7 +39,7 @@ impl Platform {
         let known = [("102", 9999), ("102", 7), ("102", 6), ("103", 9999)];
         let mut tokens = known
             .into_iter()
-            .map(|(sub, agent)| self.world.token_of(json!(sub), agent));
+            .map(|(sub, agent)| self.world.token_of(&json!(sub), agent));
         let token = tokens.find(|known| known.token.expose_secret() == token.expose_secret());
         let mut token = token.ok_or(Refusal::IdToken("not ours".to_owned()))?;
         token.mapped = Some(mapped("oidc:102"));
@@ -248,7 +248,7 @@ async fn a_gateway_that_asks_another_says_what_that_one_says() {
         }
     }
     for (sub, agent) in [("102", 9999), ("102", 7), ("102", 6), ("103", 9999)] {
-        let mut token = platform.world.token_of(json!(sub), agent);
+        let mut token = platform.world.token_of(&json!(sub), agent);
         token.mapped = Some(mapped("oidc:102"));
         equal(platform.world.id_token(&token).await, gateway.id_token(&token).await);
     }

@@ -36,7 +36,7 @@ fn answer(access_as: &Value) -> Value {
 
 async fn ask(access_as: Value) -> Result<Arc<Access>, Error> {
     let (world, stub) = remote().await;
-    stub.answers(200, answer(&access_as));
+    stub.answers(200, &answer(&access_as));
     world.pat(9999, "glpat-bob").await
 }
 
@@ -51,7 +51,7 @@ fn unavailable(answer: Result<Arc<Access>, Error>) -> String {
 #[tokio::test]
 async fn the_question_is_what_the_platform_expects() {
     let (world, stub) = remote().await;
-    stub.answers(200, answer(&json!({"agent": {}})));
+    stub.answers(200, &answer(&json!({"agent": {}})));
     let access = world.pat(9999, "glpat:bob").await.unwrap();
     assert_eq!(access.access_as(), &AccessAs::Agent);
     assert_eq!(access.user().username, "bob");
@@ -73,7 +73,7 @@ async fn the_question_is_what_the_platform_expects() {
 #[tokio::test]
 async fn a_cookie_goes_with_its_csrf_token_and_both_are_in_the_key() {
     let (world, stub) = remote().await;
-    stub.answers(200, answer(&json!({"agent": {}})));
+    stub.answers(200, &answer(&json!({"agent": {}})));
     let access = world.cookie(9999, "sess-bob", "csrf-bob").await.unwrap();
     assert_eq!(access.access_type(), AccessType::SessionCookie);
     let expected = json!({
@@ -158,7 +158,7 @@ async fn an_answer_that_is_not_understood_whole_lets_nobody_in() {
     ] {
         let mut told = answer(&json!({"agent": {}}));
         *told.pointer_mut(pointer).unwrap() = value;
-        stub.answers(200, told);
+        stub.answers(200, &told);
         unavailable(world.pat(9999, "glpat-bob").await);
     }
     for body in ["", "<html>", "{}", "null"] {
@@ -166,7 +166,7 @@ async fn an_answer_that_is_not_understood_whole_lets_nobody_in() {
         unavailable(world.pat(9999, "glpat-bob").await);
     }
     // None of it is remembered.
-    stub.answers(200, answer(&json!({"agent": {}})));
+    stub.answers(200, &answer(&json!({"agent": {}})));
     world.pat(9999, "glpat-bob").await.unwrap();
 }
 
@@ -182,7 +182,7 @@ async fn refusals_of_the_platform_are_refusals_and_remembered() {
         let (world, stub) = remote().await;
         stub.answers(status, body);
         assert_eq!(refusal(world.pat(9999, "glpat-bob").await), Refusal::Platform(status));
-        stub.answers(200, answer(&json!({"agent": {}})));
+        stub.answers(200, &answer(&json!({"agent": {}})));
         assert_eq!(refusal(world.pat(9999, "glpat-bob").await), Refusal::Platform(status));
         assert_eq!(stub.seen().len(), 1);
         world.clock.advance(Duration::from_secs(10));
@@ -203,10 +203,10 @@ async fn other_answers_are_failures_never_remembered() {
     stub.answers(401, r#"{"message":"401 Unauthorized"}"#);
     let detail = unavailable(world.pat(9999, "glpat-bob").await);
     assert!(detail.contains("authorizer.remote.secretFile"), "{detail}");
-    stub.answers(200, "x".repeat(super::ANSWER_BYTES + 1));
+    stub.answers(200, &"x".repeat(super::ANSWER_BYTES + 1));
     let detail = unavailable(world.pat(9999, "glpat-bob").await);
     assert_eq!(detail, "the platform answered more than 1048576 bytes");
-    stub.answers(200, answer(&json!({"agent": {}})));
+    stub.answers(200, &answer(&json!({"agent": {}})));
     world.pat(9999, "glpat-bob").await.unwrap();
 }
 
@@ -237,7 +237,7 @@ async fn an_agent_the_state_does_not_have_is_refused_whatever_the_platform_says(
     let (world, stub) = remote().await;
     let mut told = answer(&json!({"agent": {}}));
     told["agent"]["id"] = json!(424_242);
-    stub.answers(200, told);
+    stub.answers(200, &told);
     assert_eq!(refusal(world.pat(424_242, "glpat-bob").await), Refusal::UnknownAgent);
 }
 
@@ -246,7 +246,7 @@ async fn the_project_is_the_platform_s_to_say() {
     let (world, stub) = remote().await;
     let mut told = answer(&json!({"agent": {}}));
     told["agent"]["config_project"]["id"] = json!(77);
-    stub.answers(200, told);
+    stub.answers(200, &told);
     let access = world.pat(9999, "glpat-bob").await.unwrap();
     assert_eq!(
         (access.agent().config_project, access.agent().cluster.as_str()),
@@ -257,8 +257,8 @@ async fn the_project_is_the_platform_s_to_say() {
 #[tokio::test]
 async fn an_id_token_is_passed_on_and_keeps_its_session_and_end() {
     let (world, stub) = remote().await;
-    stub.answers(200, answer(&json!({"agent": {}})));
-    let token = world.token_of(json!("102"), 9999);
+    stub.answers(200, &answer(&json!({"agent": {}})));
+    let token = world.token_of(&json!("102"), 9999);
     let access = world.id_token(&token).await.unwrap();
     assert_eq!(
         (access.session(), access.expires_at()),
@@ -278,7 +278,7 @@ async fn an_id_token_is_passed_on_and_keeps_its_session_and_end() {
 #[tokio::test]
 async fn what_the_issuer_alone_grants_asks_no_platform() {
     let (world, stub) = remote().await;
-    let mut token = world.token_of(json!("102"), 6);
+    let mut token = world.token_of(&json!("102"), 6);
     token.mapped = Some(mapped("oidc:102"));
     let access = world.id_token(&token).await.unwrap();
     assert_eq!(access.access_as(), &AccessAs::Mapped(mapped("oidc:102")));
@@ -291,7 +291,7 @@ async fn what_the_issuer_alone_grants_asks_no_platform() {
 #[tokio::test]
 async fn sessions_are_told_apart_without_the_credential() {
     let (world, stub) = remote().await;
-    stub.answers(200, answer(&json!({"agent": {}})));
+    stub.answers(200, &answer(&json!({"agent": {}})));
     let first = world.pat(9999, "glpat-bob").await.unwrap().session().to_string();
     let second = world.pat(9999, "glpat-eve").await.unwrap().session().to_string();
     assert_ne!(first, second);
@@ -331,7 +331,7 @@ async fn ask_job(told: &Value) -> Result<Arc<Access>, Error> {
 async fn a_job_acts_as_its_configuration_says() {
     let (world, stub) = remote().await;
     assert!(world.authorizer.takes_ci_tokens());
-    stub.answers(200, job(&json!({"ci_job": {}})));
+    stub.answers(200, &job(&json!({"ci_job": {}})));
     let access = ci(&world, 9999, "jobtoken").await.unwrap();
     let seen = stub.seen();
     assert_eq!(seen[0].line, "GET /gitlab/api/v4/job/allowed_agents");
@@ -388,13 +388,13 @@ async fn a_job_acts_as_a_fixed_identity() {
 #[tokio::test]
 async fn a_job_without_the_agent_is_forbidden_whether_or_not_there_is_one() {
     let (world, stub) = remote().await;
-    stub.answers(200, job(&Value::Null));
+    stub.answers(200, &job(&Value::Null));
     for agent in [7, 15] {
         assert_eq!(ci(&world, agent, "jobtoken").await.unwrap_err(), Error::JobNotAllowed);
     }
     let mut told = job(&Value::Null);
     told["allowed_agents"][0]["id"] = json!(15);
-    stub.answers(200, told);
+    stub.answers(200, &told);
     assert_eq!(refusal(ci(&world, 15, "othertoken").await), Refusal::UnknownAgent);
 }
 

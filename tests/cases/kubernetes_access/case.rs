@@ -95,11 +95,15 @@ pub(super) enum Credential {
         user: Option<String>,
         token: String,
         record: Option<Record>,
+        #[serde(default, rename = "note")]
+        _note: IgnoredAny,
     },
     SessionCookie {
         user: Option<String>,
         session: Option<String>,
         csrf_token: Option<String>,
+        #[serde(default, rename = "note")]
+        _note: IgnoredAny,
     },
     Oidc {
         /// Whom the claims mean.
@@ -113,6 +117,8 @@ pub(super) enum Credential {
     Ci {
         token: String,
         job: Job,
+        #[serde(default, rename = "note")]
+        _note: IgnoredAny,
     },
     Mixed {
         parts: Vec<Self>,
@@ -344,8 +350,10 @@ pub(super) enum StreamKind {
     ExecWebsocket,
     ExecSpdy,
     AttachWebsocket,
+    #[serde(alias = "portforward", alias = "port-forward")]
     PortforwardWebsocket,
     Watch,
+    #[serde(alias = "logs-follow", alias = "log")]
     Logs,
 }
 
@@ -355,15 +363,5 @@ pub(super) enum StreamKind {
 pub(super) struct StepExpect {
     pub(super) open_streams: Option<usize>,
     pub(super) audit_reason: Option<String>,
-    pub(super) audit_entries: Option<Vec<AuditEntry>>,
-}
-
-/// One audit entry about access.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct AuditEntry {
-    pub(super) user: String,
-    pub(super) agent_id: i64,
-    pub(super) outcome: String,
-    pub(super) count: u64,
+    pub(super) audit_entries: Option<Vec<BTreeMap<String, Value>>>,
 }

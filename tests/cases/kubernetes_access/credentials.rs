@@ -20,7 +20,9 @@ pub(super) async fn prepare(credential: &Credential, stage: &mut Stage, head: &H
     let world = &head.world;
     match credential {
         Credential::None {} | Credential::Malformed {} | Credential::Sequence {} => Ok(None),
-        Credential::Pat { user, token, record } => {
+        Credential::Pat {
+            user, token, record, ..
+        } => {
             if let Some(user) = user {
                 let record = record.clone().map_or_else(|| usual(head), Ok)?;
                 stage.import(world, (user, token), &record).await?;
@@ -31,6 +33,7 @@ pub(super) async fn prepare(credential: &Credential, stage: &mut Stage, head: &H
             user,
             session,
             csrf_token,
+            ..
         } => {
             if let Some(user) = user {
                 let cookie = session.clone().unwrap_or_else(|| cookie_of(user));
@@ -43,8 +46,9 @@ pub(super) async fn prepare(credential: &Credential, stage: &mut Stage, head: &H
             let claims = shifted(claims, stage, world)?;
             stage.issuer.token(jose, &claims).map(Some)
         }
-        Credential::Ci { token, job } => {
-            let answer = describe(job, stage.plan.jobs(world)?, world)?;
+        Credential::Ci { token, job, .. } => {
+            let (agent, project, ci_access) = stage.plan.jobs(world)?;
+            let answer = describe(job, (agent, project, ci_access.as_ref()), world)?;
             stage.platform.runs(Some((token.clone(), answer)));
             Ok(None)
         }
@@ -78,7 +82,9 @@ pub(super) async fn give_everybody_tokens(stage: &mut Stage, head: &Head) -> Res
 /// Whether a gateway knows otherwise of a credential than the case says.
 pub(super) fn contradicts(credential: &Credential, stage: &Stage, head: &Head) -> bool {
     match credential {
-        Credential::Pat { user, token, record } => {
+        Credential::Pat {
+            user, token, record, ..
+        } => {
             let usual = usual(head).ok();
             let record = user.as_ref().and(record.as_ref().or(usual.as_ref()));
             let user = user.as_deref().unwrap_or_default();
@@ -147,6 +153,46 @@ pub(super) fn fill(request: &RequestLine, token: Option<&str>) -> Result<Request
         query: request.query.as_deref().map(fill).transpose()?,
         headers: headers.collect::<Result<_, String>>()?,
         ..request.clone()
+    })
+}
+
+/// Fields that carry a credential to an agent.
+///
+/// - `token`: what [`prepare`] gave for it.
+///
+/// # Errors
+/// It has no form of its own.
+pub(super) fn fields(
+    credential: &Credential,
+    (agent, token): (&str, Option<&str>),
+) -> Result<Vec<(String, String)>, String> {
+    let field = |name: &str, value: String| (name.to_owned(), value);
+    Ok(match (credential, token) {
+        (_, Some(token)) => vec![field("Authorization", format!("Bearer {token}"))],
+        (Credential::Pat { token, .. }, None) => vec![field("Authorization", format!("Bearer pat:{agent}:{token}"))],
+        (Credential::Ci { token, .. }, None) => vec![field("Authorization", format!("Bearer ci:{agent}:{token}"))],
+        (
+            Credential::SessionCookie {
+                user,
+                session,
+                csrf_token,
+                ..
+            },
+            None,
+        ) => {
+            let user = user.as_deref().unwrap_or_default();
+            let cookie = session.clone().unwrap_or_else(|| cookie_of(user));
+            vec![
+                field("Cookie", format!("_gitlab_kas={cookie}")),
+                field("Gitlab-Agent-Id", agent.to_owned()),
+                field("X-Csrf-Token", csrf_token.clone().unwrap_or_else(|| csrf_of(user))),
+            ]
+        }
+        (Credential::None {}, None) => Vec::new(),
+        (
+            Credential::Malformed {} | Credential::Sequence {} | Credential::Oidc { .. } | Credential::Mixed { .. },
+            None,
+        ) => return Err("the credential has no form of its own, write a `request`".to_owned()),
     })
 }
 

@@ -22,14 +22,22 @@ pub(super) const OPERATOR: &str = "operator";
 pub(super) struct Plan {
     /// The agent the case configures.
     agent: String,
-    /// Its configuration.
-    config: Value,
+    /// Its configuration, where the case has one of its own.
+    config: Config,
     /// Project of the configuration, where it is not the world's.
     config_project: Option<i64>,
     authentication: Option<Authentication>,
     policy: Option<Policy>,
     judge: Judge,
     pub(super) reach: Reach,
+}
+
+/// The configuration of the case's agent.
+#[derive(Clone, Debug, PartialEq)]
+enum Config {
+    /// The world's of this name, as it is then.
+    Named(String),
+    Own(Value),
 }
 
 /// Who judges access.
@@ -59,13 +67,18 @@ impl Plan {
             ConfigChoice::Ref(name) => named(&head.world, name)?,
         };
         let mapped = question.steps.iter().any(|step| step.impersonate_groups.is_some());
-        let inline = if mapped { mapping(&inline, &head.world) } else { inline };
-        let mut config = json!({});
-        for (key, section) in [("user_access", &inline.user_access), ("ci_access", &inline.ci_access)] {
-            if let Some(section) = section {
-                config[key] = section.clone();
+        let (inline, config) = match &question.config {
+            _ if mapped => {
+                let inline = mapping(&inline, &head.world);
+                let config = Config::Own(sections(&inline));
+                (inline, config)
             }
-        }
+            ConfigChoice::Ref(name) => (inline, Config::Named(name.clone())),
+            ConfigChoice::Inline(_) => {
+                let config = Config::Own(sections(&inline));
+                (inline, config)
+            }
+        };
         let platform =
             question.backend.is_some() || question.expect.backend_called.is_some() || is_job(&question.credential);
         Ok(Self {
@@ -83,7 +96,7 @@ impl Plan {
     }
 
     /// `ci_access` of the case's agent: its number, that of its project, and the section.
-    pub(super) fn jobs(&self, world: &World) -> Result<(i64, i64, Option<&Value>), String> {
+    pub(super) fn jobs(&self, world: &World) -> Result<(i64, i64, Option<Value>), String> {
         let id = self
             .agent
             .parse()
@@ -91,10 +104,11 @@ impl Plan {
         let project = self
             .config_project
             .or_else(|| Some(world.agents.get(&self.agent)?.config_project_id));
+        let config = self.config.of(world)?;
         Ok((
             id,
             project.ok_or("the agent has no project")?,
-            self.config.get("ci_access"),
+            config.get("ci_access").cloned(),
         ))
     }
 
@@ -195,10 +209,9 @@ impl Plan {
         for (number, agent) in &world.agents {
             let id: i64 = number.parse().map_err(|_| format!("agent `{number}` is no number"))?;
             let is_cases = *number == self.agent;
-            let config = match world.configs.get(&agent.config) {
-                _ if is_cases => &self.config,
-                Some(config) => config,
-                None => return Err(format!("agent `{number}`: no config `{}`", agent.config)),
+            let config = match is_cases {
+                true => self.config.of(world)?,
+                false => sections(&named(world, &agent.config)?),
             };
             let project = self
                 .config_project
@@ -237,6 +250,26 @@ impl Plan {
         data.push_str(&format!("{}:\n  verbs: [{verbs}]\n", agent.name));
         std::fs::write(&file, data).map_err(text)
     }
+}
+
+impl Config {
+    fn of(&self, world: &World) -> Result<Value, String> {
+        match self {
+            Self::Named(name) => Ok(sections(&named(world, name)?)),
+            Self::Own(config) => Ok(config.clone()),
+        }
+    }
+}
+
+/// What of a configuration is the agent's `config.yaml`.
+fn sections(inline: &Inline) -> Value {
+    let mut config = json!({});
+    for (key, section) in [("user_access", &inline.user_access), ("ci_access", &inline.ci_access)] {
+        if let Some(section) = section {
+            config[key] = section.clone();
+        }
+    }
+    config
 }
 
 fn named(world: &World, name: &str) -> Result<Inline, String> {

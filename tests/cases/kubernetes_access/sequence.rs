@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
-use tollgate::access::{AccessType, SessionId};
+use tollgate::access::{AccessType, AgentId, SessionId};
 use tollgate::store::{AuditEvent, AuditFilter};
 
-use super::case::{AuditEntry, Credential, Open, Question, RequestLine, Step, StepExpect, StreamKind};
+use super::case::{Credential, Expect, Open, Question, RequestLine, Step, StepExpect, StreamKind};
 use super::cluster::Script;
 use super::credentials::{self, fill, token_of};
 use super::plan::OPERATOR;
+use super::single::script;
 use super::stage::Stage;
 use super::table::Head;
 use super::wire::{PATIENCE, Wire, bytes};
@@ -28,11 +30,12 @@ const ENDS: Duration = Duration::from_millis(1500);
 /// A sequence in progress.
 pub(super) struct Sequence<'a> {
     head: &'a Head,
+    question: &'a Question,
     stage: &'a mut Stage,
     /// Streams that are not known to have ended.
     streams: Vec<Wire>,
     opened: usize,
-    sessions: BTreeMap<String, SessionId>,
+    sessions: BTreeMap<String, String>,
     changes: Vec<(String, Value)>,
     seconds: u64,
     /// Keeps streams of the API server open.
@@ -52,6 +55,7 @@ pub(super) async fn run(question: &Question, head: &Head, stage: &mut Stage) -> 
     stage.platform.answers(question.backend.clone());
     let mut sequence = Sequence {
         head,
+        question,
         stage,
         streams: Vec::new(),
         opened: 0,
@@ -95,14 +99,22 @@ impl Sequence<'_> {
     }
 
     async fn ask(&mut self, step: &Step) -> Result<(), String> {
-        let token = match &step.credential {
-            Some(credential) => credentials::prepare(credential, self.stage, self.head).await?,
-            None => None,
+        let (token, fields) = match &step.credential {
+            Some(credential) => {
+                let token = credentials::prepare(credential, self.stage, self.head).await?;
+                let carried = (self.head.agent.as_str(), token.as_deref());
+                let fields = match &step.request {
+                    Some(_) => Vec::new(),
+                    None => credentials::fields(credential, carried)?,
+                };
+                (token, fields)
+            }
+            None => (None, Vec::new()),
         };
-        let usual = || get("/k8s-proxy/version", None, vec![bearer("${jwt}")]);
+        let usual = || get("/k8s-proxy/version", None, fields);
         let request = fill(&step.request.clone().unwrap_or_else(usual), token.as_deref())?;
-        let reply = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
-        self.stage.cluster.plays(Script::Reply(reply.to_vec()));
+        let (script, _) = script(&self.question.upstream_reply, &request, &Expect::default());
+        self.stage.cluster.plays(script);
         let before = self.stage.cluster.seen().len();
         let address = self.stage.running.address();
         let mut wire = Wire::connect(address).await?;
@@ -134,23 +146,23 @@ impl Sequence<'_> {
     }
 
     async fn open(&mut self, open: &Open) -> Result<(), String> {
-        let (authorization, session) = match (&open.credential, &open.user) {
-            (Some(credential), _) => {
-                let token = credentials::prepare(credential, self.stage, self.head).await?;
-                match (credential, token) {
-                    (_, Some(token)) => (bearer(&token), None),
-                    (Credential::Pat { token, .. }, None) => (self.pat(token), self.session(token)),
-                    (_, None) => return Err("a stream opens with an ID token or a personal access token".to_owned()),
-                }
-            }
-            (None, Some(user)) => (self.pat(&token_of(user)), self.session(&token_of(user))),
+        let credential = match (&open.credential, &open.user) {
+            (Some(credential), _) => credential.clone(),
+            (None, Some(user)) => Credential::Pat {
+                user: Some(user.clone()),
+                token: token_of(user),
+                record: None,
+                _note: IgnoredAny,
+            },
             (None, None) => return Err("a stream needs `user` or `credential`".to_owned()),
         };
-        if let Some(name) = &open.session {
-            let session = session.ok_or("only personal access tokens have a name for their session")?;
-            self.sessions.insert(name.clone(), session);
+        let token = credentials::prepare(&credential, self.stage, self.head).await?;
+        let mut fields = credentials::fields(&credential, (&self.head.agent, token.as_deref()))?;
+        if let (Credential::SessionCookie { .. }, Some(origin)) = (&credential, self.head.world.allowed_origins.first())
+        {
+            fields.push(("Origin".to_owned(), origin.clone()));
         }
-        let (request, status) = stream(open.kind, authorization);
+        let (request, status) = stream(open.kind, &fields);
         let head = match status {
             101 => Script::Tunnel(switching(&request)),
             _ => Script::Events(
@@ -170,16 +182,36 @@ impl Sequence<'_> {
         }
         self.streams.push(wire);
         self.opened += 1;
+        if let Some(name) = &open.session {
+            let session = self.session(&credential).await?;
+            self.sessions.insert(name.clone(), session);
+        }
         Ok(())
     }
 
-    fn pat(&self, token: &str) -> (String, String) {
-        bearer(&format!("pat:{}:{token}", self.head.agent))
-    }
-
-    fn session(&self, token: &str) -> Option<SessionId> {
-        let id = self.stage.token_id(token)?;
-        Some(SessionId::new(AccessType::PersonalAccessToken, id.to_string()))
+    /// The session that was just opened, as the API calls it.
+    async fn session(&self, credential: &Credential) -> Result<String, String> {
+        if let Credential::Pat { token, .. } = credential {
+            let id = self.stage.token_id(token).ok_or("the token is not in the store")?;
+            return Ok(SessionId::new(AccessType::PersonalAccessToken, id.to_string()).to_string());
+        }
+        let url = format!("http://{}/api/v1/sessions", self.stage.running.address());
+        let request = reqwest::Client::new()
+            .get(url)
+            .bearer_auth(token::session(SESSION_KEY, OPERATOR));
+        let answer = request.send().await.map_err(|error| error.to_string())?;
+        let page: Value = answer.json().await.map_err(|error| error.to_string())?;
+        let items = page["items"].as_array().cloned().unwrap_or_default();
+        let open = items.iter().filter(|item| item["open_streams"].as_u64() > Some(0));
+        let ids = open.filter_map(|item| item["id"].as_str());
+        let known = |id: &&str| id.starts_with("pat:") || self.sessions.values().any(|known| known == id);
+        let fresh: Vec<&str> = ids.filter(|id| !known(id)).collect();
+        match fresh.as_slice() {
+            [id] => Ok((*id).to_owned()),
+            _ => Err(format!(
+                "expected one session that was just opened, observed {fresh:?} in {page}"
+            )),
+        }
     }
 
     /// Ends a session as an operator does.
@@ -287,29 +319,34 @@ fn closings(events: &[AuditEvent], reason: &str, closed: usize) -> Result<(), St
     }
 }
 
-/// Every entry about access.
-fn entries(events: &[AuditEvent], wanted: &[AuditEntry]) -> Result<(), String> {
+/// Every entry about access is one of those wanted, and each of those is there.
+fn entries(events: &[AuditEvent], wanted: &[BTreeMap<String, Value>]) -> Result<(), String> {
     let access = events.iter().filter_map(|event| {
         let outcome = event.action.strip_prefix("access.")?;
-        Some(AuditEntry {
-            user: event.user.clone(),
-            agent_id: event.agent_id.map(tollgate::access::AgentId::get).unwrap_or_default(),
-            outcome: outcome.to_owned(),
-            count: event.count,
-        })
+        let mut entry: BTreeMap<String, Value> = event.details.clone().into_iter().collect();
+        entry.insert("user".to_owned(), event.user.as_str().into());
+        entry.insert("agent_id".to_owned(), event.agent_id.map(AgentId::get).into());
+        entry.insert("outcome".to_owned(), outcome.into());
+        entry.insert("count".to_owned(), event.count.into());
+        Some(entry)
     });
-    let (mut found, mut wanted): (Vec<_>, Vec<_>) = (access.collect(), wanted.to_vec());
-    found.sort();
-    wanted.sort();
-    if found == wanted {
+    let found: Vec<_> = access.collect();
+    let mut left = found.clone();
+    for wanted in wanted {
+        let fits = |entry: &BTreeMap<String, Value>| wanted.iter().all(|(key, value)| entry.get(key) == Some(value));
+        match left.iter().position(fits) {
+            Some(at) => drop(left.remove(at)),
+            None => return Err(format!("audit_entries: expected {wanted:?}, observed {found:?}")),
+        }
+    }
+    if left.is_empty() {
         Ok(())
     } else {
-        Err(format!("audit_entries: expected {wanted:?}, observed {found:?}"))
+        Err(format!(
+            "audit_entries: expected {} entries, observed also {left:?}",
+            wanted.len()
+        ))
     }
-}
-
-fn bearer(token: &str) -> (String, String) {
-    ("Authorization".to_owned(), format!("Bearer {token}"))
 }
 
 fn get(path: &str, query: Option<&str>, headers: Vec<(String, String)>) -> RequestLine {
@@ -324,13 +361,13 @@ fn get(path: &str, query: Option<&str>, headers: Vec<(String, String)>) -> Reque
 }
 
 /// The request that opens a stream, and the status that says it is open.
-fn stream(kind: StreamKind, authorization: (String, String)) -> (RequestLine, u16) {
+fn stream(kind: StreamKind, credential: &[(String, String)]) -> (RequestLine, u16) {
     const POD: &str = "/k8s-proxy/api/v1/namespaces/default/pods/web-0";
     let upgrade = |to: &str, more: &[(&str, &str)]| {
         let fields = [("Connection", "Upgrade"), ("Upgrade", to)];
         let fields = fields.iter().chain(more);
         let fields = fields.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        [authorization.clone()].into_iter().chain(fields).collect::<Vec<_>>()
+        credential.iter().cloned().chain(fields).collect::<Vec<_>>()
     };
     let websocket = |protocol: &str| {
         let key = "dGhlIHNhbXBsZSBub25jZQ==";
@@ -359,11 +396,11 @@ fn stream(kind: StreamKind, authorization: (String, String)) -> (RequestLine, u1
             (RequestLine { method, ..request }, 101)
         }
         StreamKind::Watch => (
-            get("/k8s-proxy/api/v1/pods", Some("watch=true"), vec![authorization]),
+            get("/k8s-proxy/api/v1/pods", Some("watch=true"), credential.to_vec()),
             200,
         ),
         StreamKind::Logs => (
-            get(&format!("{POD}/log"), Some("follow=true"), vec![authorization]),
+            get(&format!("{POD}/log"), Some("follow=true"), credential.to_vec()),
             200,
         ),
     }

@@ -236,7 +236,11 @@ impl Head {
                     .ok_or_else(|| format!("`{path}` leads nowhere at `{key}`"))?;
             }
             let place = at.as_object_mut().ok_or(format!("`{path}` leads into no mapping"))?;
-            place.insert(last.to_owned(), value.clone());
+            // Nothing is what is not there.
+            match value {
+                Value::Null => place.remove(last),
+                value => place.insert(last.to_owned(), value.clone()),
+            };
         }
         World::read(&written)
     }

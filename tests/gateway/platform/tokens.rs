@@ -42,7 +42,9 @@ async fn a_token_is_shown_once_and_lets_its_owner_in() {
 
     assert_eq!(place.enter(bearer).await, 200);
     let seen = place.api.seen();
-    assert_eq!(seen[0].value("impersonate-user"), Some("gitlab:user:alice"));
+    // The gateway may have asked questions of its own before.
+    let entered = seen.iter().find(|seen| seen.target == "/api/v1/namespaces").unwrap();
+    assert_eq!(entered.value("impersonate-user"), Some("gitlab:user:alice"));
     assert_eq!(place.enter(&format!("pat:9998:{secret}")).await, 401);
     assert_eq!(place.enter(&format!("{bearer}A")).await, 401);
 

@@ -81,7 +81,7 @@ fn an_agent_is_read_with_its_configuration() {
         "f.yaml",
         "argocd",
     );
-    assert_eq!(lines(&loaded), [String::new(); 0]);
+    assert_eq!(lines(&loaded), Vec::<String>::new());
     let resources = loaded.value.unwrap();
     let agent = &resources.agents["my-agent"];
     let binding = agent.binding.as_ref().unwrap();
@@ -104,7 +104,7 @@ fn gitlab_s_own_file_configures_the_agent_of_its_folder() {
     ] {
         let folder = folder(&[("agent.yaml", &object("")), (path, GOOD)]);
         let loaded = load(folder.path(), "argocd");
-        assert_eq!(lines(&loaded), [String::new(); 0], "{path}");
+        assert_eq!(lines(&loaded), Vec::<String>::new(), "{path}");
         let access = people(loaded.value.as_ref().unwrap());
         assert_eq!(access.share_as, ShareAs::User);
         assert_eq!(access.projects, [Arc::from("group-1/project-1")]);
@@ -129,7 +129,7 @@ fn nothing_else_of_a_hidden_folder_is_read() {
         (".github/agents/my-agent/config.yaml", GOOD),
     ]);
     let loaded = load(folder.path(), "argocd");
-    assert_eq!(lines(&loaded), [String::new(); 0]);
+    assert_eq!(lines(&loaded), Vec::<String>::new());
     assert_eq!(sharing(&loaded.value.unwrap()), &Sharing::Nobody);
 }
 
@@ -184,7 +184,7 @@ fn a_configuration_without_user_access_shares_with_nobody() {
 #[test]
 fn two_configurations_of_one_agent_are_an_error() {
     let good = folder(&[("agent.yaml", &object("")), ("agents/my-agent/config.yaml", GOOD)]);
-    assert_eq!(errors(good.path()), [String::new(); 0]);
+    assert_eq!(errors(good.path()), Vec::<String>::new());
     let both = folder(&[
         ("agent.yaml", &object("  config: {}\n")),
         ("agents/my-agent/config.yaml", GOOD),
@@ -325,7 +325,7 @@ fn ci_access_has_gitlab_s_shape() {
                 access_as: {ci_job: {}}}], projects: [{id: a/b, access_as: {impersonate: {username: u, uid: i, \
                 groups: [g], extra: [{key: k, val: [v]}]}}}], instance: {}}";
     let loaded = inline(good);
-    assert_eq!(lines(&loaded), [String::new(); 0]);
+    assert_eq!(lines(&loaded), Vec::<String>::new());
     assert_eq!(sharing(&loaded.value.unwrap()), &Sharing::Nobody);
     for (config, expected) in [
         ("ci_access: {groups: [{}]}", "groups[0].id` is missing"),

@@ -47,11 +47,13 @@ CREATE TABLE audit (
     action   TEXT   NOT NULL,
     username TEXT   NOT NULL,
     user_id  BIGINT,
+    owner_id BIGINT,
     agent_id BIGINT,
     session  TEXT,
     details  TEXT   NOT NULL
 );
 CREATE INDEX audit_user ON audit (user_id, id);
+CREATE INDEX audit_owner ON audit (owner_id, id);
 CREATE INDEX audit_agent ON audit (agent_id, id);
 CREATE INDEX audit_action ON audit (action, id);
 CREATE INDEX audit_last ON audit (last_at);
