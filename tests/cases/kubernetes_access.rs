@@ -95,7 +95,7 @@ impl Shared {
         self.heads.insert(table.path.clone(), head);
         match (done?, &question.expect.indistinguishable_group) {
             (Some(Done { answer, outcome }), Some(group)) if outcome != Outcome::Passed => {
-                self.compare((table.path.clone(), group.clone()), id, response::face(&answer))
+                self.compare((table.path.clone(), group.clone()), id, &response::face(&answer))
             }
             (Some(_) | None, _) => Ok(()),
         }
