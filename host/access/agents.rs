@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use super::membership::Lists;
 use super::{Access, AccessAs, Agent, AgentId, Identity, Membership, Refusal, SessionId, User};
+use crate::claims::{EMAIL, email_may_count};
 use crate::config::{PersonKey, UserLink};
 use crate::diagnostic::Diagnostic;
 use crate::state::Resources;
@@ -206,11 +207,16 @@ impl Agents {
     }
 
     /// The person an issuer's claims mean: by the first of the issuer's links
-    /// that finds somebody. Numbers are whole, or text in canonical decimal.
+    /// that finds somebody. Numbers are whole, or text in canonical decimal; an
+    /// `email` that the issuer says is not verified finds nobody.
     pub fn user_of(&self, links: &[UserLink], issuer: &str, claims: &Map<String, Value>) -> Option<&Person> {
         let mut links = links.iter().filter(|link| link.issuer == issuer);
         links.find_map(|link| {
             let claim = claims.get(&link.claim)?;
+            // SECURITY: whoever can sign up may write somebody else's address.
+            if link.claim == EMAIL && !email_may_count(claims) {
+                return None;
+            }
             match link.key {
                 PersonKey::Username => self.user_named(claim.as_str()?),
                 PersonKey::Id => {

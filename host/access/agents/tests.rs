@@ -276,6 +276,29 @@ fn people_are_found_by_the_links_of_their_issuer() {
 }
 
 #[test]
+fn an_address_nobody_verified_finds_nobody() {
+    let agents = Agents::build(&world::resources(), None);
+    let link = |claim: &str| UserLink {
+        issuer: "i".to_owned(),
+        claim: claim.to_owned(),
+        key: PersonKey::Username,
+    };
+    let found = |links: &[UserLink], claims: Value| {
+        let claims: Map<String, Value> = serde_json::from_value(claims).unwrap();
+        agents.user_of(links, "i", &claims).map(|person| person.user.id)
+    };
+    let email = [link("email")];
+    assert_eq!(found(&email, json!({"email": "bob"})), Some(102));
+    assert_eq!(found(&email, json!({"email": "bob", "email_verified": true})), Some(102));
+    for other in [json!(false), json!("true"), json!(1), json!(null)] {
+        let claims = json!({"email": "bob", "email_verified": other, "name": "alice"});
+        assert_eq!(found(&email, claims.clone()), None, "{claims}");
+        // What another claim says does not hang on the address.
+        assert_eq!(found(&[link("email"), link("name")], claims), Some(101));
+    }
+}
+
+#[test]
 fn blocked_people_are_found_with_their_state() {
     let agents = Agents::build(&world::resources(), None);
     assert_eq!(agents.user(108).unwrap().state, PersonState::Blocked);

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::authentication::{Findings, Mappings, RawIssuerEntry, is_origin, issuers};
+use crate::claims::EMAIL;
 use crate::config::{
     Authorizer, Kubernetes, PersonIssuer, PersonKey, SameSite, StoreUrl, UserLink, duration, is_loopback,
 };
@@ -156,7 +157,8 @@ impl RawKubernetes {
             }
         }
         let issuers = people(self.jwt, found);
-        let mut users: Vec<UserLink> = self.users.into_iter().map(RawUserLink::check).collect();
+        let users = self.users.into_iter().enumerate();
+        let mut users: Vec<UserLink> = users.map(|(index, link)| link.check(index, found)).collect();
         for issuer in &issuers {
             let url = &issuer.issuer.url;
             if !users.iter().any(|link| link.issuer == *url) {
@@ -193,7 +195,14 @@ impl RawKubernetes {
 }
 
 impl RawUserLink {
-    fn check(self) -> UserLink {
+    fn check(self, index: usize, findings: &mut Findings) -> UserLink {
+        if self.claim == EMAIL {
+            let why = "addresses change hands, and tokens without `email_verified` are taken at their word";
+            findings.warning(
+                &format!("users[{index}].claim"),
+                format!("`{EMAIL}`: {why}; `sub` is safer"),
+            );
+        }
         UserLink {
             issuer: self.issuer,
             claim: self.claim,
