@@ -45,19 +45,24 @@ impl Authorizer {
         clock: Clock,
     ) -> Result<Self, SetupError> {
         let embedded = Embedded::new(store, &config.users, clock.clone());
-        let platform = match &config.authorizer {
-            config::Authorizer::Embedded => Platform::Embedded(embedded),
+        let (platform, success) = match &config.authorizer {
+            config::Authorizer::Embedded => (Platform::Embedded(embedded), config.success_ttl),
             config::Authorizer::Remote {
                 url,
                 secret,
                 certificate_authority,
+                stream_lifetime,
             } => {
                 let authority = certificate_authority.as_deref();
-                let remote = Remote::new((url, authority), secret, embedded, clock.clone())?;
-                Platform::Remote(Arc::new(remote))
+                let times = (clock.clone(), *stream_lifetime);
+                let remote = Remote::new((url, authority), secret, embedded, times)?;
+                // What is remembered still has time for a stream: nobody is refused
+                // because an answer ends before the question is asked again.
+                let success = config.success_ttl.min(*stream_lifetime / 2);
+                (Platform::Remote(Arc::new(remote)), success)
             }
         };
-        let memory = Memory::new(clock.clone(), (config.success_ttl, config.refusal_ttl));
+        let memory = Memory::new(clock.clone(), (success, config.refusal_ttl));
         Ok(Self {
             platform,
             memory: memory.map_err(|_| SetupError::Randomness)?,

@@ -60,6 +60,7 @@ enum RawAuthorizer {
         url: String,
         secret_file: PathBuf,
         certificate_authority: Option<String>,
+        stream_lifetime: Option<String>,
     },
 }
 
@@ -220,6 +221,7 @@ impl RawAuthorizer {
             url,
             secret_file,
             certificate_authority,
+            stream_lifetime,
         } = self
         else {
             return Authorizer::Embedded;
@@ -237,6 +239,12 @@ impl RawAuthorizer {
             url,
             secret: base.join(secret_file),
             certificate_authority,
+            stream_lifetime: span(
+                "authorizer.remote.streamLifetime",
+                stream_lifetime,
+                (600, 60, 3600),
+                findings,
+            ),
         }
     }
 }
