@@ -4,9 +4,11 @@
 //! alone: unknown keys, wrong types, `access_as` that is not exactly one thing.
 //! Never: part of a configuration that has a mistake.
 //!
-//! A mistake in an agent is a warning of the load and closes that agent:
-//! configurations are written by many hands, and one of them must not stop the
-//! gateway for all. So do two agents with one number: nobody can say which one is
+//! A mistake in an agent is a warning of the load and makes that agent's
+//! configuration unusable: configurations are written by many hands, and one of them
+//! must not stop the gateway for all. What is in force then is for
+//! [`crate::access::Agents`] to say: the last good one in the same process, nothing
+//! after a start. So do two agents with one number: nobody can say which one is
 //! meant, and neither is there. Two configurations of one agent are errors.
 
 use std::collections::{BTreeMap, BTreeSet};
