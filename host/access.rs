@@ -19,6 +19,7 @@ mod memory;
 #[cfg(test)]
 mod platform_stub;
 mod remote;
+pub(crate) mod token_text;
 #[cfg(test)]
 mod world;
 

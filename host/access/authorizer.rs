@@ -6,12 +6,15 @@
 
 use std::sync::Arc;
 
+use secrecy::ExposeSecret as _;
+
 use super::agents::Agents;
 use super::asked::Asked;
 use super::embedded::Embedded;
 use super::memory::{Memory, Verdict};
 use super::remote::{Remote, SetupError};
-use super::{Bearer, Question, Refusal, SessionId};
+use super::token_text::is_no_token;
+use super::{AccessKey, Bearer, Question, Refusal, SessionId};
 use crate::clock::Clock;
 use crate::config;
 use crate::sessions::Sessions;
@@ -80,6 +83,13 @@ impl Authorizer {
     /// `Refused`, which callers cannot tell apart; `JobNotAllowed` for CI jobs;
     /// `Unavailable`.
     pub async fn authorize(&self, agents: &Arc<Agents>, question: &Question<'_>) -> Verdict {
+        if let (Platform::Embedded(_), AccessKey::PersonalAccessToken(token)) = (&self.platform, &question.key)
+            && is_no_token(token.expose_secret())
+        {
+            // As any other nobody has, but neither the store nor what is remembered
+            // is used for it.
+            return Err(Refusal::UnknownKey.into());
+        }
         let key = match &self.platform {
             Platform::Embedded(_) => self.memory.key(question, &[&agents.number().to_le_bytes()]),
             // What the state says of the agent, so that a reload counts at once.
