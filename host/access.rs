@@ -19,6 +19,7 @@ mod memory;
 #[cfg(test)]
 mod platform_stub;
 mod remote;
+pub(crate) mod token_text;
 #[cfg(test)]
 mod world;
 
@@ -29,7 +30,7 @@ use jiff::Timestamp;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
-pub use agents::{Agents, Share};
+pub use agents::{Agents, Configuration, Share};
 pub use authorizer::Authorizer;
 pub use remote::SetupError;
 
@@ -88,10 +89,13 @@ impl AccessType {
     }
 }
 
+/// What the ids of [`SessionId::of_one_token`] begin with.
+const ONE_TOKEN: &str = "token-";
+
 /// What a session is known by: the credential a person came with.
 ///
-/// Its text form is `pat:<uuid>`, `cookie:<uuid>`, `oidc:<hash>` or `ci:<hash>`;
-/// none of them is a secret.
+/// Its text form is `pat:<uuid>`, `cookie:<uuid>`, `oidc:<hash>`,
+/// `oidc:token-<hash>` or `ci:<hash>`; none of them is a secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId {
     access_type: AccessType,
@@ -105,6 +109,19 @@ impl SessionId {
             access_type,
             id: id.into(),
         }
+    }
+
+    /// Of an ID token that does not say which sign-in it is of: the next token of
+    /// the same person is another session.
+    ///
+    /// - `hash`: ASCII letters and digits.
+    pub fn of_one_token(hash: &str) -> Self {
+        Self::new(AccessType::OidcIdToken, format!("{ONE_TOKEN}{hash}"))
+    }
+
+    /// Whether ending it ends nothing but one ID token.
+    pub fn is_of_one_token(&self) -> bool {
+        self.access_type == AccessType::OidcIdToken && self.id.starts_with(ONE_TOKEN)
     }
 
     /// Reads the text form.
@@ -233,7 +250,8 @@ pub struct IdToken {
     pub issuer: String,
     /// The agent claim.
     pub agent: AgentId,
-    /// `sid`, else `jti`, else the whole token, hashed: what can be revoked.
+    /// `sid`, else who signed in when with which client, else this token, hashed:
+    /// what can be revoked.
     pub session: SessionId,
     /// `exp`.
     pub expires_at: Timestamp,

@@ -13,7 +13,7 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::access::AgentId;
+use crate::access::{AgentId, Configuration};
 use crate::credential::clusters::{ClusterAccess, Found};
 use crate::metrics::Metrics;
 use crate::snapshot::{Current, Snapshot};
@@ -60,6 +60,8 @@ pub struct Report {
     pub name: String,
     /// Name or server of its cluster, as the agent has it.
     pub cluster: String,
+    /// Whether its files are what it is judged by.
+    pub configuration: Configuration,
     /// Whether the cluster lets the gateway act in people's names.
     pub impersonation: Impersonation,
 }
@@ -150,6 +152,7 @@ struct Planned {
     name: String,
     /// As the agent has it.
     cluster: String,
+    configuration: Configuration,
     /// In [`Plan::clusters`]; none where nobody is impersonated.
     label: Option<Arc<str>>,
 }
@@ -191,6 +194,7 @@ impl Plan {
                 id: agent.id,
                 name: agent.name.clone(),
                 cluster: agent.cluster.clone(),
+                configuration: front.agents.configuration(agent.id),
                 label,
             });
         }
@@ -238,6 +242,7 @@ impl Plan {
             id: agent.id,
             name: agent.name.clone(),
             cluster: agent.cluster.clone(),
+            configuration: agent.configuration,
             impersonation: match agent
                 .label
                 .as_ref()

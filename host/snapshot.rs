@@ -176,6 +176,8 @@ impl Loader {
         let clusters = self.clusters(&state.resources, &plugins, None);
         findings.extend(clusters.findings());
         findings.extend(kubernetes.iter().flat_map(|front| front.agents.findings()));
+        let agents = kubernetes.iter().flat_map(|front| front.agents.configurations());
+        self.metrics.access.configurations(agents);
         let parts = Parts {
             policy: policies.extensions,
             kubernetes,
@@ -266,6 +268,8 @@ impl Loader {
                 generation = next.generation,
                 "configuration took effect"
             );
+            let agents = next.kubernetes.iter().flat_map(|front| front.agents.configurations());
+            self.metrics.access.configurations(agents);
             let agents = next.kubernetes.iter().flat_map(|front| front.agents.findings());
             for finding in next.clusters.findings().into_iter().chain(agents) {
                 tracing::warn!(part = part.as_str(), "{finding}");

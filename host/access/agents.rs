@@ -3,16 +3,22 @@
 //! In: the state's objects, the agents before them. Out: [`Agents`]. Refuses:
 //! unknown and closed agents, blocked people, those who are no developer. Never:
 //! an agent that opens because its configuration got mistakes.
+//!
+//! A configuration with mistakes leaves the last good one in force for as long as
+//! the process lives, as GitLab's agent server does: who was let in before stays
+//! in. After a start there is none, and the agent is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::membership::Lists;
 use super::{Access, AccessAs, Agent, AgentId, Identity, Membership, Refusal, SessionId, User};
+use crate::claims::{EMAIL, email_may_count};
 use crate::config::{PersonKey, UserLink};
 use crate::diagnostic::Diagnostic;
 use crate::state::Resources;
@@ -40,7 +46,18 @@ struct Entry {
     agent: Arc<Agent>,
     /// The last good `user_access`, for the next state.
     good: Option<Arc<UserAccess>>,
+    configuration: Configuration,
     shared: Shared,
+}
+
+/// Whether what an agent is judged by is what its files say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Configuration {
+    /// It is.
+    Good,
+    /// They have mistakes: it is judged by its last good ones, or closed.
+    Broken,
 }
 
 #[derive(Debug)]
@@ -79,7 +96,8 @@ pub(super) struct Granted {
 
 impl Agents {
     /// Of a state. An agent whose configuration has mistakes keeps the one of
-    /// `previous`; without one it is closed.
+    /// `previous`; without one it is closed. `user_access` that is not there at all
+    /// is no mistake, and closes at once.
     pub fn build(resources: &Resources, previous: Option<&Self>) -> Arc<Self> {
         let mut made = Self {
             number: MADE.fetch_add(1, Ordering::Relaxed),
@@ -142,7 +160,29 @@ impl Agents {
             config_project,
             cluster,
         });
-        self.agents.insert(id, Entry { agent, good, shared });
+        let configuration = match (&object.sharing, &object.binding) {
+            (Sharing::Broken, _) | (_, None) => Configuration::Broken,
+            (Sharing::Nobody | Sharing::People(_), Some(_)) => Configuration::Good,
+        };
+        let entry = Entry {
+            agent,
+            good,
+            configuration,
+            shared,
+        };
+        self.agents.insert(id, entry);
+    }
+
+    /// How the configuration of each agent is, by number.
+    pub fn configurations(&self) -> impl Iterator<Item = (AgentId, Configuration)> {
+        self.agents.iter().map(|(id, entry)| (*id, entry.configuration))
+    }
+
+    /// How the configuration of one agent is; good where there is none.
+    pub fn configuration(&self, id: AgentId) -> Configuration {
+        self.agents
+            .get(&id)
+            .map_or(Configuration::Good, |entry| entry.configuration)
     }
 
     /// What operators should know of agents besides the load's own findings.
@@ -206,11 +246,16 @@ impl Agents {
     }
 
     /// The person an issuer's claims mean: by the first of the issuer's links
-    /// that finds somebody. Numbers are whole, or text in canonical decimal.
+    /// that finds somebody. Numbers are whole, or text in canonical decimal; an
+    /// `email` that the issuer says is not verified finds nobody.
     pub fn user_of(&self, links: &[UserLink], issuer: &str, claims: &Map<String, Value>) -> Option<&Person> {
         let mut links = links.iter().filter(|link| link.issuer == issuer);
         links.find_map(|link| {
             let claim = claims.get(&link.claim)?;
+            // SECURITY: whoever can sign up may write somebody else's address.
+            if link.claim == EMAIL && !email_may_count(claims) {
+                return None;
+            }
             match link.key {
                 PersonKey::Username => self.user_named(claim.as_str()?),
                 PersonKey::Id => {

@@ -6,12 +6,15 @@
 
 use std::sync::Arc;
 
+use secrecy::ExposeSecret as _;
+
 use super::agents::Agents;
 use super::asked::Asked;
 use super::embedded::Embedded;
 use super::memory::{Memory, Verdict};
 use super::remote::{Remote, SetupError};
-use super::{Bearer, Question, Refusal, SessionId};
+use super::token_text::is_no_token;
+use super::{AccessKey, Bearer, Question, Refusal, SessionId};
 use crate::clock::Clock;
 use crate::config;
 use crate::sessions::Sessions;
@@ -45,19 +48,24 @@ impl Authorizer {
         clock: Clock,
     ) -> Result<Self, SetupError> {
         let embedded = Embedded::new(store, &config.users, clock.clone());
-        let platform = match &config.authorizer {
-            config::Authorizer::Embedded => Platform::Embedded(embedded),
+        let (platform, success) = match &config.authorizer {
+            config::Authorizer::Embedded => (Platform::Embedded(embedded), config.success_ttl),
             config::Authorizer::Remote {
                 url,
                 secret,
                 certificate_authority,
+                stream_lifetime,
             } => {
                 let authority = certificate_authority.as_deref();
-                let remote = Remote::new((url, authority), secret, embedded, clock.clone())?;
-                Platform::Remote(Arc::new(remote))
+                let times = (clock.clone(), *stream_lifetime);
+                let remote = Remote::new((url, authority), secret, embedded, times)?;
+                // What is remembered still has time for a stream: nobody is refused
+                // because an answer ends before the question is asked again.
+                let success = config.success_ttl.min(*stream_lifetime / 2);
+                (Platform::Remote(Arc::new(remote)), success)
             }
         };
-        let memory = Memory::new(clock.clone(), (config.success_ttl, config.refusal_ttl));
+        let memory = Memory::new(clock.clone(), (success, config.refusal_ttl));
         Ok(Self {
             platform,
             memory: memory.map_err(|_| SetupError::Randomness)?,
@@ -75,6 +83,13 @@ impl Authorizer {
     /// `Refused`, which callers cannot tell apart; `JobNotAllowed` for CI jobs;
     /// `Unavailable`.
     pub async fn authorize(&self, agents: &Arc<Agents>, question: &Question<'_>) -> Verdict {
+        if let (Platform::Embedded(_), AccessKey::PersonalAccessToken(token)) = (&self.platform, &question.key)
+            && is_no_token(token.expose_secret())
+        {
+            // As any other nobody has, but neither the store nor what is remembered
+            // is used for it.
+            return Err(Refusal::UnknownKey.into());
+        }
         let key = match &self.platform {
             Platform::Embedded(_) => self.memory.key(question, &[&agents.number().to_le_bytes()]),
             // What the state says of the agent, so that a reload counts at once.

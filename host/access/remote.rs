@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
+use jiff::Timestamp;
 use reqwest::{Certificate, Client, RequestBuilder};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
@@ -72,15 +73,19 @@ pub(super) struct Remote {
     /// For what the issuer alone grants: no platform is asked.
     own: Embedded,
     clock: Clock,
+    /// How long an answer counts for what is open.
+    stream_lifetime: Duration,
 }
 
 impl Remote {
     /// Of a base URL, PEM of its authorities and the file of the secret. Blocks.
+    ///
+    /// - `stream_lifetime`: how long what an answer let in may last.
     pub(super) fn new(
         (base, authority): (&Url, Option<&str>),
         secret: &Path,
         own: Embedded,
-        clock: Clock,
+        (clock, stream_lifetime): (Clock, Duration),
     ) -> Result<Self, SetupError> {
         Ok(Self {
             http: client(authority)?,
@@ -89,6 +94,7 @@ impl Remote {
             secret: SharedSecret::read(secret)?,
             own,
             clock,
+            stream_lifetime,
         })
     }
 
@@ -96,8 +102,12 @@ impl Remote {
     ///
     /// The platform is asked about agents the state does not have too: while it
     /// is away, no other answer may tell which agents there are.
+    ///
+    /// The platform does not say when a credential ends, nor tells of revocations:
+    /// access by its answer ends after a while, and what is open with it. Who goes
+    /// on asks again.
     pub(super) async fn judge(&self, agents: &Agents, asked: &Asked) -> Result<Access, Error> {
-        match &asked.key {
+        let access = match &asked.key {
             AskedKey::PersonalAccessToken(token) => {
                 let person = Presented::new(AccessType::PersonalAccessToken, token, None);
                 self.person(agents, asked.agent, person).await
@@ -107,10 +117,18 @@ impl Remote {
                 self.person(agents, asked.agent, person).await
             }
             AskedKey::OidcIdToken(token) if token.agent != asked.agent => Err(Refusal::OtherAgent.into()),
-            AskedKey::OidcIdToken(_) if agents.is_granted_by_claim(asked.agent) => self.own.judge(agents, asked).await,
+            AskedKey::OidcIdToken(_) if agents.is_granted_by_claim(asked.agent) => {
+                return self.own.judge(agents, asked).await;
+            }
             AskedKey::OidcIdToken(token) => self.person(agents, asked.agent, Presented::of(token)).await,
             AskedKey::CiJobToken(token) => self.job(agents, asked.agent, token).await,
-        }
+        }?;
+        let latest = self.clock.now().checked_add(self.stream_lifetime);
+        let latest = latest.unwrap_or(Timestamp::MAX);
+        Ok(Access {
+            expires_at: Some(access.expires_at.map_or(latest, |end| end.min(latest))),
+            ..access
+        })
     }
 
     async fn person(&self, agents: &Agents, id: AgentId, person: Presented<'_>) -> Result<Access, Error> {

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::error::{Error, Field, Malformed, Reason};
 use super::principal::text;
 use crate::authorize::cel::Expression;
+use crate::claims::{EMAIL, email_may_count};
 use crate::config::{self, ClaimMapping, ClaimRule};
 use crate::diagnostic::Diagnostic;
 
@@ -208,7 +209,7 @@ impl Part {
                 if found.is_empty() {
                     return Err(Reason::MissingClaim { claim: claim.clone() });
                 }
-                if part == Field::Username && claim == "email" {
+                if part == Field::Username && claim == EMAIL {
                     check_email_verified(claims)?;
                 }
                 format!("{prefix}{found}")
@@ -303,9 +304,10 @@ impl Reserved {
 /// Kubernetes: where the username is `email`, `email_verified` must be `true`
 /// if the token has it.
 pub(super) fn check_email_verified(claims: &Map<String, Value>) -> Result<(), Reason> {
-    match claims.get("email_verified") {
-        None | Some(Value::Bool(true)) => Ok(()),
-        Some(_) => Err(Reason::EmailNotVerified),
+    if email_may_count(claims) {
+        Ok(())
+    } else {
+        Err(Reason::EmailNotVerified)
     }
 }
 

@@ -152,8 +152,7 @@ impl Kubeconfig {
         let answer = runtime()?.block_on(agent::fetch(&self.server, &[]))?;
         let items = answer.get("items").and_then(Value::as_array);
         let items = items.map(Vec::as_slice).unwrap_or_default();
-        let by = |pointer: &str| items.iter().find(|item| text(item, pointer) == self.agent);
-        let found = by("/name").or_else(|| by("/id")).ok_or_else(|| {
+        let found = find(items, &self.agent).ok_or_else(|| {
             Failure::new(
                 "agent_not_found",
                 format_args!("there is no agent `{}` that is shared with you", self.agent),
@@ -184,6 +183,16 @@ impl Kubeconfig {
             .with_hint("name it with `--front`")
         })
     }
+}
+
+/// An agent by number where the text is one, else by name; never one for the
+/// other.
+fn find<'a>(items: &'a [Value], agent: &str) -> Option<&'a Value> {
+    let pointer = match agent.parse::<i64>() {
+        Ok(_) => "/id",
+        Err(_) => "/name",
+    };
+    items.iter().find(|item| text(item, pointer) == agent)
 }
 
 /// A user entry that signs in by the kubectl plugin `oidc-login`.
@@ -253,7 +262,7 @@ fn bearer(token: &str, agent: &str) -> Result<Zeroizing<String>, Failure> {
 mod tests {
     use serde_json::json;
 
-    use super::{bearer, exec};
+    use super::{bearer, exec, find};
 
     #[test]
     fn a_token_file_has_either_form() {
@@ -267,6 +276,18 @@ mod tests {
         ] {
             let found = bearer(token, agent).ok().map(|text| text.as_str().to_owned());
             assert_eq!(found.as_deref(), expected, "{token} {agent}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_no_name() {
+        let items = [json!({"id": 1, "name": "9999"}), json!({"id": 9999, "name": "prod"})];
+        let found = |agent| find(&items, agent).map(|item| item["id"].clone());
+        assert_eq!(found("9999"), Some(json!(9999)));
+        assert_eq!(found("prod"), Some(json!(9999)));
+        assert_eq!(found("1"), Some(json!(1)));
+        for none in ["2", "09999", "+9999", "-1", "stage"] {
+            assert_eq!(found(none), None, "{none}");
         }
     }
 

@@ -98,8 +98,11 @@ impl Revoke {
                 method: Method::DELETE,
                 ..Ask::get(&path, hint)
             };
-            runtime.block_on(self.server.json(ask))?;
+            let answer = runtime.block_on(self.server.json(ask))?;
             print(&format!("session {id} revoked"), out)?;
+            if let Some(note) = answer.get("note").and_then(Value::as_str) {
+                print(note, out)?;
+            }
         }
         Ok(())
     }

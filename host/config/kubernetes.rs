@@ -58,6 +58,9 @@ pub enum Authorizer {
         secret: PathBuf,
         /// PEM of its authorities; the system's roots when absent.
         certificate_authority: Option<String>,
+        /// How long what was begun by an answer of it may last, a minute to an
+        /// hour: it does not tell of credentials that end.
+        stream_lifetime: Duration,
     },
 }
 

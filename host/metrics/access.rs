@@ -1,7 +1,7 @@
 //! What is counted of people's access: streams, revocations, audit, the store.
 //!
-//! In: what the rooms say. Out: metrics. Never: a person, an agent or a session
-//! as a label.
+//! In: what the rooms say. Out: metrics. Never: a person or a session as a label;
+//! an agent but by its number, which the state bounds.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -9,10 +9,17 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::access::{AgentId, Configuration};
+
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ClosedLabel {
     /// `revoked` or `expired`.
     reason: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct AgentLabel {
+    agent: i64,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -31,6 +38,7 @@ pub struct Access {
     pub audit_rows: Counter,
     /// Audit events and counts that wait for the store.
     pub audit_pending: Gauge,
+    broken_configurations: Family<AgentLabel, Gauge>,
     closed_streams: Family<ClosedLabel, Counter>,
     store_failures: Family<OperationLabel, Counter>,
 }
@@ -64,11 +72,29 @@ impl Access {
             access.audit_pending.clone(),
         );
         registry.register(
+            "tollgate_agent_configuration_broken",
+            "1 for agents whose configuration has mistakes: what was good before stays in force, or nothing",
+            access.broken_configurations.clone(),
+        );
+        registry.register(
             "tollgate_store_failures",
             "Operations the store failed",
             access.store_failures.clone(),
         );
         access
+    }
+
+    /// Agents of the state in force.
+    pub fn configurations(&self, agents: impl Iterator<Item = (AgentId, Configuration)>) {
+        self.broken_configurations.clear();
+        for (id, configuration) in agents {
+            let broken = match configuration {
+                Configuration::Good => 0,
+                Configuration::Broken => 1,
+            };
+            let label = AgentLabel { agent: id.get() };
+            self.broken_configurations.get_or_create(&label).set(broken);
+        }
     }
 
     /// A stream was ended.

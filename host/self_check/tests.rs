@@ -8,7 +8,7 @@ use serde_json::json;
 use super::grants::{Grant, Grants, Mode};
 use super::review::{Problem, Verdict};
 use super::{Asked, Plan, Planned};
-use crate::access::AgentId;
+use crate::access::{AgentId, Configuration};
 
 /// Agents `a` and `b` of cluster `one`, `robot` of no cluster.
 fn plan() -> Plan {
@@ -20,6 +20,10 @@ fn plan() -> Plan {
         id: AgentId::new(id).unwrap(),
         name: name.to_owned(),
         cluster: "one".to_owned(),
+        configuration: match name {
+            "b" => Configuration::Broken,
+            _ => Configuration::Good,
+        },
         label: label.cloned(),
     };
     let asked = Asked { access: None, grants };
@@ -38,7 +42,10 @@ fn check(verdict: Verdict, report: &serde_json::Value, counts: [usize; 3]) {
     assert_eq!(verdict.counts(&plan, "one"), counts);
     let verdicts = BTreeMap::from([("one".into(), verdict)]);
     let reports = serde_json::to_value(plan.reports(&verdicts)).unwrap();
-    let about = |id: i64, name: &str, said: &serde_json::Value| json!({"id": id, "name": name, "cluster": "one", "impersonation": said});
+    let about = |id: i64, name: &str, said: &serde_json::Value| {
+        let configuration = if name == "b" { "broken" } else { "good" };
+        json!({"id": id, "name": name, "cluster": "one", "configuration": configuration, "impersonation": said})
+    };
     let expected = json!([
         about(1, "a", report),
         about(2, "b", report),

@@ -65,6 +65,12 @@ async fn place_with(kubernetes: Value) -> Place {
                 &json!({"access_as": {"agent": {}}, "groups": [{"id": "group-2"}]}),
             ),
             agent("shut", 9997, &Value::Null),
+            // No agent: it is called as `prod` is numbered.
+            agent(
+                "9999",
+                9995,
+                &json!({"access_as": {"user": {}}, "projects": [{"id": "group-1/project-1"}]}),
+            ),
             agent(
                 "mapped",
                 9996,

@@ -4,8 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::super::world::{self, LISTS, agent, id, mapped, member, people_and, shared_as};
 use super::{Agents, Claimant};
-use crate::access::{AccessAs, Membership, Refusal, Role, User};
+use crate::access::{AccessAs, Configuration, Membership, Refusal, Role, User};
 use crate::config::{PersonKey, UserLink};
+use crate::metrics::Metrics;
 use crate::state::people::PersonState;
 
 fn build(user_access: &str) -> Arc<Agents> {
@@ -155,14 +156,32 @@ fn a_broken_configuration_keeps_the_last_good_one_and_opens_nothing() {
         finding.contains("its last good configuration stays in force"),
         "{finding}"
     );
+    let shown = |agents: &Agents| {
+        let metrics = Metrics::new();
+        metrics.access.configurations(agents.configurations());
+        let text = metrics.text().unwrap();
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("tollgate_agent_configuration_broken{"));
+        line.unwrap().to_owned()
+    };
+    assert_eq!(shown(&good), "tollgate_agent_configuration_broken{agent=\"9999\"} 0");
+    for broken in [&kept, &first] {
+        assert_eq!(shown(broken), "tollgate_agent_configuration_broken{agent=\"9999\"} 1");
+        assert_eq!(broken.configuration(id(9999)), Configuration::Broken);
+    }
     // Twice broken is as once.
     assert!(judge(&next(broken, &kept), 9999, "bob").is_ok());
     // What was closed on purpose stays closed.
     let closed = next("", &kept);
-    assert_eq!(
-        judge(&closed, 9999, "bob"),
-        Err(Refusal::NotShared("it has no `user_access`"))
-    );
+    // So is what is closed while all is well.
+    for closed in [&closed, &next("", &good)] {
+        assert_eq!(
+            judge(closed, 9999, "bob"),
+            Err(Refusal::NotShared("it has no `user_access`"))
+        );
+        assert_eq!(closed.configuration(id(9999)), Configuration::Good);
+    }
     assert!(matches!(
         judge(&next(broken, &closed), 9999, "bob"),
         Err(Refusal::NotShared(_))
@@ -273,6 +292,32 @@ fn people_are_found_by_the_links_of_their_issuer() {
     assert_eq!(found("c", json!({"name": "alice", "sub": "102"})), bob);
     // No issuer has links of another.
     assert_eq!(found("d", json!({"sub": "102", "name": "bob"})), None);
+}
+
+#[test]
+fn an_address_nobody_verified_finds_nobody() {
+    let agents = Agents::build(&world::resources(), None);
+    let link = |claim: &str| UserLink {
+        issuer: "i".to_owned(),
+        claim: claim.to_owned(),
+        key: PersonKey::Username,
+    };
+    let found = |links: &[UserLink], claims: Value| {
+        let claims: Map<String, Value> = serde_json::from_value(claims).unwrap();
+        agents.user_of(links, "i", &claims).map(|person| person.user.id)
+    };
+    let email = [link("email")];
+    assert_eq!(found(&email, json!({"email": "bob"})), Some(102));
+    assert_eq!(
+        found(&email, json!({"email": "bob", "email_verified": true})),
+        Some(102)
+    );
+    for other in [json!(false), json!("true"), json!(1), json!(null)] {
+        let claims = json!({"email": "bob", "email_verified": other, "name": "alice"});
+        assert_eq!(found(&email, claims.clone()), None, "{claims}");
+        // What another claim says does not hang on the address.
+        assert_eq!(found(&[link("email"), link("name")], claims), Some(101));
+    }
 }
 
 #[test]

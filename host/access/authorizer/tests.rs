@@ -1,9 +1,12 @@
 use std::time::Duration;
 
+use secrecy::ExposeSecret as _;
 use serde_json::json;
+use sqlx::Connection as _;
 
 use super::super::world::{Pat, World, agent, mapped, people_and, refusal, shared_as};
-use crate::access::{AccessAs, Agents, Refusal};
+use crate::access::{AccessAs, Agents, Error, Refusal};
+use crate::front::platform::secret::token;
 use crate::store::{About, Actor};
 
 fn admin() -> Actor {
@@ -19,6 +22,36 @@ async fn one_token_at_another_agent_is_another_question() {
     world.add(&Pat::default()).await;
     world.pat(9999, "glpat-alice").await.unwrap();
     assert_eq!(refusal(world.pat(8, "glpat-alice").await), Refusal::OtherAgent);
+}
+
+#[tokio::test]
+async fn a_mistyped_token_is_refused_without_the_store() {
+    let world = World::new().await;
+    let secret = token().unwrap();
+    let good = secret.expose_secret();
+    let mut mistyped = good.to_owned();
+    let last = mistyped.pop();
+    mistyped.push(if last == Some('A') { 'B' } else { 'A' });
+    let url = format!("sqlite:{}", world.folder.path().join("tollgate.db").display());
+    let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+    sqlx::raw_sql("ALTER TABLE tokens RENAME TO away")
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    for wrong in [mistyped.as_str(), "tgpat-", "tgpat-x"] {
+        assert_eq!(refusal(world.pat(9999, wrong).await), Refusal::UnknownKey);
+    }
+    // Whatever may be one is looked up, and the store is away.
+    for other in [good, "glpat-x", "x"] {
+        let answer = world.pat(9999, other).await;
+        assert!(matches!(answer, Err(Error::Unavailable { .. })), "{answer:?}");
+    }
+    sqlx::raw_sql("ALTER TABLE away RENAME TO tokens")
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    // The same refusal as for one that nobody has.
+    assert_eq!(refusal(world.pat(9999, good).await), Refusal::UnknownKey);
 }
 
 #[tokio::test]

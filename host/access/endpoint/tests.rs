@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -173,6 +174,7 @@ async fn a_gateway_whose_platform_is_elsewhere_is_none() {
         url: "https://gitlab.example.com".parse().unwrap(),
         secret,
         certificate_authority: None,
+        stream_lifetime: Duration::from_secs(600),
     };
     assert!(matches!(Endpoint::new(&settings, clock), Err(SetupError::Chain)));
 }
@@ -199,6 +201,7 @@ async fn pair() -> (Arc<Platform>, World) {
             url: url.parse().unwrap(),
             secret: platform.world.secret_file(),
             certificate_authority: None,
+            stream_lifetime: Duration::from_secs(600),
         },
         ..settings()
     };

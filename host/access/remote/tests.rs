@@ -3,13 +3,16 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::super::platform_stub::Stub;
 use super::super::world::{World, id, mapped, member, memberships, refusal, settings};
 use crate::access::{
     Access, AccessAs, AccessKey, AccessType, CiJob, Error, Identity, Membership, Question, Refusal, Role,
 };
+use crate::authorize::kubernetes::Attributes;
 use crate::config;
+use crate::sessions::{Ending, Entering};
 
 /// A gateway whose platform is the stub.
 async fn remote() -> (World, Stub) {
@@ -22,6 +25,7 @@ async fn remote() -> (World, Stub) {
         url: stub.url(),
         secret,
         certificate_authority: None,
+        stream_lifetime: Duration::from_secs(600),
     };
     (World::with(&settings).await, stub)
 }
@@ -57,7 +61,8 @@ async fn the_question_is_what_the_platform_expects() {
     assert_eq!(access.user().username, "bob");
     assert_eq!(access.agent().name, "my-agent");
     assert_eq!(access.access_type(), AccessType::PersonalAccessToken);
-    assert_eq!(access.expires_at(), None);
+    let left = access.expires_at().unwrap().duration_since(world.clock.now());
+    assert!((595..=600).contains(&left.as_secs()), "{left}");
     let seen = stub.seen();
     assert_eq!(
         seen[0].line,
@@ -222,6 +227,7 @@ async fn a_platform_that_is_away_is_a_failure_without_the_credential() {
         url: url.parse().unwrap(),
         secret,
         certificate_authority: None,
+        stream_lifetime: Duration::from_secs(600),
     };
     let world = World::with(&settings).await;
     // Whether there is such an agent does not show.
@@ -273,6 +279,36 @@ async fn an_id_token_is_passed_on_and_keeps_its_session_and_end() {
     let answer = world.authorizer.authorize(&world.agents, &question).await;
     assert_eq!(refusal(answer), Refusal::OtherAgent);
     assert_eq!(stub.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn what_the_platform_let_in_ends_unless_it_says_yes_again() {
+    let (world, stub) = remote().await;
+    stub.answers(200, &answer(&json!({"agent": {}})));
+    let watch = || {
+        let attributes = Attributes {
+            verb: "watch".to_owned(),
+            resource_request: true,
+            ..Attributes::default()
+        };
+        Entering::new(&attributes, Uuid::now_v7(), std::net::Ipv4Addr::LOCALHOST.into())
+    };
+    let first = world.pat(9999, "glpat-bob").await.unwrap();
+    let begun = world.sessions.enter(&first, watch()).unwrap();
+    world.clock.advance(Duration::from_secs(300));
+    let second = world.pat(9999, "glpat-bob").await.unwrap();
+    let later = world.sessions.enter(&second, watch()).unwrap();
+    assert_eq!(stub.seen().len(), 2);
+    world.clock.advance(Duration::from_secs(301));
+    assert_eq!(begun.ending().ended().await, Ending::Expired);
+    assert_eq!(later.ending().ending(), None);
+    // Who comes again is judged again.
+    world.pat(9999, "glpat-bob").await.unwrap();
+    world.clock.advance(Duration::from_secs(61));
+    stub.answers(401, "Invalid user access key");
+    assert_eq!(refusal(world.pat(9999, "glpat-bob").await), Refusal::Platform(401));
+    world.clock.advance(Duration::from_secs(300));
+    assert_eq!(later.ending().ended().await, Ending::Expired);
 }
 
 #[tokio::test]

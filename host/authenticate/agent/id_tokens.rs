@@ -7,6 +7,7 @@
 //! Tokens that were verified are not verified again until they end, five minutes
 //! at most; a reload forgets them and keeps the issuers' keys.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -184,20 +185,45 @@ impl Issuer {
 }
 
 /// Names what can be revoked: the issuer's session where it says one (OpenID
-/// Connect Front-Channel Logout, section 3), else this token.
+/// Connect Front-Channel Logout, section 3), else the sign-in of this person with
+/// this client at one time (OpenID Connect Core, section 12.2: a refreshed token
+/// has the same `auth_time`), else this token.
 fn session(issuer: &str, claims: &Map<String, Value>, token: &str) -> SessionId {
-    let named = ["sid", "jti"].map(|claim| (claim, text(claims, claim)));
-    let (kind, id) = named
-        .into_iter()
-        .find(|(_, id)| !id.is_empty())
-        .unwrap_or(("token", token));
+    let (sid, jti) = (text(claims, "sid"), text(claims, "jti"));
+    if !sid.is_empty() {
+        return SessionId::new(AccessType::OidcIdToken, digest(&[issuer, "sid", sid]));
+    }
+    if let Some([person, client, time]) = sign_in(claims) {
+        let hash = digest(&[issuer, "auth_time", &person, &client, &time]);
+        return SessionId::new(AccessType::OidcIdToken, hash);
+    }
+    let hash = if jti.is_empty() {
+        digest(&[issuer, "token", token])
+    } else {
+        digest(&[issuer, "jti", jti])
+    };
+    SessionId::of_one_token(&hash)
+}
+
+/// `sub`, `azp` or else `aud`, and `auth_time`.
+fn sign_in(claims: &Map<String, Value>) -> Option<[Cow<'_, str>; 3]> {
+    let person = Some(text(claims, "sub")).filter(|person| !person.is_empty())?;
+    let time = claims.get("auth_time").filter(|time| time.is_number())?;
+    let client = match text(claims, "azp") {
+        "" => claims.get("aud")?.to_string().into(),
+        client => client.into(),
+    };
+    Some([person.into(), client, time.to_string().into()])
+}
+
+/// Parts cannot run together: each has its length before it.
+fn digest(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
-    for part in [issuer, kind, id] {
+    for part in parts {
         hash.update(part.len().to_be_bytes());
         hash.update(part);
     }
-    let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    SessionId::new(AccessType::OidcIdToken, hex)
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn refusal(error: &Error) -> access::Error {

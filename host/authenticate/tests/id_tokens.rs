@@ -99,6 +99,9 @@ async fn a_good_token_names_its_agent_and_session() {
     assert_eq!(token.mapped, None);
     let text = token.session.to_string();
     assert_eq!(SessionId::parse(&text).as_ref(), Some(&token.session));
+    assert!(text.starts_with("oidc:token-") && text.len() == 11 + 64, "{text}");
+    let of_issuer = verify(&tokens, &world.signed(&[("sid", json!("1"))])).await.unwrap();
+    let text = of_issuer.session.to_string();
     assert!(text.starts_with("oidc:") && text.len() == 5 + 64, "{text}");
 }
 
@@ -191,6 +194,44 @@ async fn sessions_are_the_issuers_where_it_says_one() {
     assert_ne!(by_jti, session(&[j2]).await);
     assert_eq!(by_jti, session(&[("sid", json!("")), j1, ("x", json!(1))]).await);
     assert_ne!(session(&[]).await, session(&[("x", json!(1))]).await);
+    for one_token in [by_jti, session(&[]).await] {
+        assert!(one_token.is_of_one_token(), "{one_token}");
+        assert_eq!(SessionId::parse(&one_token.to_string()), Some(one_token));
+    }
+    assert!(!by_sid.is_of_one_token());
+}
+
+#[tokio::test]
+async fn a_refreshed_token_is_of_the_sign_in_it_came_from() {
+    let world = World::start(false).await;
+    let tokens = world.tokens();
+    let session = async |changes: &[(&str, Value)]| {
+        let mut changes = changes.to_vec();
+        changes.push(("x", json!(changes.len())));
+        let token = verify(&tokens, &world.signed(&changes)).await.unwrap();
+        token.session.clone()
+    };
+    let at = |time: Value| ("auth_time", time);
+    let (one, two) = (("jti", json!("1")), ("jti", json!("2")));
+    let first = session(&[at(json!(1_700_000_000)), one.clone()]).await;
+    assert!(!first.is_of_one_token());
+    assert_eq!(first, session(&[at(json!(1_700_000_000)), two.clone()]).await);
+    assert_eq!(first, session(&[at(json!(1_700_000_000))]).await);
+    let others: [&[(&str, Value)]; 4] = [
+        &[at(json!(1_700_000_001)), one.clone()],
+        &[at(json!(1_700_000_000)), ("sub", json!("other"))],
+        &[at(json!(1_700_000_000)), ("azp", json!("other"))],
+        &[at(json!(1_700_000_000)), ("sid", json!("s"))],
+    ];
+    for other in others {
+        assert_ne!(first, session(other).await, "{other:?}");
+    }
+    // What is no time says nothing.
+    for time in [json!("1700000000"), json!(null), json!(true)] {
+        let by_jti = session(&[at(time.clone()), one.clone()]).await;
+        assert!(by_jti.is_of_one_token(), "{time}");
+        assert_ne!(by_jti, session(&[at(time), two.clone()]).await);
+    }
 }
 
 #[tokio::test]

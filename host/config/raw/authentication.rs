@@ -253,6 +253,15 @@ impl Findings {
         self.found
             .push(Diagnostic::error(None, format!("`{section}.{key}`: {}", what.as_ref())));
     }
+
+    /// As [`Findings::error`], of what is allowed all the same.
+    pub(super) fn warning(&mut self, key: &str, what: impl AsRef<str>) {
+        let section = self.section;
+        self.found.push(Diagnostic::warning(
+            None,
+            format!("`{section}.{key}`: {}", what.as_ref()),
+        ));
+    }
 }
 
 /// What stands for `claimMappings` that are absent.

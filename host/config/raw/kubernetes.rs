@@ -11,6 +11,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::authentication::{Findings, Mappings, RawIssuerEntry, is_origin, issuers};
+use crate::claims::EMAIL;
 use crate::config::{
     Authorizer, Kubernetes, PersonIssuer, PersonKey, SameSite, StoreUrl, UserLink, duration, is_loopback,
 };
@@ -59,6 +60,7 @@ enum RawAuthorizer {
         url: String,
         secret_file: PathBuf,
         certificate_authority: Option<String>,
+        stream_lifetime: Option<String>,
     },
 }
 
@@ -156,7 +158,8 @@ impl RawKubernetes {
             }
         }
         let issuers = people(self.jwt, found);
-        let mut users: Vec<UserLink> = self.users.into_iter().map(RawUserLink::check).collect();
+        let users = self.users.into_iter().enumerate();
+        let mut users: Vec<UserLink> = users.map(|(index, link)| link.check(index, found)).collect();
         for issuer in &issuers {
             let url = &issuer.issuer.url;
             if !users.iter().any(|link| link.issuer == *url) {
@@ -193,7 +196,14 @@ impl RawKubernetes {
 }
 
 impl RawUserLink {
-    fn check(self) -> UserLink {
+    fn check(self, index: usize, findings: &mut Findings) -> UserLink {
+        if self.claim == EMAIL {
+            let why = "addresses change hands, and tokens without `email_verified` are taken at their word";
+            findings.warning(
+                &format!("users[{index}].claim"),
+                format!("`{EMAIL}`: {why}; `sub` is safer"),
+            );
+        }
         UserLink {
             issuer: self.issuer,
             claim: self.claim,
@@ -211,6 +221,7 @@ impl RawAuthorizer {
             url,
             secret_file,
             certificate_authority,
+            stream_lifetime,
         } = self
         else {
             return Authorizer::Embedded;
@@ -228,6 +239,12 @@ impl RawAuthorizer {
             url,
             secret: base.join(secret_file),
             certificate_authority,
+            stream_lifetime: span(
+                "authorizer.remote.streamLifetime",
+                stream_lifetime,
+                (600, 60, 3600),
+                findings,
+            ),
         }
     }
 }

@@ -7,19 +7,12 @@ use aws_lc_rs::rand;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use secrecy::SecretString;
-use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use super::Error;
+use crate::access::token_text::{RANDOM_BYTES, checksum};
 
-/// What tokens begin with, so that scanners of secrets find them.
-pub const TOKEN_PREFIX: &str = "tgpat-";
-
-/// Random bytes of each secret.
-const RANDOM_BYTES: usize = 32;
-
-/// Bytes of the checksum: enough that a scanner believes what it found.
-const CHECKSUM_BYTES: usize = 3;
+pub use crate::access::token_text::{TOKEN_PREFIX, is_token};
 
 /// A secret of a personal access token: [`TOKEN_PREFIX`], 43 characters of 32
 /// random bytes and 4 of a checksum over them, all base64url.
@@ -44,26 +37,10 @@ pub fn session() -> Result<SecretString, Error> {
     Ok(SecretString::from(random()?.as_str()))
 }
 
-/// Whether a text has the form of a token's secret and a checksum that fits.
-pub fn is_token(text: &str) -> bool {
-    let Some(tail) = text.strip_prefix(TOKEN_PREFIX) else {
-        return false;
-    };
-    let random = URL_SAFE_NO_PAD.encode([0; RANDOM_BYTES]).len();
-    tail.split_at_checked(random)
-        .is_some_and(|(random, sum)| checksum(random) == sum)
-}
-
 fn random() -> Result<Zeroizing<String>, Error> {
     let mut bytes = Zeroizing::new([0_u8; RANDOM_BYTES]);
     rand::fill(&mut *bytes).map_err(|_| Error::Random)?;
     Ok(Zeroizing::new(URL_SAFE_NO_PAD.encode(*bytes)))
-}
-
-fn checksum(text: &str) -> String {
-    let digest = Sha256::digest(text.as_bytes());
-    let bytes: Vec<u8> = digest.iter().copied().take(CHECKSUM_BYTES).collect();
-    URL_SAFE_NO_PAD.encode(bytes)
 }
 
 #[cfg(test)]

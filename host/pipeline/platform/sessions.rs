@@ -29,13 +29,21 @@ pub(super) struct Revoked {
     /// Requests, watches, logs and tunnels that this replica closed at once; the
     /// others follow within a second.
     closed: u32,
+    /// What is not ended by it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<&'static str>,
 }
+
+/// Of ID tokens that do not say which sign-in they are of.
+const ONE_TOKEN: &str = "only this ID token is ended: it has neither `sid` nor `auth_time`, so that the issuer's next \
+                         token of this person is let in; block the user in the directory to end that too";
 
 impl Revoked {
     pub(super) fn of(session: &SessionId, closed: u32) -> Self {
         Self {
             revoked: session.to_string(),
             closed,
+            note: session.is_of_one_token().then_some(ONE_TOKEN),
         }
     }
 }
@@ -171,4 +179,28 @@ fn of_session(view: &SessionView) -> (Option<AgentId>, &User) {
 
 fn browser(id: Uuid) -> SessionId {
     SessionId::new(AccessType::SessionCookie, id.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::Revoked;
+    use crate::access::{AccessType, SessionId};
+
+    #[test]
+    fn who_ends_one_token_alone_is_told_so() {
+        let told = |session: &SessionId| serde_json::to_value(Revoked::of(session, 2)).unwrap();
+        let sign_in = told(&SessionId::new(AccessType::OidcIdToken, "ab"));
+        assert_eq!(sign_in, json!({"revoked": "oidc:ab", "closed": 2}));
+        let one = told(&SessionId::of_one_token("ab"));
+        assert_eq!(one["revoked"], "oidc:token-ab");
+        let note = one["note"].as_str().unwrap();
+        assert!(
+            note.contains("only this ID token") && note.contains("block the user in the directory"),
+            "{note}"
+        );
+        let token = told(&SessionId::new(AccessType::PersonalAccessToken, "token-ab"));
+        assert_eq!(token, json!({"revoked": "pat:token-ab", "closed": 2}));
+    }
 }

@@ -4,12 +4,14 @@
 //! alone: unknown keys, wrong types, `access_as` that is not exactly one thing.
 //! Never: part of a configuration that has a mistake.
 //!
-//! A mistake in an agent is a warning of the load and closes that agent:
-//! configurations are written by many hands, and one of them must not stop the
-//! gateway for all. Two agents with one number, and two configurations of one
-//! agent, are errors: nobody can say which one is meant.
+//! A mistake in an agent is a warning of the load and makes that agent's
+//! configuration unusable: configurations are written by many hands, and one of them
+//! must not stop the gateway for all. What is in force then is for
+//! [`crate::access::Agents`] to say: the last good one in the same process, nothing
+//! after a start. So do two agents with one number: nobody can say which one is
+//! meant, and neither is there. Two configurations of one agent are errors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Object;
@@ -24,6 +26,9 @@ mod ci;
 
 /// Entries of one list that count, as in GitLab.
 const ENTRIES: usize = 500;
+
+/// Longest name of an agent, in bytes: a DNS label.
+const NAME_BYTES: usize = 63;
 
 /// Keys of GitLab's `config.yaml` that are about other things than access.
 const OTHERS: [&str; 8] = [
@@ -63,6 +68,12 @@ impl Draft {
     pub(super) fn object(&mut self, object: &Object<'_>, findings: &mut Vec<Diagnostic>) {
         let mut mistakes = Vec::new();
         let name = object.name.name.clone();
+        if !is_name(&name) {
+            let message = format!("agent `{name}` is closed: its name is no DNS label with a letter in it");
+            let hint = "names are 1 to 63 of a-z, 0-9 and `-`, with a letter or digit at both ends";
+            findings.push(Diagnostic::warning(object.fields.location(), message).with_hint(hint));
+            return;
+        }
         let spec = object.fields.child("spec", &mut mistakes);
         if spec.is_none() && mistakes.is_empty() {
             mistakes.push(Diagnostic::error(object.fields.location(), "`spec` is missing"));
@@ -152,16 +163,14 @@ impl Draft {
             }
             read.agent.sharing = sharing;
         }
-        let mut numbers: BTreeMap<AgentId, &AgentObject> = BTreeMap::new();
+        let twins = twins(self.agents.values().map(|read| &read.agent), findings);
+        // SECURITY: neither of two may take over what the other one is trusted with.
+        self.agents.retain(|_, read| {
+            let id = read.agent.binding.as_ref().map(|binding| binding.id);
+            id.is_none_or(|id| !twins.contains(&id))
+        });
         for Read { agent, .. } in self.agents.values() {
             let Some(binding) = &agent.binding else { continue };
-            if let Some(first) = numbers.insert(binding.id, agent) {
-                let message = format!(
-                    "two agents have the number `{}`, the other at {}",
-                    binding.id, first.location
-                );
-                findings.push(Diagnostic::error(agent.location.clone(), message));
-            }
             let cluster = &binding.cluster;
             if !clusters
                 .iter()
@@ -177,6 +186,34 @@ impl Draft {
         let agents = self.agents.into_values().map(|read| read.agent);
         agents.map(|agent| (agent.name.clone(), Arc::new(agent))).collect()
     }
+}
+
+/// Numbers that several agents have, each a finding with both places.
+fn twins<'a>(agents: impl Iterator<Item = &'a AgentObject>, findings: &mut Vec<Diagnostic>) -> BTreeSet<AgentId> {
+    let mut numbers: BTreeMap<AgentId, &AgentObject> = BTreeMap::new();
+    let mut twins = BTreeSet::new();
+    for agent in agents {
+        let Some(binding) = &agent.binding else { continue };
+        let Some(first) = numbers.get(&binding.id) else {
+            numbers.insert(binding.id, agent);
+            continue;
+        };
+        let message = format!(
+            "two agents have the number `{}`, the other at {}; both are closed",
+            binding.id, first.location
+        );
+        findings.push(Diagnostic::warning(agent.location.clone(), message));
+        twins.insert(binding.id);
+    }
+    twins
+}
+
+/// Whether an agent may be called so: a DNS label (RFC 1123), which no number is,
+/// because whoever names an agent may say its name or its number.
+fn is_name(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let in_bounds = (1..=NAME_BYTES).contains(&text.len()) && !text.starts_with('-') && !text.ends_with('-');
+    in_bounds && text.bytes().all(plain) && text.bytes().any(|byte| byte.is_ascii_lowercase())
 }
 
 /// Passes mistakes on as warnings that say what follows from them.
@@ -295,7 +332,7 @@ fn hint(known: &[&str]) -> String {
 
 fn list(fields: &Fields<'_>, key: &str, mistakes: &mut Vec<Diagnostic>) -> Vec<Arc<str>> {
     let mut paths: Vec<Arc<str>> = Vec::new();
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for entry in fields.children(key, mistakes) {
         entry.only(&["id"], mistakes);
         let Some(id) = entry.required("id", mistakes) else {

@@ -152,7 +152,13 @@ async fn tokens_are_for_agents_shared_with_their_owner() {
     assert_eq!(refused(post("bob", json!("mapped"))).await, no(409, "id_tokens_only"));
     assert_eq!(refused(post("carol", json!("prod"))).await, no(403, "user_not_linked"));
     assert_eq!(refused(post("eve", json!("prod"))).await, no(403, "user_blocked"));
-    assert_eq!(post("alice", json!("9999")).send().await.unwrap().status(), 201);
+    for number in [json!("9999"), json!(9999)] {
+        let answer = post("alice", number).send().await.unwrap();
+        assert_eq!(answer.status(), 201);
+        let made: Value = answer.json().await.unwrap();
+        assert_eq!(made["token"]["agent"], json!({"id": 9999, "name": "prod"}));
+    }
+    assert_eq!(refused(post("alice", json!(9995))).await, no(404, "agent_not_found"));
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use crate::diagnostic::Loaded;
 use crate::state::Resources;
 use crate::state::agent::{Grant, ShareAs, Sharing, UserAccess};
 use crate::state::directory::{load, load_text};
+use crate::state::people::PersonState;
 
 fn object(config: &str) -> String {
     format!(
@@ -219,17 +220,57 @@ fn a_file_without_its_agent_is_said_so() {
 }
 
 #[test]
-fn one_number_of_two_agents_is_an_error() {
+fn one_number_of_two_agents_closes_both_and_nothing_else() {
     let second = object("").replace("my-agent", "second");
-    let loaded = load_text(&format!("{}---\n{second}", object("")), "f.yaml", "argocd");
+    let third = object("").replace("my-agent", "third").replace("9999", "7");
+    let blocked = "apiVersion: tollgate.dev/v1alpha1\nkind: UserDirectory\nmetadata: {name: people}\n\
+                   spec: {users: [{id: 1, username: eve, state: blocked}]}\n";
+    let text = format!("{}---\n{second}---\n{third}---\n{blocked}", object(""));
+    let loaded = load_text(&text, "f.yaml", "argocd");
     let lines = lines(&loaded);
     assert_eq!(
         lines,
-        ["f.yaml:9:1: error: two agents have the number `9999`, the other at f.yaml:1:1"]
+        ["f.yaml:9:1: warning: two agents have the number `9999`, the other at f.yaml:1:1; both are closed"]
     );
+    let resources = loaded.value.unwrap();
+    assert_eq!(resources.agents.keys().collect::<Vec<_>>(), ["third"]);
+    assert_eq!(resources.people.person(1).unwrap().state, PersonState::Blocked);
     let other = second.replace("9999", "8");
     let loaded = load_text(&format!("{}---\n{other}", object("")), "f.yaml", "argocd");
-    assert!(loaded.value.is_some());
+    assert_eq!(loaded.value.unwrap().agents.len(), 2);
+}
+
+#[test]
+fn an_agent_s_name_is_a_dns_label_and_no_number() {
+    let long = "a".repeat(64);
+    for (name, good) in [
+        ("prod", true),
+        ("9999a", true),
+        ("a-1", true),
+        (&long[1..], true),
+        ("'9999'", false),
+        ("'007'", false),
+        ("1-2", false),
+        ("Prod", false),
+        ("a_b", false),
+        ("a.b", false),
+        ("a/b", false),
+        ("-a", false),
+        ("a-", false),
+        (&long, false),
+    ] {
+        let loaded = load_text(&object("").replace("my-agent", name), "f.yaml", "argocd");
+        let lines = lines(&loaded);
+        assert_eq!(loaded.value.unwrap().agents.len(), usize::from(good), "{name}");
+        assert_eq!(lines.len(), usize::from(!good), "{lines:?}");
+        if !good {
+            let expected = format!(
+                "f.yaml:1:1: warning: agent `{}` is closed: its name",
+                name.trim_matches('\'')
+            );
+            assert!(lines[0].starts_with(&expected), "{lines:?}");
+        }
+    }
 }
 
 #[test]
