@@ -29,7 +29,7 @@ use jiff::Timestamp;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
-pub use agents::{Agents, Share};
+pub use agents::{Agents, Judge, Share};
 pub use authorizer::Authorizer;
 pub use remote::SetupError;
 
