@@ -11,7 +11,7 @@ use http::{Response, request};
 use super::Gateway;
 use super::exchange::{Answered, Exchange, Told};
 use crate::access::endpoint::{self, Endpoint};
-use crate::access::{Access, AccessKey, AccessType, AgentId, Authorizer, Bearer, IdToken, Question};
+use crate::access::{Access, AccessKey, AccessType, AgentId, Authorizer, Bearer, IdToken, Judge, Question};
 use crate::audit::{self, AccessEntry, Audit};
 use crate::authenticate::agent::{self, CiTokens, Presented};
 use crate::authorize;
@@ -25,7 +25,7 @@ use crate::record::{Open, Step};
 use crate::rejection::{Rejection, Voice};
 use crate::route::KubernetesPath;
 use crate::server::Peer;
-use crate::sessions::{Entering, Holder, Sessions};
+use crate::sessions::{Entering, Holder, Rules, Sessions};
 use crate::snapshot::{KubernetesFront, Snapshot};
 use crate::store::Store;
 
@@ -47,6 +47,22 @@ pub struct Services {
 }
 
 impl Services {
+    /// Ends what is open of people to whom this snapshot gives it no longer.
+    pub fn recheck(&self, snapshot: &Snapshot) {
+        let Some(front) = &snapshot.kubernetes else { return };
+        let judge = match self.authorizer.is_embedded() {
+            true => Judge::Embedded,
+            false => Judge::Remote,
+        };
+        let closed = self.sessions.recheck(Rules {
+            agents: Arc::clone(&front.agents),
+            judge,
+        });
+        if closed > 0 {
+            tracing::info!(closed, "streams of people who lost access were closed");
+        }
+    }
+
     /// Answers another gateway: the platform half of the design.
     pub(super) async fn answer_gateway(
         &self,
