@@ -43,7 +43,7 @@ const WATCHES: usize = 2_000;
 /// Watches of one HTTP/2 connection.
 const STREAMS: usize = 100;
 /// The person's token.
-const SECRET: &str = "tgpat-of-the-bench";
+const SECRET: &str = "glpat-of-the-bench";
 
 struct World {
     cluster: Cluster,
@@ -339,7 +339,7 @@ fn kubernetes(criterion: &mut Criterion) {
         let before = world.resident();
         let open = runtime.block_on(world.watch(watches, speaks));
         // What handshakes left behind is given back before it is counted.
-        runtime.block_on(tokio::time::sleep(Duration::from_secs(2)));
+        runtime.block_on(async { tokio::time::sleep(Duration::from_secs(2)).await });
         let taken = world.resident().saturating_sub(before);
         println!(
             "kubernetes: {watches} watches over {name}, TLS: {} bytes each",
@@ -352,7 +352,7 @@ fn kubernetes(criterion: &mut Criterion) {
             &world.through(pods),
         );
         open.iter().for_each(tokio::task::JoinHandle::abort);
-        runtime.block_on(tokio::time::sleep(Duration::from_secs(2)));
+        runtime.block_on(async { tokio::time::sleep(Duration::from_secs(2)).await });
     }
 }
 
