@@ -295,7 +295,7 @@ impl World {
     /// Opens watches, each of which has shown its first event.
     async fn watch(&self, count: usize, speaks: Speaks) -> Vec<tokio::task::JoinHandle<()>> {
         let mut open = Vec::with_capacity(count);
-        let (url, token) = self.through("/api/v1/namespaces?watch=true&sendInitialEvents=false");
+        let (url, token) = self.through("/api/v1/namespaces?watch=true");
         let mut client = self.client(&self.authority, speaks);
         for at in 0..count {
             if matches!(speaks, Speaks::Http2) && at % STREAMS == 0 {

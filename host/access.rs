@@ -30,7 +30,7 @@ use jiff::Timestamp;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
-pub use agents::{Agents, Configuration, Share};
+pub use agents::{Agents, Configuration, Judge, Share};
 pub use authorizer::Authorizer;
 pub use remote::SetupError;
 

@@ -1,8 +1,9 @@
 //! What is written down about access, and how often.
 //!
 //! In: one entry a request. Out: rows of the store: reads of one kind in one
-//! bucket with a count, everything else alone. Never: a refusal of somebody known,
-//! an `exec` or a change that is only counted; a request let through whose row
+//! bucket with a count, refusals alone until there are many of one kind,
+//! everything else alone. Never: an `exec` or a change let through that is only
+//! counted; an entry that is not at least counted; a request let through whose row
 //! could not be written.
 
 use std::collections::BTreeMap;
@@ -21,18 +22,32 @@ use crate::sessions::{Closed, Holder, Sessions};
 use crate::store::{self, AuditEvent, Store};
 
 mod buckets;
+mod few;
 mod row;
 mod task;
 
-use buckets::{Buckets, Full};
+use buckets::{Buckets, Full, Key, Most};
+use few::Few;
 use row::Counting;
 
-/// Kinds of read that are counted at once; others are rows of their own then.
-const READS: usize = 10_000;
+/// Kinds of read that are told apart at once. Beyond it only sessions are.
+const READS: Most = Most { all: 10_000, each: 500 };
+
+/// Refusals of one session for one agent and reason that are rows of their own
+/// within a bucket's time. Those beyond are counted, so that nobody whose
+/// credential ended can fill the disk with it.
+const REFUSALS_ALONE: u32 = 20;
+
+/// As [`REFUSALS_ALONE`], of one session: it may name any agent.
+const REFUSALS_OF_SESSION: u32 = 200;
+
+/// Kinds of refusal that are told apart at once. Beyond it only sessions and
+/// reasons are.
+const REFUSALS: Most = Most { all: 10_000, each: 50 };
 
 /// Kinds of refusal of strangers that are told apart at once. Beyond it only
 /// reasons are, so that strangers cannot fill the disk.
-const STRANGERS: usize = 100;
+const STRANGERS: Most = Most { all: 100, each: 100 };
 
 /// Rows written at once.
 const BATCH: usize = 250;
@@ -99,7 +114,12 @@ pub struct Audit {
     times: Times,
     metrics: Arc<Metrics>,
     reads: Buckets,
+    refusals: Buckets,
     strangers: Buckets,
+    /// Rows of their own that refusals of one kind may have.
+    alone: Few,
+    /// As `alone`, of one session.
+    alone_of_session: Few,
     /// Streams that were closed. As many as were open at most.
     closed: Mutex<Vec<AuditEvent>>,
     /// What the store is still to take, by id: the latest state of each. As many
@@ -118,7 +138,10 @@ impl Audit {
             times,
             metrics,
             reads: Buckets::new(times.bucket, READS),
+            refusals: Buckets::new(times.bucket, REFUSALS),
             strangers: Buckets::new(times.bucket, STRANGERS),
+            alone: Few::new(times.bucket, REFUSALS_ALONE),
+            alone_of_session: Few::new(times.bucket, REFUSALS_OF_SESSION),
             closed: Mutex::default(),
             pending: tokio::sync::Mutex::default(),
             wake: Arc::default(),
@@ -149,21 +172,21 @@ impl Audit {
     pub async fn access(&self, entry: AccessEntry<'_>) -> Result<(), store::Error> {
         match row::counting(&entry) {
             Counting::Alone => self.alone(&entry).await,
-            Counting::Read(key) => match self.count(&self.reads, key, &entry).await {
-                Err(Full) => self.alone(&entry).await,
-                Ok(written) => written,
-            },
-            Counting::Stranger(key) => match self.count(&self.strangers, key, &entry).await {
-                // One for each reason: the list of reasons is fixed.
-                Err(Full) => {
-                    let key = row::reason_key(&entry);
-                    let now = self.clock.now();
-                    let ticket = self.strangers.count_always(key, now, || row::of_reason(&entry, now));
-                    self.opened(&self.strangers, ticket).await
-                }
-                Ok(written) => written,
-            },
+            Counting::Refusal(key) if self.is_left(&key) => self.alone(&entry).await,
+            Counting::Refusal(key) => self.count(&self.refusals, key, &entry).await,
+            Counting::Read(key) => self.count(&self.reads, key, &entry).await,
+            Counting::Stranger(key) => self.count(&self.strangers, key, &entry).await,
         }
+    }
+
+    /// Whether a refusal may have a row of its own.
+    fn is_left(&self, key: &Key) -> bool {
+        let session = Key {
+            owner: key.owner.clone(),
+            what: String::new(),
+        };
+        let now = self.clock.running();
+        self.alone.take(key.clone(), now) && self.alone_of_session.take(session, now)
     }
 
     /// Writes an event for a stream that was ended, soon.
@@ -181,7 +204,10 @@ impl Audit {
         let mut pending = self.pending.lock().await;
         let now = self.clock.now();
         let closed = std::mem::take(&mut *self.closed.lock().unwrap_or_else(PoisonError::into_inner));
-        let counted = [&self.reads, &self.strangers].map(|buckets| buckets.collect(now));
+        let counted = [&self.reads, &self.refusals, &self.strangers].map(|buckets| buckets.collect(now));
+        for few in [&self.alone, &self.alone_of_session] {
+            few.forget(self.clock.running());
+        }
         for event in closed.into_iter().chain(counted.into_iter().flatten()) {
             pending.insert(event.id, event);
         }
@@ -203,15 +229,14 @@ impl Audit {
     }
 
     /// Counts the entry in its bucket, whose row is on disk then.
-    async fn count(
-        &self,
-        buckets: &Buckets,
-        key: String,
-        entry: &AccessEntry<'_>,
-    ) -> Result<Result<(), store::Error>, Full> {
+    async fn count(&self, buckets: &Buckets, key: Key, entry: &AccessEntry<'_>) -> Result<(), store::Error> {
         let now = self.clock.now();
-        let ticket = buckets.count(key, now, || row::counted(entry, now))?;
-        Ok(self.opened(buckets, ticket).await)
+        let ticket = match buckets.count(key, now, || row::counted(entry, now)) {
+            Ok(ticket) => ticket,
+            // Few: reasons are a fixed list, and sessions are made elsewhere.
+            Err(Full) => buckets.count_always(row::rest_key(entry), now, || row::rest(entry, now)),
+        };
+        self.opened(buckets, ticket).await
     }
 
     /// Waits until the bucket's row is on disk; whoever is first writes it.

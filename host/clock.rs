@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
+/// Longest wait for wall time before it is looked at again.
+const LOOK: Duration = Duration::from_secs(3);
+
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// The clock of one gateway; clones are the same clock. Tests move it forward.
@@ -18,6 +21,8 @@ static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 pub struct Clock {
     /// Milliseconds this clock is ahead of the machine's.
     ahead: Arc<AtomicU64>,
+    /// Milliseconds its wall time was set back.
+    back: Arc<AtomicU64>,
     moved: Arc<watch::Sender<()>>,
 }
 
@@ -25,6 +30,7 @@ impl Default for Clock {
     fn default() -> Self {
         Self {
             ahead: Arc::default(),
+            back: Arc::default(),
             moved: Arc::new(watch::Sender::new(())),
         }
     }
@@ -34,6 +40,8 @@ impl Clock {
     /// Wall time.
     pub fn now(&self) -> Timestamp {
         let now = Timestamp::now();
+        let back = Duration::from_millis(self.back.load(Ordering::Relaxed));
+        let now = now.checked_sub(back).unwrap_or(now);
         now.checked_add(self.ahead()).unwrap_or(now)
     }
 
@@ -47,12 +55,28 @@ impl Clock {
         START.elapsed().saturating_add(self.ahead())
     }
 
-    /// Waits until wall time is `end`, at once when it is past. Cancel safe.
+    /// Waits for so long by running time, whatever becomes of wall time. Cancel
+    /// safe.
+    pub async fn sleep(&self, time: Duration) {
+        let end = self.running().saturating_add(time);
+        self.wait(|| end.saturating_sub(self.running())).await;
+    }
+
+    /// Waits until wall time is `end`, at once when it is past, and never longer
+    /// than that seemed to be at first: who was woken too early by a clock that was
+    /// set back asks again. One that was set forward is seen within 3 s. Cancel safe.
     pub async fn sleep_until(&self, end: Timestamp) {
+        let left = || Duration::try_from(end.duration_since(self.now())).unwrap_or_default();
+        let latest = self.running().saturating_add(left());
+        self.wait(|| left().min(latest.saturating_sub(self.running())).min(LOOK))
+            .await;
+    }
+
+    /// Sleeps until nothing is left.
+    async fn wait(&self, left: impl Fn() -> Duration) {
         let mut moved = self.moved.subscribe();
         loop {
-            let left = end.duration_since(self.now());
-            let Ok(left) = Duration::try_from(left) else { return };
+            let left = left();
             if left.is_zero() {
                 return;
             }
@@ -71,7 +95,52 @@ impl Clock {
         self.moved.send_replace(());
     }
 
+    /// Sets wall time back, as an operator or NTP may; running time goes on.
+    #[cfg(test)]
+    pub(crate) fn set_back(&self, by: Duration) {
+        let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
+        self.back.fetch_add(by, Ordering::Relaxed);
+        self.moved.send_replace(());
+    }
+
     fn ahead(&self) -> Duration {
         Duration::from_millis(self.ahead.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn intervals_do_not_hear_of_wall_time() {
+        let clock = Clock::default();
+        let mut sleep = Box::pin(clock.sleep(Duration::from_mins(1)));
+        assert!(sleep.as_mut().now_or_never().is_none());
+        clock.set_back(Duration::from_hours(5));
+        clock.advance(Duration::from_secs(59));
+        assert!(sleep.as_mut().now_or_never().is_none());
+        clock.advance(Duration::from_secs(1));
+        sleep.await;
+    }
+
+    #[tokio::test]
+    async fn a_clock_set_back_lengthens_no_wait() {
+        let clock = Clock::default();
+        let end = clock.now() + Duration::from_mins(1);
+        let mut sleep = Box::pin(clock.sleep_until(end));
+        assert!(sleep.as_mut().now_or_never().is_none());
+        clock.set_back(Duration::from_hours(5));
+        clock.advance(Duration::from_secs(59));
+        assert!(sleep.as_mut().now_or_never().is_none());
+        clock.advance(Duration::from_secs(2));
+        sleep.await;
+        assert!(clock.now() < end, "whoever waited looks again");
+        let mut again = Box::pin(clock.sleep_until(end));
+        assert!(again.as_mut().now_or_never().is_none());
+        clock.advance(Duration::from_hours(5));
+        again.await;
     }
 }

@@ -64,6 +64,9 @@ pub enum Error {
     /// Somebody revoked the caller's session before the response head. (401)
     #[error("the caller's session was revoked")]
     Revoked,
+    /// The caller lost access to the agent before the response head. (401)
+    #[error("the caller's access was withdrawn")]
+    Withdrawn,
     /// The client's content is too long. (413)
     #[error("content is longer than allowed")]
     ContentTooLarge,
@@ -95,7 +98,7 @@ impl Error {
             Self::Connect(_) | Self::Broken(_) | Self::Protocol | Self::Unswitched { .. } => StatusCode::BAD_GATEWAY,
             Self::Silent { .. } | Self::ClientSilent => StatusCode::REQUEST_TIMEOUT,
             Self::Total { .. } => StatusCode::GATEWAY_TIMEOUT,
-            Self::CredentialEnded | Self::Revoked => StatusCode::UNAUTHORIZED,
+            Self::CredentialEnded | Self::Revoked | Self::Withdrawn => StatusCode::UNAUTHORIZED,
             Self::ContentTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::ClientBroken => StatusCode::BAD_REQUEST,
             Self::OtherBackend => StatusCode::INTERNAL_SERVER_ERROR,
@@ -253,6 +256,7 @@ impl Waiting {
             Some(Failure::Broken) => Error::ClientBroken,
             Some(Failure::CredentialEnded) => Error::CredentialEnded,
             Some(Failure::Revoked) => Error::Revoked,
+            Some(Failure::Withdrawn) => Error::Withdrawn,
             None if error.is_connect() => Error::Connect(error),
             None => Error::Broken(error),
         }

@@ -98,7 +98,11 @@ impl Gateway {
         });
         let decision = record.id();
         let mut response = match cors(&snapshot, voice, &head) {
-            Some(Err(error)) => refuse(&Rejection::Origin(error), record, voice),
+            Some(Err(error)) => {
+                let rejection = Rejection::Origin(error);
+                self.refused_at_the_door(&rejection, (peer, decision)).await;
+                refuse(&rejection, record, voice)
+            }
             Some(Ok(cors)) => match cors.preflight(&head) {
                 Some(answer) => {
                     record.close(Outcome::Allowed, answer.status(), "preflight");
@@ -132,8 +136,19 @@ impl Gateway {
                 record.close(Outcome::Allowed, response.status(), "allowed");
                 response
             }
-            Ok(Err(rejection)) => refuse(&rejection, record, voice),
+            Ok(Err(rejection)) => {
+                if voice == Voice::Kubernetes && matches!(rejection, Rejection::Route(_)) {
+                    self.refused_at_the_door(&rejection, (peer, record.id())).await;
+                }
+                refuse(&rejection, record, voice)
+            }
             Err(_) => refuse(&Rejection::Panicked, record, voice),
+        }
+    }
+
+    async fn refused_at_the_door(&self, rejection: &Rejection, at: (&Peer, uuid::Uuid)) {
+        if let Some(services) = &self.services {
+            services.refused_at_the_door(rejection, at).await;
         }
     }
 

@@ -20,6 +20,7 @@ use uuid::Uuid;
 use crate::access::{AccessType, AgentId, User};
 use crate::authenticate::Principal;
 use crate::authorize::kubernetes::Attributes;
+use crate::impersonate::Impersonation;
 use crate::state::ObjectName;
 
 mod file;
@@ -108,17 +109,29 @@ pub struct KubernetesNote {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attributes: Option<Attributes>,
     /// Whom the cluster was told it is; none for the agent itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub impersonated: Option<Impersonated>,
+    #[serde(skip_serializing_if = "is_nobody", serialize_with = "impersonated")]
+    pub impersonated: Option<Arc<Impersonation>>,
+}
+
+fn is_nobody(impersonation: &Option<Arc<Impersonation>>) -> bool {
+    !matches!(impersonation.as_deref(), Some(Impersonation::As(_)))
 }
 
 /// Name and groups a cluster was told.
-#[derive(Clone, Debug, Serialize)]
-pub struct Impersonated {
-    /// `Impersonate-User`.
-    pub username: String,
-    /// Each `Impersonate-Group`.
-    pub groups: Vec<String>,
+fn impersonated<S: serde::Serializer>(of: &Option<Arc<Impersonation>>, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Told<'a> {
+        username: &'a str,
+        groups: &'a [String],
+    }
+    match of.as_deref() {
+        Some(Impersonation::As(identity)) => Told {
+            username: &identity.username,
+            groups: &identity.groups,
+        }
+        .serialize(serializer),
+        Some(Impersonation::Nobody) | None => serializer.serialize_none(),
+    }
 }
 
 /// The stages whose time is kept.

@@ -447,6 +447,9 @@ fn not_forwarded(error: &forward::Error) -> Answer {
                 "the session was revoked, sign in again",
             );
         }
+        Error::Withdrawn => {
+            return Answer::denied(error.status(), "access_withdrawn", "access was withdrawn");
+        }
         Error::Silent { .. } => "backend_silent",
         Error::Total { .. } => "backend_too_slow",
         Error::ContentTooLarge => "content_too_large",

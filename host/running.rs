@@ -121,7 +121,7 @@ impl Running {
         let admin_stop = CancellationToken::new();
         let desk = Server::new(private, None, Limits::admin(&config.limits));
         helpers.spawn(desk.serve(Arc::new(Desk::new(admin)), admin_stop.clone()));
-        helpers.spawn(reload_on(changes, loader, current, findings));
+        helpers.spawn(reload_on(changes, loader, (current, services.clone()), findings));
         let stop = CancellationToken::new();
         let server = Server::new(public, tls, Limits::new(&config.limits, config.drain));
         let server = tokio::spawn(server.serve(Arc::new(gateway), stop.clone()));
@@ -181,10 +181,8 @@ impl Running {
         stop.disarm().cancel();
         let served = server.await;
         drop(helpers);
-        if let Some(services) = services
-            && timeout(FLUSH, services.audit.flush()).await.is_err()
-        {
-            tracing::error!("the last audit rows could not be written in time");
+        if let Some(services) = services {
+            flush(&services).await;
         }
         // Credentials that can be ended before their time are.
         if !credentials.shutdown().await {
@@ -194,6 +192,20 @@ impl Running {
             tracing::error!("the last decision lines could not be written in time");
         }
         Ok(served?)
+    }
+}
+
+/// Writes down what still waits in memory.
+async fn flush(services: &Services) {
+    let (audit, sessions) = tokio::join!(
+        timeout(FLUSH, services.audit.flush()),
+        timeout(FLUSH, services.sessions.flush())
+    );
+    if !matches!(audit, Ok(Ok(()))) {
+        tracing::error!("the last audit rows could not be written");
+    }
+    if !matches!(sessions, Ok(Ok(()))) {
+        tracing::error!("who was seen last could not be written");
     }
 }
 
@@ -230,9 +242,17 @@ async fn services(config: &Config, clock: &Clock, metrics: &Arc<Metrics>) -> any
     })))
 }
 
-async fn reload_on(mut changes: mpsc::Receiver<Part>, loader: Arc<Loader>, current: Current, findings: Findings) {
+async fn reload_on(
+    mut changes: mpsc::Receiver<Part>,
+    loader: Arc<Loader>,
+    (current, services): (Current, Option<Arc<Services>>),
+    findings: Findings,
+) {
     while let Some(part) = changes.recv().await {
         reload(&loader, &current, part, &findings).await;
+        if let (Part::State, Some(services)) = (part, &services) {
+            services.recheck(&current.load());
+        }
     }
 }
 

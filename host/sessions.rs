@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::access::{Access, AccessType, AgentId, SessionId, User};
+use crate::access::{Access, AccessType, AgentId, Agents, Judge, SessionId, User};
 use crate::authorize::kubernetes::Attributes;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
@@ -50,6 +51,9 @@ pub enum Ending {
     Revoked,
     /// The credential expired.
     Expired,
+    /// The person was blocked, is no member any more, or the agent is not shared
+    /// any more.
+    Withdrawn,
 }
 
 impl Ending {
@@ -58,8 +62,18 @@ impl Ending {
         match self {
             Self::Revoked => "session revoked",
             Self::Expired => "credential expired",
+            Self::Withdrawn => "access withdrawn",
         }
     }
+}
+
+/// What gives people access from now on.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// The agents, with the directory.
+    pub agents: Arc<Agents>,
+    /// Who judges by them.
+    pub judge: Judge,
 }
 
 /// How long an exchange lasts, by what is asked.
@@ -221,6 +235,8 @@ pub struct Sessions {
     replica: Uuid,
     numbers: AtomicU64,
     on_closed: OnceLock<OnClosed>,
+    /// What was told last; none while those from the start are in force.
+    rules: ArcSwapOption<Rules>,
 }
 
 impl fmt::Debug for Sessions {
@@ -246,6 +262,7 @@ impl Sessions {
             replica: Uuid::now_v7(),
             numbers: AtomicU64::new(0),
             on_closed: OnceLock::new(),
+            rules: ArcSwapOption::empty(),
         });
         let mut cursor = Cursor::default();
         sessions.learn(&mut cursor).await?;
@@ -327,6 +344,51 @@ impl Sessions {
         Ok(rows)
     }
 
+    /// Whose a session is, for each agent it was lately used for, here or by
+    /// another replica: up to a day ago.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn used(&self, session: &SessionId) -> Result<Vec<About>, store::Error> {
+        let mut uses = self.table.uses(session);
+        for row in self.store.seen_of(session).await? {
+            let about = About {
+                user: row.user,
+                agent_id: Some(row.agent_id),
+            };
+            if !uses.contains(&about) {
+                uses.push(about);
+            }
+        }
+        Ok(uses)
+    }
+
+    /// Ends everything open here that agents give its person no longer, now and,
+    /// for what was let in meanwhile by the agents before, again every few seconds.
+    /// Gives how many streams and tunnels were closed.
+    pub fn recheck(&self, rules: Rules) -> u32 {
+        let closed = self.withdraw(&rules);
+        self.rules.store(Some(Arc::new(rules)));
+        closed
+    }
+
+    /// As [`Sessions::recheck`], by the rules it was told last.
+    fn recheck_again(&self) {
+        if let Some(rules) = &*self.rules.load() {
+            self.withdraw(rules);
+        }
+    }
+
+    fn withdraw(&self, rules: &Rules) -> u32 {
+        let now = self.clock.now();
+        let ended = self.table.withdraw(now, |session, user, agent| {
+            !rules
+                .agents
+                .still_grants(agent, (session.access_type(), user), rules.judge)
+        });
+        self.close(ended, Ending::Withdrawn, now)
+    }
+
     /// Streams and tunnels a session has open here.
     pub fn open(&self, session: &SessionId) -> Vec<OpenStream> {
         let open = self.table.open(session);
@@ -388,6 +450,7 @@ impl Sessions {
             self.metrics.access.stream_closed(match ending {
                 Ending::Revoked => "revoked",
                 Ending::Expired => "expired",
+                Ending::Withdrawn => "withdrawn",
             });
             if let Some(hear) = self.on_closed.get() {
                 hear(Closed {

@@ -298,6 +298,16 @@ impl Store {
         seen::active(&self.database, since, owned).await
     }
 
+    /// Whom a session was seen of, and for which agents, since it is known who was
+    /// at work: one row for each person, agent and replica, latest first, at most
+    /// 1,000.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub async fn seen_of(&self, session: &SessionId) -> Result<Vec<SeenSession>, Error> {
+        seen::of(&self.database, session).await
+    }
+
     /// Forgets audit events and tokens that ended before `audit`, revocations and
     /// browser sessions that have ended, and who was at work more than a day ago.
     ///

@@ -1,7 +1,8 @@
 //! Entries of one kind, counted for a while.
 //!
 //! In: keys, time. Out: one event a key and bucket, with its count. Never: a count
-//! that is forgotten before it was given out; a lock held across an await.
+//! that is forgotten before it was given out; a bucket that counts as stored before
+//! it is; a lock held across an await.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -16,8 +17,29 @@ use uuid::Uuid;
 
 use crate::store::AuditEvent;
 
-/// Keys hash into these, so that entries do not wait for each other.
+/// Owners hash into these, so that entries do not wait for each other.
 const SHARDS: usize = 16;
+
+/// How much earlier than a bucket's first entry a later one may be, as those that
+/// come at once are not told the time in their order.
+const SKEW: Duration = Duration::from_secs(5);
+
+/// What is counted together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    /// Who makes the entries: a session, or the address of a stranger.
+    pub(super) owner: String,
+    /// What tells its entries apart.
+    pub(super) what: String,
+}
+
+/// How many keys may be open at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Most {
+    pub(super) all: usize,
+    /// Of one owner.
+    pub(super) each: usize,
+}
 
 /// As many keys are counted as may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +48,7 @@ pub(super) struct Full;
 /// A place in a bucket.
 #[derive(Debug)]
 pub(super) struct Ticket {
-    key: String,
+    key: Key,
     id: Uuid,
     /// Set once the bucket's row is in the store.
     pub(super) opened: Arc<OnceCell<()>>,
@@ -44,7 +66,9 @@ struct Bucket {
 
 #[derive(Debug, Default)]
 struct Shard {
-    buckets: HashMap<String, Bucket>,
+    buckets: HashMap<Key, Bucket>,
+    /// Open keys of each owner.
+    held: HashMap<String, usize>,
     /// Buckets that ended, with counts that were not given out.
     ended: Vec<AuditEvent>,
 }
@@ -55,14 +79,13 @@ pub(super) struct Buckets {
     shards: [Mutex<Shard>; SHARDS],
     hasher: RandomState,
     open: AtomicUsize,
-    most: usize,
+    most: Most,
     length: Duration,
 }
 
 impl Buckets {
     /// - `length`: how long entries are counted together, from the first on.
-    /// - `most`: keys that may be open at once.
-    pub(super) fn new(length: Duration, most: usize) -> Self {
+    pub(super) fn new(length: Duration, most: Most) -> Self {
         Self {
             shards: Default::default(),
             hasher: RandomState::new(),
@@ -73,32 +96,31 @@ impl Buckets {
     }
 
     /// Counts one entry; `first` makes the event when it is the first of its key.
-    pub(super) fn count(
-        &self,
-        key: String,
-        now: Timestamp,
-        first: impl FnOnce() -> AuditEvent,
-    ) -> Result<Ticket, Full> {
-        let is_full = self.open.load(Ordering::Relaxed) >= self.most;
-        if is_full && !self.shard(&key).buckets.contains_key(&key) {
-            return Err(Full);
+    pub(super) fn count(&self, key: Key, now: Timestamp, first: impl FnOnce() -> AuditEvent) -> Result<Ticket, Full> {
+        {
+            let shard = self.shard(&key.owner);
+            let held = shard.held.get(&key.owner).copied().unwrap_or_default();
+            let is_full = held >= self.most.each || self.open.load(Ordering::Relaxed) >= self.most.all;
+            if is_full && !shard.buckets.contains_key(&key) {
+                return Err(Full);
+            }
         }
         Ok(self.count_always(key, now, first))
     }
 
-    /// As [`Buckets::count`], for keys of a fixed list.
-    pub(super) fn count_always(&self, key: String, now: Timestamp, first: impl FnOnce() -> AuditEvent) -> Ticket {
-        let mut shard = self.shard(&key);
-        let Shard { buckets, ended } = &mut *shard;
+    /// As [`Buckets::count`], for keys of which there are few.
+    pub(super) fn count_always(&self, key: Key, now: Timestamp, first: impl FnOnce() -> AuditEvent) -> Ticket {
+        let mut shard = self.shard(&key.owner);
+        let Shard { buckets, held, ended } = &mut *shard;
         if let Some(bucket) = buckets.get_mut(&key) {
             // One that is not in the store yet takes whoever comes.
-            if bucket.ends > now || !bucket.opened.initialized() {
+            if !bucket.is_over(now, self.length) || !bucket.opened.initialized() {
                 bucket.event.count = bucket.event.count.saturating_add(1);
                 bucket.event.last_at = now.max(bucket.event.last_at);
                 return bucket.ticket(key);
             }
             if let Some(bucket) = buckets.remove(&key) {
-                self.open.fetch_sub(1, Ordering::Relaxed);
+                self.closed(held, &key.owner);
                 ended.extend((bucket.event.count > bucket.given).then_some(bucket.event));
             }
         }
@@ -109,14 +131,29 @@ impl Buckets {
             opened: Arc::default(),
         };
         let ticket = bucket.ticket(key.clone());
+        match held.get_mut(&key.owner) {
+            Some(held) => *held = held.saturating_add(1),
+            None => drop(held.insert(key.owner.clone(), 1)),
+        }
         buckets.insert(key, bucket);
         self.open.fetch_add(1, Ordering::Relaxed);
         ticket
     }
 
+    /// One bucket less.
+    fn closed(&self, held: &mut HashMap<String, usize>, owner: &str) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+        if let Some(left) = held.get_mut(owner) {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                held.remove(owner);
+            }
+        }
+    }
+
     /// The event a bucket is opened with. None when it has gone.
     pub(super) fn open(&self, ticket: &Ticket) -> Option<AuditEvent> {
-        let mut shard = self.shard(&ticket.key);
+        let mut shard = self.shard(&ticket.key.owner);
         let bucket = shard.buckets.get_mut(&ticket.key);
         let bucket = bucket.filter(|bucket| bucket.event.id == ticket.id)?;
         bucket.given = bucket.event.count;
@@ -125,8 +162,9 @@ impl Buckets {
 
     /// The store did not take the bucket's row: its entry does not count.
     pub(super) fn take_back(&self, ticket: &Ticket) {
-        let mut shard = self.shard(&ticket.key);
-        let bucket = shard.buckets.get_mut(&ticket.key);
+        let mut shard = self.shard(&ticket.key.owner);
+        let Shard { buckets, held, .. } = &mut *shard;
+        let bucket = buckets.get_mut(&ticket.key);
         let Some(bucket) = bucket.filter(|bucket| bucket.event.id == ticket.id) else {
             return;
         };
@@ -135,8 +173,8 @@ impl Buckets {
             bucket.given = 0;
         }
         if bucket.event.count == 0 {
-            shard.buckets.remove(&ticket.key);
-            self.open.fetch_sub(1, Ordering::Relaxed);
+            buckets.remove(&ticket.key);
+            self.closed(held, &ticket.key.owner);
         }
     }
 
@@ -145,27 +183,29 @@ impl Buckets {
         let mut events = Vec::new();
         for shard in &self.shards {
             let mut shard = lock(shard);
-            let Shard { buckets, ended } = &mut *shard;
+            let Shard { buckets, held, ended } = &mut *shard;
             events.append(ended);
-            buckets.retain(|_, bucket| {
+            buckets.retain(|key, bucket| {
+                let is_over = bucket.is_over(now, self.length);
                 if !bucket.opened.initialized() {
                     // INVARIANT: the row is first written by who waits for it, so
-                    // that no older state follows a newer one.
-                    if Arc::strong_count(&bucket.opened) > 1 {
+                    // that no older state follows a newer one, and nobody passes
+                    // before it is stored.
+                    if Arc::strong_count(&bucket.opened) > 1 || !is_over {
                         return true;
                     }
-                    // Who waited has gone; this is its writer now.
-                    let _now_open = bucket.opened.set(());
+                    // Who waited went away, perhaps before the store had the row,
+                    // and nobody comes for it any more.
+                    bucket.given = 0;
                 }
                 if bucket.event.count > bucket.given {
                     bucket.given = bucket.event.count;
                     events.push(bucket.event.clone());
                 }
-                let stays = bucket.ends > now;
-                if !stays {
-                    self.open.fetch_sub(1, Ordering::Relaxed);
+                if is_over {
+                    self.closed(held, &key.owner);
                 }
-                stays
+                !is_over
             });
         }
         events
@@ -176,14 +216,20 @@ impl Buckets {
         clippy::cast_possible_truncation,
         reason = "the remainder is below the length; the upper bits of a hash may go"
     )]
-    fn shard(&self, key: &str) -> MutexGuard<'_, Shard> {
-        let hash = self.hasher.hash_one(key) as usize;
+    fn shard(&self, owner: &str) -> MutexGuard<'_, Shard> {
+        let hash = self.hasher.hash_one(owner) as usize;
         lock(&self.shards[hash % SHARDS])
     }
 }
 
 impl Bucket {
-    fn ticket(&self, key: String) -> Ticket {
+    /// Whether its time is over, also when the clock was set back since.
+    fn is_over(&self, now: Timestamp, length: Duration) -> bool {
+        let latest = now.checked_add(length).unwrap_or(Timestamp::MAX);
+        self.ends <= now || self.ends > latest.checked_add(SKEW).unwrap_or(Timestamp::MAX)
+    }
+
+    fn ticket(&self, key: Key) -> Ticket {
         Ticket {
             key,
             id: self.event.id,

@@ -5,13 +5,18 @@
 
 use std::fmt::Write as _;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
+use super::buckets::Key;
 use super::{AccessEntry, Outcome};
+use crate::access::AgentId;
 use crate::authorize::kubernetes::Attributes;
-use crate::sessions::{Closed, Target};
+use crate::sessions::{Closed, Holder, Target};
 use crate::store::AuditEvent;
 
 /// Longest text a caller chose, in bytes; names of Kubernetes have 253.
@@ -22,19 +27,23 @@ pub(super) enum Counting {
     /// A row of its own.
     Alone,
     /// Counted with others of this key.
-    Read(String),
+    Read(Key),
+    /// A refusal of somebody known: the first ones are rows of their own, those
+    /// beyond are counted.
+    Refusal(Key),
     /// As reads, of callers nobody knows.
-    Stranger(String),
+    Stranger(Key),
 }
 
 /// How often an entry is written, by its kind.
 pub(super) fn counting(entry: &AccessEntry<'_>) -> Counting {
     match (&entry.holder, entry.outcome, entry.attributes) {
         (None, _, _) => Counting::Stranger(stranger_key(entry)),
-        (Some(_), Outcome::Allowed, Some(attributes)) if is_read(attributes) => {
-            Counting::Read(read_key(entry, attributes))
+        (Some(holder), Outcome::Denied, _) => Counting::Refusal(refusal_key(holder, entry.reason)),
+        (Some(holder), Outcome::Allowed, Some(attributes)) if is_read(attributes) => {
+            Counting::Read(read_key(holder, entry, attributes))
         }
-        (Some(_), Outcome::Allowed | Outcome::Denied, _) => Counting::Alone,
+        (Some(_), Outcome::Allowed, _) => Counting::Alone,
     }
 }
 
@@ -50,48 +59,81 @@ fn is_read(attributes: &Attributes) -> bool {
     reads && attributes.upgrade.is_none() && subresource.is_none_or(|name| !runs.contains(&name))
 }
 
-fn read_key(entry: &AccessEntry<'_>, attributes: &Attributes) -> String {
-    let mut key = String::with_capacity(192);
-    if let Some(holder) = &entry.holder {
-        piece(&mut key, Some(holder.session.access_type().as_str()));
-        piece(&mut key, Some(holder.session.id()));
-        // A string takes every write.
-        let _written = write!(key, "{}@{}", holder.user.id, holder.agent);
+fn read_key(holder: &Holder<'_>, entry: &AccessEntry<'_>, attributes: &Attributes) -> Key {
+    let mut what = String::with_capacity(192);
+    // A string takes every write.
+    let _written = write!(what, "{}@{}", holder.user.id, holder.agent);
+    piece(&mut what, entry.impersonated);
+    piece(&mut what, Some(&attributes.verb));
+    piece(&mut what, Some(&attributes.api_group));
+    piece(&mut what, attributes.resource.as_deref());
+    piece(&mut what, attributes.subresource.as_deref());
+    piece(&mut what, attributes.namespace.as_deref());
+    piece(&mut what, Some(entry.reason));
+    Key {
+        owner: holder.session.to_string(),
+        what,
     }
-    piece(&mut key, entry.impersonated);
-    piece(&mut key, Some(&attributes.verb));
-    piece(&mut key, Some(&attributes.api_group));
-    piece(&mut key, attributes.resource.as_deref());
-    piece(&mut key, attributes.subresource.as_deref());
-    piece(&mut key, attributes.namespace.as_deref());
-    piece(&mut key, Some(entry.reason));
-    key
 }
 
-fn stranger_key(entry: &AccessEntry<'_>) -> String {
-    let agent = entry.agent.map_or(0, crate::access::AgentId::get);
-    format!("{:?} {} {agent} {}", entry.outcome, entry.client, entry.reason)
+fn refusal_key(holder: &Holder<'_>, reason: &str) -> Key {
+    Key {
+        owner: holder.session.to_string(),
+        what: format!("{} {reason}", holder.agent),
+    }
 }
 
-/// The key of every stranger refused for this reason.
-pub(super) fn reason_key(entry: &AccessEntry<'_>) -> String {
-    format!("{:?} {}", entry.outcome, entry.reason)
+/// Without the agent: who is not known may name any.
+fn stranger_key(entry: &AccessEntry<'_>) -> Key {
+    Key {
+        owner: entry.client.to_canonical().to_string(),
+        what: format!("{:?} {}", entry.outcome, entry.reason),
+    }
 }
 
-/// Pieces cannot run into each other: each has its length before it.
+/// The key of what is beyond all that can be told apart: one for each session and
+/// agent it may use, session and reason of a refusal, or reason strangers are
+/// refused for.
+pub(super) fn rest_key(entry: &AccessEntry<'_>) -> Key {
+    let agent = rest_agent(entry).map_or(0, AgentId::get);
+    Key {
+        owner: entry
+            .holder
+            .map(|holder| holder.session.to_string())
+            .unwrap_or_default(),
+        what: format!("rest {:?} {agent} {}", entry.outcome, entry.reason),
+    }
+}
+
+/// The agent, where it is proven: a refused caller may name any.
+fn rest_agent(entry: &AccessEntry<'_>) -> Option<AgentId> {
+    match entry.outcome {
+        Outcome::Allowed => entry.holder.map(|holder| holder.agent),
+        Outcome::Denied => None,
+    }
+}
+
+/// Pieces cannot run into each other: each has its length before it. Of a long one
+/// there is a digest, so that keys stay short.
 fn piece(key: &mut String, text: Option<&str>) {
-    let _written = match text {
-        Some(text) => write!(key, "{}:{text}", text.len()),
-        None => key.write_char('-'),
+    let Some(text) = text else {
+        key.push('-');
+        return;
+    };
+    let _written = if text.len() <= TEXT_BYTES {
+        write!(key, "{}:{text}", text.len())
+    } else {
+        let digest: [u8; 32] = Sha256::digest(text).into();
+        write!(key, "{}#{}", text.len(), URL_SAFE_NO_PAD.encode(digest))
     };
 }
 
 /// A row of its own.
 pub(super) fn alone(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
-    let mut event = counted(entry, now);
+    let mut event = bare(entry, now);
     let details = &mut event.details;
     if let Some(attributes) = entry.attributes {
-        put(details, "name", attributes.name.as_deref());
+        put_target(details, &attributes.into());
         if !attributes.resource_request {
             put(details, "path", Some(&attributes.path));
         }
@@ -103,13 +145,45 @@ pub(super) fn alone(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
 
 /// The first of those that are counted together.
 pub(super) fn counted(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
+    let mut event = bare(entry, now);
+    match (&entry.holder, entry.outcome) {
+        (Some(_), Outcome::Allowed) => {
+            if let Some(attributes) = entry.attributes {
+                put_target(&mut event.details, &attributes.into());
+                event.details.remove("name");
+            }
+        }
+        // What each of these asked for is not told apart.
+        (Some(_), Outcome::Denied) => {
+            event.details.insert("counted".to_owned(), Value::Bool(true));
+        }
+        (None, Outcome::Allowed | Outcome::Denied) => {}
+    }
+    event
+}
+
+/// The first of those beyond all that can be told apart.
+pub(super) fn rest(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
+    let mut event = bare(entry, now);
+    event.agent_id = rest_agent(entry);
+    let kept = ["reason", "audit_id", "enforced"];
+    event.details.retain(|key, _| kept.contains(&key.as_str()));
+    event.details.insert("counted".to_owned(), Value::Bool(true));
+    match &entry.holder {
+        Some(holder) => put(
+            &mut event.details,
+            "access_type",
+            Some(holder.session.access_type().as_str()),
+        ),
+        None => put(&mut event.details, "clients", Some("many")),
+    }
+    event
+}
+
+/// Who, from where and why, without what they ask for.
+fn bare(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     let mut details = Map::new();
     let holder = entry.holder.as_ref();
-    // What strangers ask for is not told apart.
-    if let Some(attributes) = entry.attributes.filter(|_| holder.is_some()) {
-        put_target(&mut details, &attributes.into());
-        details.remove("name");
-    }
     let access_type = holder.map(|holder| holder.session.access_type()).or(entry.access_type);
     put(&mut details, "reason", Some(entry.reason));
     put(&mut details, "access_type", access_type.map(|one| one.as_str()));
@@ -129,17 +203,6 @@ pub(super) fn counted(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
         session: holder.map(|holder| holder.session.to_string()),
         details,
     }
-}
-
-/// Strangers of whom only the reason is told apart.
-pub(super) fn of_reason(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
-    let mut event = counted(entry, now);
-    event.agent_id = None;
-    event
-        .details
-        .retain(|key, _| matches!(key.as_str(), "reason" | "audit_id" | "enforced"));
-    event.details.insert("clients".to_owned(), "many".into());
-    event
 }
 
 /// A stream that was ended.

@@ -28,14 +28,13 @@ pub(super) fn spawn(audit: &Arc<Audit>) {
 async fn write(audit: Weak<Audit>, clock: Clock, wake: Arc<Notify>) {
     let mut good = true;
     loop {
-        let next = clock.now().checked_add(WRITE).unwrap_or(Timestamp::MAX);
         if good {
             tokio::select! {
-                () = clock.sleep_until(next) => {}
+                () = clock.sleep(WRITE) => {}
                 () = wake.notified() => {}
             }
         } else {
-            clock.sleep_until(next).await;
+            clock.sleep(WRITE).await;
         }
         let Some(audit) = audit.upgrade() else { return };
         let written = audit.flush().await;
@@ -53,6 +52,7 @@ async fn write(audit: Weak<Audit>, clock: Clock, wake: Arc<Notify>) {
 async fn forget(audit: Weak<Audit>, clock: Clock) {
     loop {
         // Time that passes while old events go counts, too.
+        let next = clock.running().saturating_add(FORGET);
         let now = clock.now();
         {
             let Some(audit) = audit.upgrade() else { return };
@@ -62,7 +62,6 @@ async fn forget(audit: Weak<Audit>, clock: Clock) {
                 tracing::error!(%error, "what is too old cannot be removed from the store");
             }
         }
-        let next = now.checked_add(FORGET).unwrap_or(Timestamp::MAX);
-        clock.sleep_until(next).await;
+        clock.sleep(next.saturating_sub(clock.running())).await;
     }
 }

@@ -121,6 +121,13 @@ fn pods(verb: &str) -> Attributes {
     }
 }
 
+fn key(owner: &str, what: &str) -> Key {
+    Key {
+        owner: owner.to_owned(),
+        what: what.to_owned(),
+    }
+}
+
 fn version() -> Attributes {
     Attributes {
         verb: "get".to_owned(),
@@ -350,18 +357,29 @@ async fn strangers_are_counted_and_never_dropped() {
     assert_eq!(first.details["access_type"], "personal_access_token");
     assert_eq!(first.details.get("verb"), None, "one count stands for all they ask");
 
+    for agent in 2..50 {
+        let named = AccessEntry {
+            agent: AgentId::new(agent),
+            ..refused(1, "no_credential")
+        };
+        world.audit.access(named).await.unwrap();
+    }
+    world.audit.flush().await.unwrap();
+    let counts: Vec<_> = world.counts().await.into_iter().map(|(_, count)| count).collect();
+    assert_eq!(counts, [3, 49], "agents they name are not told apart");
+
     for client in 2..=250 {
         world.audit.access(refused(client, "unknown_key")).await.unwrap();
     }
     world.audit.flush().await.unwrap();
     let rows = world.rows().await;
-    assert_eq!(rows.len(), STRANGERS + 1, "those beyond are one row");
+    assert_eq!(rows.len(), STRANGERS.all + 1, "those beyond are one row");
     let merged = rows.last().unwrap();
     assert_eq!(
         (merged.details["clients"].as_str(), merged.details.get("client")),
         (Some("many"), None)
     );
-    assert_eq!(rows.iter().map(|row| row.count).sum::<u64>(), 3 + 1 + 249);
+    assert_eq!(rows.iter().map(|row| row.count).sum::<u64>(), 3 + 49 + 249);
     world.clock.advance(MINUTE * 2);
     world.audit.flush().await.unwrap();
     world.audit.access(refused(251, "unknown_key")).await.unwrap();
@@ -369,17 +387,196 @@ async fn strangers_are_counted_and_never_dropped() {
 }
 
 #[tokio::test]
-async fn reads_beyond_what_can_be_counted_are_rows_of_their_own() {
-    let buckets = Buckets::new(MINUTE, 2);
+async fn kinds_beyond_what_can_be_told_apart_are_one_row() {
+    let most = Most { all: 3, each: 2 };
+    let buckets = Buckets::new(MINUTE, most);
     let world = World::start().await;
     let now = world.clock.now();
     let list = pods("list");
     let first = || row::counted(&world.entry(&list), now);
-    let count = |key: &str, now| buckets.count(key.to_owned(), now, first).map(|_| ());
-    assert_eq!((count("a", now), count("b", now)), (Ok(()), Ok(())));
-    assert_eq!((count("c", now), count("a", now)), (Err(Full), Ok(())));
+    let count = |owner, what, now| buckets.count(key(owner, what), now, first).map(|_| ());
+    assert_eq!((count("x", "a", now), count("x", "b", now)), (Ok(()), Ok(())));
+    assert_eq!((count("x", "c", now), count("x", "a", now)), (Err(Full), Ok(())));
+    assert_eq!((count("y", "a", now), count("z", "a", now)), (Ok(()), Err(Full)));
     buckets.collect(now + MINUTE * 2);
-    assert_eq!(count("c", now + MINUTE * 2), Ok(()));
+    assert_eq!(count("x", "c", now + MINUTE * 2), Ok(()));
+    assert_eq!(count("z", "a", now + MINUTE * 2), Ok(()));
+}
+
+#[tokio::test]
+async fn one_session_cannot_fill_the_disk_with_reads() {
+    let world = World::start().await;
+    for number in 0..READS.each + 30 {
+        let mut attributes = pods("list");
+        attributes.namespace = Some(format!("{number}-{}", "n".repeat(4_000)));
+        world.audit.access(world.entry(&attributes)).await.unwrap();
+    }
+    world.audit.flush().await.unwrap();
+    let rows = world.rows().await;
+    assert_eq!(rows.len(), READS.each + 1);
+    let rest = rows.last().unwrap();
+    assert_eq!((rest.count, &rest.details["counted"]), (30, &json!(true)));
+    assert_eq!(
+        (rest.agent_id, &rest.session),
+        (AgentId::new(9999), &Some(world.session.to_string()))
+    );
+    assert_eq!(rest.details.get("namespace"), None);
+    // Others are told apart as ever.
+    let (session, list) = (SessionId::new(AccessType::OidcIdToken, "x"), pods("list"));
+    let mut other = world.entry(&list);
+    other.holder = other.holder.map(|holder| Holder {
+        session: &session,
+        ..holder
+    });
+    world.audit.access(other).await.unwrap();
+    assert_eq!(world.rows().await.last().unwrap().details["namespace"], "default");
+}
+
+#[tokio::test]
+async fn long_names_that_differ_are_counted_apart() {
+    let world = World::start().await;
+    for end in ["a", "b", "a"] {
+        let mut attributes = pods("list");
+        attributes.namespace = Some("n".repeat(4_000) + end);
+        world.audit.access(world.entry(&attributes)).await.unwrap();
+    }
+    world.audit.flush().await.unwrap();
+    let mut counts: Vec<_> = world.counts().await.into_iter().map(|(_, count)| count).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [1, 2]);
+}
+
+#[tokio::test]
+async fn many_refusals_of_one_kind_are_rows_at_first_and_counted_then() {
+    let world = World::start().await;
+    let exec = pods("create");
+    let refused = |reason| AccessEntry {
+        outcome: Outcome::Denied,
+        reason,
+        detail: Some("rule 3"),
+        impersonated: None,
+        ..world.entry(&exec)
+    };
+    let alone = usize::try_from(REFUSALS_ALONE).unwrap();
+    for _ in 0..alone + 500 {
+        world.audit.access(refused("unauthorized")).await.unwrap();
+    }
+    world.audit.flush().await.unwrap();
+    let rows = world.rows().await;
+    assert_eq!(rows.len(), alone + 1);
+    let (own, counted) = rows.split_at(alone);
+    assert!(
+        own.iter()
+            .all(|row| row.count == 1 && row.details["detail"] == "rule 3")
+    );
+    assert!(own.iter().all(|row| row.details.get("counted").is_none()));
+    let counted = &counted[0];
+    assert_eq!((counted.count, counted.action.as_str()), (500, "access.denied"));
+    assert_eq!(counted.details["counted"], true);
+    assert_eq!((counted.user.as_str(), counted.agent_id), ("bob", AgentId::new(9999)));
+    assert_eq!(counted.details.get("name"), None, "one count stands for all they ask");
+
+    // Another reason, another time, and what is let through: rows of their own.
+    world.audit.access(refused("policy")).await.unwrap();
+    world.audit.access(world.entry(&exec)).await.unwrap();
+    world.clock.advance(MINUTE * 2);
+    world.audit.access(refused("unauthorized")).await.unwrap();
+    world.audit.flush().await.unwrap();
+    let later = world.rows().await.split_off(alone + 1);
+    let texts: Vec<_> = later
+        .iter()
+        .map(|row| (row.action.as_str(), row.details.get("counted")))
+        .collect();
+    assert_eq!(
+        texts,
+        [
+            ("access.denied", None),
+            ("access.allowed", None),
+            ("access.denied", None)
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_session_that_names_many_agents_is_counted_too() {
+    let world = World::start().await;
+    let list = pods("list");
+    let most = i64::from(REFUSALS_OF_SESSION);
+    for agent in 1..=most + 100 {
+        let mut refused = AccessEntry {
+            outcome: Outcome::Denied,
+            reason: "unauthorized",
+            ..world.entry(&list)
+        };
+        refused.holder = refused.holder.map(|holder| Holder {
+            agent: AgentId::new(agent).unwrap(),
+            ..holder
+        });
+        world.audit.access(refused).await.unwrap();
+    }
+    world.audit.flush().await.unwrap();
+    let rows = world.rows().await;
+    assert_eq!(
+        rows.iter().map(|row| row.count).sum::<u64>(),
+        u64::try_from(most).unwrap() + 100
+    );
+    assert_eq!(
+        rows.len(),
+        usize::try_from(REFUSALS_OF_SESSION).unwrap() + REFUSALS.each + 1
+    );
+    let rest = rows.last().unwrap();
+    assert_eq!((rest.count, rest.agent_id), (50, None));
+}
+
+#[tokio::test]
+async fn a_bucket_counts_as_stored_only_when_it_is() {
+    let world = World::start().await;
+    let list = pods("list");
+    // The first goes away while its row is on the way, and the store fails.
+    world.sql("ALTER TABLE audit RENAME TO away").await;
+    assert!(world.audit.access(world.entry(&list)).now_or_never().is_none());
+    let _failed_or_nothing_to_do = world.audit.flush().await;
+    assert!(
+        world.audit.access(world.entry(&list)).await.is_err(),
+        "no row, no passing"
+    );
+    world.sql("ALTER TABLE away RENAME TO audit").await;
+    world.audit.access(world.entry(&list)).await.unwrap();
+    assert_eq!(world.rows().await.len(), 1, "whoever comes back is on disk");
+}
+
+#[tokio::test]
+async fn a_bucket_whose_only_reader_went_away_is_written_when_it_ends() {
+    let buckets = Buckets::new(MINUTE, READS);
+    let world = World::start().await;
+    let (now, list) = (world.clock.now(), pods("list"));
+    let ticket = buckets
+        .count(key("x", "a"), now, || row::counted(&world.entry(&list), now))
+        .unwrap();
+    // Begun, perhaps stored, perhaps not.
+    let id = buckets.open(&ticket).unwrap().id;
+    drop(ticket);
+    assert!(buckets.collect(now).is_empty());
+    let given: Vec<_> = buckets.collect(now + MINUTE).iter().map(|event| event.id).collect();
+    assert_eq!(given, [id]);
+    assert!(buckets.collect(now + MINUTE).is_empty());
+}
+
+#[tokio::test]
+async fn a_clock_set_back_does_not_keep_a_bucket_open() {
+    let buckets = Buckets::new(MINUTE, READS);
+    let world = World::start().await;
+    let (now, list) = (world.clock.now(), pods("list"));
+    let count = |at| {
+        let ticket = buckets
+            .count(key("x", "a"), at, || row::counted(&world.entry(&list), at))
+            .unwrap();
+        let _first = ticket.opened.set(());
+        ticket.opened.clone()
+    };
+    let first = count(now);
+    assert!(Arc::ptr_eq(&first, &count(now - Duration::from_secs(1))));
+    assert!(!Arc::ptr_eq(&first, &count(now - Duration::from_hours(3))));
 }
 
 #[tokio::test]
@@ -389,7 +586,7 @@ async fn a_bucket_that_ended_takes_no_more_and_loses_nothing() {
     let (now, list) = (world.clock.now(), pods("list"));
     let count = |at| {
         buckets
-            .count("a".to_owned(), at, || row::counted(&world.entry(&list), at))
+            .count(key("x", "a"), at, || row::counted(&world.entry(&list), at))
             .unwrap()
     };
     let opened = |ticket: &buckets::Ticket| {

@@ -53,7 +53,7 @@ struct Remembered {
 ///     let _ = tollgate::authorize::kubernetes::KubernetesPermit { access, ..unreachable!() };
 /// }
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct KubernetesPermit {
     access: Arc<Access>,
     attributes: Attributes,

@@ -116,7 +116,7 @@ mod tests {
 
     use super::{Format, Table, agent, show, text};
 
-    fn table(answer: serde_json::Value) -> String {
+    fn table(answer: &serde_json::Value) -> String {
         let row = |item: &serde_json::Value| vec![text(item, "/name"), agent(item)];
         let table = Table {
             columns: &["NAME", "AGENT"],
@@ -124,14 +124,14 @@ mod tests {
             nothing: "none",
         };
         let mut out = Vec::new();
-        show(&answer, Format::Table, &table, &mut out).unwrap();
+        show(answer, Format::Table, &table, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn tables_are_plain() {
         let long = "x".repeat(200);
-        let shown = table(json!({"items": [
+        let shown = table(&json!({"items": [
             {"name": "a\u{1b}[2J", "agent": {"id": 7, "name": "prod"}},
             {"name": long, "agent": {"id": 8}},
         ]}));
@@ -140,6 +140,6 @@ mod tests {
         assert!(lines[0].trim_start().starts_with("NAME"), "{shown}");
         assert!(lines[1].contains("a?[2J") && lines[1].ends_with("prod"), "{shown}");
         assert!(lines[2].contains("xxx…") && lines[2].ends_with('8'), "{shown}");
-        assert_eq!(table(json!({"items": []})), "none\n");
+        assert_eq!(table(&json!({"items": []})), "none\n");
     }
 }

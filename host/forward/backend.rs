@@ -28,6 +28,11 @@ use crate::headers::{RequestHeader, Upstream};
 /// Bytes of one HTTP/2 stream a backend may send before the client reads them.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 
+/// Time between two questions whether an HTTP/2 connection lives, as client-go has it.
+const PING_EVERY: Duration = Duration::from_secs(30);
+/// Time for the answer.
+const PING_WITHIN: Duration = Duration::from_secs(15);
+
 /// Why a backend cannot be made from its configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
@@ -74,7 +79,7 @@ pub struct Backend {
 /// How requests that stay requests find a connection.
 enum Clients {
     /// One pool, whose bounds are the configured ones.
-    One(Client<Connector, Body>),
+    One(Box<Client<Connector, Body>>),
     /// As many as long exchanges need.
     Many(Lanes),
 }
@@ -122,20 +127,20 @@ impl Backend {
         Ok(Self {
             upstream: Arc::new(upstream),
             timeouts: spec.timeouts,
-            client: Clients::One(pool(connection, connector(Versions::Both))),
-            upgrades: pool(connection, connector(Versions::Http1)),
+            client: Clients::One(Box::new(pool(connection, connector(Versions::Both), Pings::None))),
+            upgrades: pool(connection, connector(Versions::Http1), Pings::None),
         })
     }
 
     /// Empty pools, for exchanges that can be long and many.
     pub(super) fn with_lanes(upstream: Upstream, connection: ConnectionSpec, (tls, name): Identity) -> Self {
         let connector = |versions| Connector::new(&connection, (tls.clone(), name.clone()), versions);
-        let upgrades = pool(&connection, connector(Versions::Http1));
+        let upgrades = pool(&connection, connector(Versions::Http1), Pings::None);
         let both = connector(Versions::Both);
         Self {
             upstream: Arc::new(upstream),
             timeouts: TimeoutSpec::default(),
-            client: Clients::Many(Lanes::new(move || pool(&connection, both.clone()))),
+            client: Clients::Many(Lanes::new(move || pool(&connection, both.clone(), Pings::Sent))),
             upgrades,
         }
     }
@@ -154,7 +159,7 @@ impl Backend {
     pub(super) fn client(&self, upgrade: bool) -> (Client<Connector, Body>, Option<Place>) {
         match &self.client {
             _ if upgrade => (self.upgrades.clone(), None),
-            Clients::One(client) => (client.clone(), None),
+            Clients::One(client) => (Client::clone(client), None),
             Clients::Many(lanes) => {
                 let (client, place) = lanes.take();
                 (client, Some(place))
@@ -213,9 +218,25 @@ pub(super) fn unused_tls() -> ClientConfig {
     }
 }
 
-fn pool(spec: &ConnectionSpec, connector: Connector) -> Client<Connector, Body> {
+/// Whether an HTTP/2 connection is asked if it still lives.
+#[derive(Clone, Copy)]
+enum Pings {
+    None,
+    Sent,
+}
+
+fn pool(spec: &ConnectionSpec, connector: Connector, pings: Pings) -> Client<Connector, Body> {
+    let mut builder = Client::builder(TokioExecutor::new());
+    if let Pings::Sent = pings {
+        // A server that vanished holds up everything on its connection until TCP
+        // gives up, a quarter of an hour later; an idle watch never learns.
+        builder
+            .http2_keep_alive_interval(PING_EVERY)
+            .http2_keep_alive_timeout(PING_WITHIN)
+            .http2_keep_alive_while_idle(true);
+    }
     // One pool has one host, so "per host" is the total.
-    Client::builder(TokioExecutor::new())
+    builder
         .pool_idle_timeout(spec.idle_connection_timeout)
         .pool_max_idle_per_host(spec.max_idle_connections)
         .pool_timer(TokioTimer::new())

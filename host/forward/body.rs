@@ -54,6 +54,9 @@ pub enum BodyError {
     /// Somebody revoked the caller's session.
     #[error("the caller's session was revoked")]
     Revoked,
+    /// The caller may not use the agent any more.
+    #[error("the caller's access was withdrawn")]
+    Withdrawn,
     /// The backend broke off, or its framing is broken.
     #[error("reading from the backend failed")]
     Backend(#[source] hyper::Error),
@@ -75,6 +78,7 @@ pub(super) enum Failure {
     Broken,
     CredentialEnded,
     Revoked,
+    Withdrawn,
 }
 
 impl Progress {
@@ -89,6 +93,7 @@ impl Progress {
             3 => Some(Failure::Broken),
             4 => Some(Failure::CredentialEnded),
             5 => Some(Failure::Revoked),
+            6 => Some(Failure::Withdrawn),
             _ => None,
         }
     }
@@ -99,6 +104,7 @@ impl Progress {
             BodyError::ClientSilent { .. } => 2,
             BodyError::CredentialEnded => 4,
             BodyError::Revoked => 5,
+            BodyError::Withdrawn => 6,
             BodyError::Client(_) | BodyError::BackendSilent { .. } | BodyError::Total | BodyError::Backend(_) => 3,
         };
         self.failure.store(failure, Ordering::Release);
@@ -277,6 +283,7 @@ impl Body {
                 BodyError::ClientSilent { .. } => Error::ClientSilent,
                 BodyError::CredentialEnded => Error::CredentialEnded,
                 BodyError::Revoked => Error::Revoked,
+                BodyError::Withdrawn => Error::Withdrawn,
                 BodyError::Client(_) | BodyError::BackendSilent { .. } | BodyError::Total | BodyError::Backend(_) => {
                     Error::ClientBroken
                 }

@@ -98,6 +98,7 @@ impl Signal {
         match ending {
             Ending::Revoked => Error::Revoked,
             Ending::Expired => Error::CredentialEnded,
+            Ending::Withdrawn => Error::Withdrawn,
         }
     }
 
@@ -108,6 +109,7 @@ impl Signal {
         match ending {
             Ending::Revoked => BodyError::Revoked,
             Ending::Expired => BodyError::CredentialEnded,
+            Ending::Withdrawn => BodyError::Withdrawn,
         }
     }
 }

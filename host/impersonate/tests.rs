@@ -70,7 +70,7 @@ fn every_part_is_looked_at() {
         let long = "a".repeat(VALUE_BYTES + 1);
         let observed = long.len();
         assert_eq!(with(&long), Err(Error::TooLong { part, observed }));
-        assert!(with(&long[1..]).is_ok());
+        assert!(with(long.get(1..).unwrap()).is_ok());
         if part == "uid" {
             assert!(with("").is_ok());
         } else {

@@ -99,7 +99,7 @@ impl Access {
 
     /// A stream was ended.
     ///
-    /// - `reason`: `revoked` or `expired`.
+    /// - `reason`: `revoked`, `expired` or `withdrawn`.
     pub fn stream_closed(&self, reason: &'static str) {
         self.closed_streams.get_or_create(&ClosedLabel { reason }).inc();
     }

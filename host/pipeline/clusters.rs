@@ -14,6 +14,7 @@ use super::exchange::{Answered, Exchange, Told, contain, lease, note_lease};
 use super::{Gateway, json};
 use crate::authenticate::Principal;
 use crate::authorize::clusters::{ClusterPermit, Wanted, authorize_cluster, visible};
+use crate::authorize::kubernetes::Attributes;
 use crate::config::ClusterFront;
 use crate::forward::Body;
 use crate::front::clusters::ClusterView;
@@ -90,6 +91,7 @@ impl Gateway {
             record,
         } = walk;
         let cleaned = headers::clean(head)?;
+        let attributes = Attributes::read(cleaned.method(), path.rest, path.query, cleaned.upgrade());
         let wanted = Wanted::of(cleaned.method(), cleaned.upgrade().is_some());
         let permit = permit((&path.name, wanted), snapshot, principal, record)?;
         let held = self.persons.acquire(principal.key())?;
@@ -97,6 +99,7 @@ impl Gateway {
             cluster: permit.access(),
             rest: path.rest,
             query: path.query,
+            is_proxied: attributes.is_proxied(),
             told: Told::Nothing,
             peer,
             decision: record.id(),

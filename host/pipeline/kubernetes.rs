@@ -11,7 +11,7 @@ use http::{Response, request};
 use super::Gateway;
 use super::exchange::{Answered, Exchange, Told};
 use crate::access::endpoint::{self, Endpoint};
-use crate::access::{Access, AccessKey, AccessType, AgentId, Authorizer, Bearer, IdToken, Question};
+use crate::access::{Access, AccessKey, AccessType, AgentId, Authorizer, Bearer, IdToken, Judge, Question};
 use crate::audit::{self, AccessEntry, Audit};
 use crate::authenticate::agent::{self, CiTokens, Presented};
 use crate::authorize;
@@ -21,11 +21,11 @@ use crate::credential::clusters::Found;
 use crate::forward::{self, Body, Gathered};
 use crate::headers::{self, Cleaned, client_impersonates};
 use crate::impersonate::Impersonation;
-use crate::record::{Impersonated, Open, Step};
+use crate::record::{Open, Step};
 use crate::rejection::{Rejection, Voice};
 use crate::route::KubernetesPath;
 use crate::server::Peer;
-use crate::sessions::{Entering, Holder, Sessions};
+use crate::sessions::{Entering, Holder, Rules, Sessions};
 use crate::snapshot::{KubernetesFront, Snapshot};
 use crate::store::Store;
 
@@ -47,6 +47,22 @@ pub struct Services {
 }
 
 impl Services {
+    /// Ends what is open of people to whom this snapshot gives it no longer.
+    pub fn recheck(&self, snapshot: &Snapshot) {
+        let Some(front) = &snapshot.kubernetes else { return };
+        let judge = match self.authorizer.is_embedded() {
+            true => Judge::Embedded,
+            false => Judge::Remote,
+        };
+        let closed = self.sessions.recheck(Rules {
+            agents: Arc::clone(&front.agents),
+            judge,
+        });
+        if closed > 0 {
+            tracing::info!(closed, "streams of people who lost access were closed");
+        }
+    }
+
     /// Answers another gateway: the platform half of the design.
     pub(super) async fn answer_gateway(
         &self,
@@ -138,7 +154,20 @@ impl Gateway {
         let written = walk.write_down(&known, &admitted).await;
         let admitted = admitted?;
         written?;
-        walk.forward((admitted, body), &path).await
+        let (audit, peer, decision) = (&walk.services.audit, walk.peer, walk.record.id());
+        let permit = admitted.permit.clone();
+        let forwarded = walk.forward((admitted, body), &path).await;
+        if let Err(rejection @ Rejection::Ended(_)) = &forwarded {
+            // What was let in by then was not.
+            let answer = rejection.answer(Voice::Kubernetes);
+            let entry = AccessEntry {
+                holder: Some(Holder::from(&**permit.access())),
+                attributes: Some(permit.attributes()),
+                ..stranger(answer.reason, (peer, decision))
+            };
+            audit.access(entry).await.map_err(Rejection::Audit)?;
+        }
+        forwarded
     }
 
     /// Everything that can refuse.
@@ -160,7 +189,7 @@ impl Gateway {
         walk.record.note(|record| {
             record.policy = Some(Arc::clone(walk.front.policy.digest()));
             if let Some(note) = &mut record.kubernetes {
-                note.attributes = Some(attributes.clone());
+                note.attributes = Some(attributes.shortened());
             }
         });
         let permit = walk.front.policy.authorize(&access, attributes);
@@ -172,7 +201,7 @@ impl Gateway {
         walk.record.note(|record| {
             record.notes.clone_from(permit.notes());
             if let Some(note) = &mut record.kubernetes {
-                note.impersonated = impersonated(permit.impersonation());
+                note.impersonated = Some(Arc::clone(permit.impersonation()));
             }
         });
         let held = self.persons.acquire(access.key())?;
@@ -288,13 +317,16 @@ impl Walk<'_> {
             cluster,
             rest: path.rest,
             query: path.query,
+            is_proxied: permit.attributes().is_proxied(),
             told: Told::Caller(permit.impersonation()),
             peer,
             decision: record.id(),
             until: None,
             ending: Some(entered.ending()),
         };
-        let answered = exchange.send((cleaned, body), (held, entered), record).await;
+        let answered = exchange
+            .send((cleaned, body.without_trailers()), (held, entered), record)
+            .await;
         record.step(Step::Forward);
         let mut response = match answered? {
             Answered::Answer(response) => response,
@@ -305,12 +337,29 @@ impl Walk<'_> {
     }
 }
 
-fn impersonated(impersonation: &Impersonation) -> Option<Impersonated> {
-    match impersonation {
-        Impersonation::Nobody => None,
-        Impersonation::As(identity) => Some(Impersonated {
-            username: identity.username.clone(),
-            groups: identity.groups.clone(),
-        }),
+/// The refusal of a request that came no further than its head.
+fn stranger<'a>(reason: &'static str, (peer, decision): (&Peer, uuid::Uuid)) -> AccessEntry<'a> {
+    AccessEntry {
+        holder: None,
+        agent: None,
+        access_type: None,
+        attributes: None,
+        outcome: audit::Outcome::Denied,
+        reason,
+        detail: None,
+        client: peer.address().ip(),
+        audit_id: decision,
+        impersonated: None,
+    }
+}
+
+impl Services {
+    /// Writes down a refusal that comes before anything is known of the caller. It
+    /// is told all the same when the store fails.
+    pub(super) async fn refused_at_the_door(&self, rejection: &Rejection, at: (&Peer, uuid::Uuid)) {
+        let reason = rejection.answer(Voice::Kubernetes).reason;
+        if let Err(error) = self.audit.access(stranger(reason, at)).await {
+            tracing::error!(%error, reason, "a refusal could not be written down");
+        }
     }
 }

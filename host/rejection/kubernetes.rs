@@ -50,6 +50,7 @@ pub(super) fn ended(ending: Ending) -> Answer {
     let reason = match ending {
         Ending::Revoked => "session_revoked",
         Ending::Expired => "credential_ended",
+        Ending::Withdrawn => "access_withdrawn",
     };
     Answer::denied(StatusCode::UNAUTHORIZED, reason, UNAUTHORIZED)
 }

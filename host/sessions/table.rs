@@ -17,7 +17,7 @@ use super::list::{Here, Told};
 use super::signal::Switch;
 use super::{Ending, Entering, Holder, Kind, Target};
 use crate::access::{AgentId, SessionId, User};
-use crate::store::{Owned, SeenSession};
+use crate::store::{About, Owned, SeenSession};
 
 /// Sessions hash into these, so that requests of many sessions do not wait for
 /// each other.
@@ -186,6 +186,23 @@ impl Table {
         ended
     }
 
+    /// What is open that `must` end, by its session, person and agent, comes back.
+    pub(super) fn withdraw(&self, now: Timestamp, must: impl Fn(&SessionId, &User, AgentId) -> bool) -> Vec<Ended> {
+        let mut ended = Vec::new();
+        self.each(|id, session| {
+            let withdrawn: Vec<AgentId> = session
+                .uses
+                .iter()
+                .filter(|one| must(id, &one.user, one.agent))
+                .map(|one| one.agent)
+                .collect();
+            if !withdrawn.is_empty() {
+                ended.extend(session.end(id, now, |open| withdrawn.contains(&open.agent)));
+            }
+        });
+        ended
+    }
+
     /// Rows that the store does not have as they are here.
     pub(super) fn changed(&self, replica: Uuid, now: Timestamp) -> Vec<SeenSession> {
         let mut rows = Vec::new();
@@ -248,6 +265,17 @@ impl Table {
             }
         });
         here
+    }
+
+    /// Whose a session is, for each agent it was used for here.
+    pub(super) fn uses(&self, id: &SessionId) -> Vec<About> {
+        let shard = self.shard(id);
+        let uses = shard.sessions.get(id).into_iter().flat_map(|session| &session.uses);
+        uses.map(|one| About {
+            user: one.user.clone(),
+            agent_id: Some(one.agent),
+        })
+        .collect()
     }
 
     /// What a session has open here.

@@ -59,7 +59,7 @@ pub(super) fn spawn(sessions: &Arc<Sessions>, cursor: Cursor) {
 async fn follow(sessions: Weak<Sessions>, clock: Clock, mut cursor: Cursor) {
     let mut health = Health::new("revocations cannot be read");
     loop {
-        sleep(&clock, POLL).await;
+        clock.sleep(POLL).await;
         let Some(sessions) = sessions.upgrade() else { return };
         let learned = answer(sessions.learn(&mut cursor)).await;
         health.note(&sessions, "revocations", learned);
@@ -87,18 +87,14 @@ async fn expire(sessions: Weak<Sessions>, clock: Clock) {
 async fn see(sessions: Weak<Sessions>, clock: Clock) {
     let mut health = Health::new("active sessions cannot be written");
     loop {
-        sleep(&clock, SEEN).await;
+        clock.sleep(SEEN).await;
         let Some(sessions) = sessions.upgrade() else { return };
         let sent = sessions.flush().await;
         health.note(&sessions, "seen", sent);
         let now = clock.now();
         sessions.table.forget(before(now, ACTIVE), now);
+        sessions.recheck_again();
     }
-}
-
-async fn sleep(clock: &Clock, time: Duration) {
-    let end = clock.now().checked_add(time).unwrap_or(Timestamp::MAX);
-    clock.sleep_until(end).await;
 }
 
 /// Does not wait forever for the store.

@@ -8,8 +8,12 @@ use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
 use super::database::{Database, failed, timed};
-use super::read::{ROWS, Read, agent, time, time_opt, user, uuid};
+use super::read::{Question, ROWS, Read, agent, time, time_opt, user, uuid};
 use super::{Error, Owned, SeenSession};
+use crate::access::SessionId;
+
+const SEEN: &str = "SELECT session, agent_id, replica, user_id, username, client, first_at, last_at, requests, \
+                    open_streams, expires_at FROM seen";
 
 /// Puts the rows of one replica together, for each session and agent.
 const ACTIVE: &str = "\
@@ -59,6 +63,12 @@ pub(super) async fn active(database: &Database, since: Timestamp, owned: &Owned)
         .bind(ROWS)
         .fetch_all(database.readers());
     let rows = timed(rows).await.map_err(|error| failed(&error))?;
+    rows.iter().map(session).collect()
+}
+
+pub(super) async fn of(database: &Database, id: &SessionId) -> Result<Vec<SeenSession>, Error> {
+    let question = Question::new(SEEN).and("session =", Some(id.to_string()))?;
+    let rows = question.ask(database, "last_at DESC, agent_id, replica", ROWS).await?;
     rows.iter().map(session).collect()
 }
 

@@ -95,7 +95,7 @@ impl Shared {
         self.heads.insert(table.path.clone(), head);
         match (done?, &question.expect.indistinguishable_group) {
             (Some(Done { answer, outcome }), Some(group)) if outcome != Outcome::Passed => {
-                self.compare((table.path.clone(), group.clone()), id, response::face(&answer))
+                self.compare((table.path.clone(), group.clone()), id, &response::face(&answer))
             }
             (Some(_) | None, _) => Ok(()),
         }
@@ -137,13 +137,13 @@ impl Shared {
     }
 
     /// Compares an answer with the first of its group.
-    fn compare(&mut self, group: (PathBuf, String), id: &str, face: String) -> Result<(), String> {
+    fn compare(&mut self, group: (PathBuf, String), id: &str, face: &str) -> Result<(), String> {
         let name = group.1.clone();
         let (first, expected) = self
             .groups
             .entry(group)
-            .or_insert_with(|| (id.to_owned(), face.clone()));
-        if *expected == face {
+            .or_insert_with(|| (id.to_owned(), face.to_owned()));
+        if expected == face {
             Ok(())
         } else {
             Err(format!(

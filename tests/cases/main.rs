@@ -65,7 +65,7 @@ fn main() -> ExitCode {
 }
 
 fn run(out: &mut impl Write) -> Result<Tally, String> {
-    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let filter = wanted(std::env::args().skip(1));
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let exceptions = Exceptions::read(&own.join("not-applicable.yaml"))?;
     let mut files = tables_in(&own)?;
@@ -95,6 +95,19 @@ fn run(out: &mut impl Write) -> Result<Tally, String> {
     }
     writeln!(out, "{} passed, {} failed", total.passed, total.failed).map_err(write)?;
     Ok(total)
+}
+
+/// The id that is asked for. Other binaries of one `cargo test` know options that
+/// have a value, which is none.
+fn wanted(mut arguments: impl Iterator<Item = String>) -> Option<String> {
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--skip" | "--test-threads" | "--format" | "--color" => drop(arguments.next()),
+            option if option.starts_with('-') => {}
+            _ => return Some(argument),
+        }
+    }
+    None
 }
 
 /// Every table of a folder, by name.

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::super::world::{self, LISTS, agent, id, mapped, member, people_and, shared_as};
-use super::{Agents, Claimant};
-use crate::access::{AccessAs, Configuration, Membership, Refusal, Role, User};
+use super::{Agents, Claimant, Judge};
+use crate::access::{AccessAs, AccessType, Configuration, Membership, Refusal, Role, User};
 use crate::config::{PersonKey, UserLink};
 use crate::metrics::Metrics;
 use crate::state::people::PersonState;
@@ -75,6 +75,43 @@ fn an_agent_is_refused_with_its_reason() {
     );
     assert_eq!(judge(&agents, 7, "carol"), Err(Refusal::NotMember));
     assert_eq!(judge(&agents, 7, "bob"), Ok(AccessAs::Agent));
+}
+
+#[test]
+fn what_is_withdrawn_is_told() {
+    let agents = Agents::build(&world::resources(), None);
+    let still = |agent: i64, kind, username: &str, judge| {
+        let person = agents.user_named(username).map(|person| person.user.clone());
+        let user = person.unwrap_or_else(|| User {
+            id: 0,
+            username: username.to_owned(),
+        });
+        agents.still_grants(id(agent), (kind, &user), judge)
+    };
+    let (pat, oidc, ci) = (
+        AccessType::PersonalAccessToken,
+        AccessType::OidcIdToken,
+        AccessType::CiJobToken,
+    );
+    let here = Judge::Embedded;
+    for agent in [9999, 7] {
+        assert!(still(agent, pat, "bob", here) && still(agent, oidc, "bob", here));
+        // No developer, blocked, in no directory.
+        for nobody in ["carol", "heidi", "nobody"] {
+            assert!(!still(agent, pat, nobody, here), "{nobody}");
+        }
+    }
+    // Shared with a group of nobody; not shared; no agent.
+    for agent in [8, 4, 424_242] {
+        assert!(!still(agent, pat, "bob", here), "{agent}");
+    }
+    // By claim and for members: ID tokens alone.
+    assert!(still(6, oidc, "nobody", here) && still(5, oidc, "bob", here));
+    assert!(!still(6, oidc, "heidi", here) && !still(5, oidc, "carol", here));
+    assert!(!still(6, pat, "bob", here) && !still(5, pat, "bob", here));
+    // Judged elsewhere: the agent's existence.
+    assert!(still(4, pat, "heidi", Judge::Remote) && still(4, ci, "heidi", here));
+    assert!(!still(424_242, pat, "bob", Judge::Remote) && !still(424_242, ci, "bob", here));
 }
 
 #[test]

@@ -121,14 +121,20 @@ pub(super) fn parse_and_check(source: &str, variables: &[&str]) -> Parsed {
             // The receiver is gone only after the time is over.
             drop(answer.send(parsed));
         });
-    if spawned.is_err() {
+    let Ok(thread) = spawned else {
         return Err(Error::Parser {
             reason: "no thread could be started",
         });
-    }
-    result.recv_timeout(PARSER_TIME).unwrap_or(Err(Error::Parser {
-        reason: "the parser took too long",
-    }))
+    };
+    let Ok(parsed) = result.recv_timeout(PARSER_TIME) else {
+        return Err(Error::Parser {
+            reason: "the parser took too long",
+        });
+    };
+    // Its stack is given back before the next one is taken: in the limited child
+    // process a few of them are all there is room for.
+    drop(thread.join());
+    parsed
 }
 
 fn parse(source: &str, variables: &[String]) -> Parsed {

@@ -27,6 +27,9 @@ const PATH_VERBS: [&str; 2] = ["proxy", "watch"];
 /// What follows a namespace's name and is no resource in it.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
+/// Bytes of each text that records keep; names of Kubernetes have 253.
+const KEPT_BYTES: usize = 256;
+
 /// Attributes of one request, in the words of SubjectAccessReview.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -86,6 +89,37 @@ impl Attributes {
         read.path = path;
         read.name_what_runs();
         read
+    }
+
+    /// Whether a pod, service or node answers, behind the API server.
+    pub fn is_proxied(&self) -> bool {
+        self.verb == "proxy" || self.subresource.as_deref() == Some("proxy")
+    }
+
+    /// The same with each text a caller chose cut to [`KEPT_BYTES`], for records:
+    /// thousands of them stay in memory.
+    #[must_use]
+    pub fn shortened(&self) -> Self {
+        let cut = |text: &String| {
+            let end = text.floor_char_boundary(KEPT_BYTES);
+            match text.get(..end) {
+                Some(start) if end < text.len() => format!("{start}…"),
+                Some(_) | None => text.clone(),
+            }
+        };
+        Self {
+            verb: cut(&self.verb),
+            also_verb: self.also_verb.as_ref().map(cut),
+            resource_request: self.resource_request,
+            api_group: cut(&self.api_group),
+            api_version: cut(&self.api_version),
+            resource: self.resource.as_ref().map(cut),
+            subresource: self.subresource.as_ref().map(cut),
+            namespace: self.namespace.as_ref().map(cut),
+            name: self.name.as_ref().map(cut),
+            path: cut(&self.path),
+            upgrade: self.upgrade,
+        }
     }
 
     /// Every verb the request needs: a policy that lets it pass allows each.

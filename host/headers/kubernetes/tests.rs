@@ -264,7 +264,7 @@ fn one_user_or_none_reaches_the_cluster() {
 #[test]
 fn values_http_cannot_carry_do_not_leave() {
     let Impersonation::As(mut identity) = person() else {
-        unreachable!()
+        panic!("somebody is impersonated")
     };
     identity.groups.push("a\r\nimpersonate-group: system:masters".into());
     let name = HeaderName::from_static("impersonate-group");

@@ -102,41 +102,57 @@ impl Desk<'_> {
         session: &SessionId,
         checks: &mut Vec<Check>,
     ) -> Result<Response<Body>, Error> {
-        let about = self.about(session).await?.ok_or(Error::UnknownSession)?;
-        let object = self.object(about.agent_id, &about.user.username);
-        if !self.is_mine(&about.user) && !self.may(Right::DeleteSessions, object, checks) {
+        let (session, uses) = self.uses(session).await?;
+        let first = uses.first().ok_or(Error::UnknownSession)?;
+        if !uses.iter().all(|one| self.may_end(one, checks)) {
             return Err(Error::UnknownSession);
         }
-        let closed = self.services.sessions.revoke(session, &about, &self.actor()).await?;
-        Ok(answer(StatusCode::OK, &Revoked::of(session, closed)))
+        let about = About {
+            user: first.user.clone(),
+            agent_id: first.agent_id.filter(|_| uses.len() == 1),
+        };
+        let closed = self.services.sessions.revoke(&session, &about, &self.actor()).await?;
+        Ok(answer(StatusCode::OK, &Revoked::of(&session, closed)))
     }
 
-    /// Whose a session is, and for which agent. Of credentials that were made
-    /// elsewhere nothing but their use is known.
-    async fn about(&self, session: &SessionId) -> Result<Option<About>, Error> {
+    /// Whether the caller may end a session of this use: at this agent, or of its
+    /// person anywhere.
+    fn may_end(&self, about: &About, checks: &mut Vec<Check>) -> bool {
+        let mut may = |agent| {
+            let object = self.object(agent, &about.user.username);
+            self.may(Right::DeleteSessions, object, checks)
+        };
+        self.is_mine(&about.user) || may(about.agent_id) || (about.agent_id.is_some() && may(None))
+    }
+
+    /// Whose a session is, for each agent, with its one spelling. Of credentials
+    /// that were made elsewhere nothing but their use is known.
+    async fn uses(&self, session: &SessionId) -> Result<(SessionId, Vec<About>), Error> {
         let services = self.services;
         let kept = match (session.access_type(), Uuid::try_parse(session.id())) {
-            (AccessType::PersonalAccessToken, Ok(id)) => services.store.token(id).await?.map(|token| About {
-                user: token.user,
-                agent_id: Some(token.agent_id),
+            (AccessType::PersonalAccessToken, Ok(id)) => services.store.token(id).await?.map(|token| {
+                let about = About {
+                    user: token.user,
+                    agent_id: Some(token.agent_id),
+                };
+                (token.id, about)
             }),
-            (AccessType::SessionCookie, Ok(id)) => services.store.browser_session(id).await?.map(|session| About {
-                user: session.user,
-                agent_id: None,
+            (AccessType::SessionCookie, Ok(id)) => services.store.browser_session(id).await?.map(|session| {
+                let about = About {
+                    user: session.user,
+                    agent_id: None,
+                };
+                (session.id, about)
             }),
             (AccessType::PersonalAccessToken | AccessType::SessionCookie, Err(_))
             | (AccessType::OidcIdToken | AccessType::CiJobToken, _) => None,
         };
-        if kept.is_some() {
-            return Ok(kept);
+        match kept {
+            // SECURITY: what comes in is known by this spelling of the number; a
+            // revocation of another one would shut nobody out.
+            Some((id, about)) => Ok((SessionId::new(session.access_type(), id.to_string()), vec![about])),
+            None => Ok((session.clone(), services.sessions.used(session).await?)),
         }
-        let text = session.to_string();
-        let seen = services.sessions.list(&Owned::default()).await?;
-        let row = seen.into_iter().find(|row| row.session == text);
-        Ok(row.map(|row| About {
-            user: row.user,
-            agent_id: Some(row.agent_id),
-        }))
     }
 
     /// Sessions seen at work, each agent's use as one line whichever replicas saw

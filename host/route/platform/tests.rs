@@ -7,8 +7,8 @@ use crate::access::{AccessType, SessionId};
 
 const ID: &str = "0190d4a8-1c1c-7000-8000-000000000001";
 
-fn route(method: Method, path: &str) -> Result<Option<PlatformRoute>, Error> {
-    platform(&method, &Uri::try_from(path).unwrap())
+fn route(method: &Method, path: &str) -> Result<Option<PlatformRoute>, Error> {
+    platform(method, &Uri::try_from(path).unwrap())
 }
 
 #[test]
@@ -24,11 +24,11 @@ fn each_method_and_path_is_one_thing() {
         (Method::POST, "/api/v1/sessions", PlatformRoute::CreateSession),
         (Method::GET, "/api/v1/audit?limit=2", PlatformRoute::Audit),
     ] {
-        assert_eq!(route(method.clone(), path), Ok(Some(expected)), "{method} {path}");
+        assert_eq!(route(&method, path), Ok(Some(expected)), "{method} {path}");
     }
     for written in [ID.to_owned(), ID.replace('-', "%2D")] {
         let path = format!("/api/v1/tokens/{written}");
-        assert_eq!(route(Method::DELETE, &path), Ok(Some(PlatformRoute::RevokeToken(id))));
+        assert_eq!(route(&Method::DELETE, &path), Ok(Some(PlatformRoute::RevokeToken(id))));
     }
     for (path, expected) in [
         (
@@ -44,7 +44,7 @@ fn each_method_and_path_is_one_thing() {
             session(AccessType::OidcIdToken, "abc_-1"),
         ),
     ] {
-        assert_eq!(route(Method::DELETE, &path), Ok(Some(expected)), "{path}");
+        assert_eq!(route(&Method::DELETE, &path), Ok(Some(expected)), "{path}");
     }
 }
 
@@ -65,15 +65,18 @@ fn everything_else_is_not_served() {
         (Method::GET, "/api/v2/tokens"),
         (Method::GET, "/tokens"),
     ] {
-        let found = route(method.clone(), path);
+        let found = route(&method, path);
         assert!(
             matches!(found, Ok(None) | Err(Error::DoubleEncoding)),
             "{method} {path} {found:?}"
         );
     }
-    assert_eq!(route(Method::DELETE, "/api/v1/sessions/%2e%2e"), Err(Error::EncodedDot));
     assert_eq!(
-        route(Method::DELETE, "/api/v1/sessions/pat%253Ax"),
+        route(&Method::DELETE, "/api/v1/sessions/%2e%2e"),
+        Err(Error::EncodedDot)
+    );
+    assert_eq!(
+        route(&Method::DELETE, "/api/v1/sessions/pat%253Ax"),
         Err(Error::DoubleEncoding)
     );
 }

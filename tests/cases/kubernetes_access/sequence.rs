@@ -195,14 +195,14 @@ impl Sequence<'_> {
             let id = self.stage.token_id(token).ok_or("the token is not in the store")?;
             return Ok(SessionId::new(AccessType::PersonalAccessToken, id.to_string()).to_string());
         }
-        let url = format!("http://{}/api/v1/sessions", self.stage.running.address());
+        let url = format!("http://{}/api/v1/sessions?user=*", self.stage.running.address());
         let request = reqwest::Client::new()
             .get(url)
             .bearer_auth(token::session(SESSION_KEY, OPERATOR));
         let answer = request.send().await.map_err(|error| error.to_string())?;
         let page: Value = answer.json().await.map_err(|error| error.to_string())?;
         let items = page["items"].as_array().cloned().unwrap_or_default();
-        let open = items.iter().filter(|item| item["open_streams"].as_u64() > Some(0));
+        let open = items.iter().filter(|item| item["openStreams"].as_u64() > Some(0));
         let ids = open.filter_map(|item| item["id"].as_str());
         let known = |id: &&str| id.starts_with("pat:") || self.sessions.values().any(|known| known == id);
         let fresh: Vec<&str> = ids.filter(|id| !known(id)).collect();

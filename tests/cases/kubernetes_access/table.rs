@@ -41,7 +41,6 @@ struct RawHead {
 /// Words for people; what they say is what this suite does.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(clippy::struct_field_names, reason = "as the table names them")]
 struct Conventions {
     #[serde(rename = "placeholders")]
     _placeholders: Option<String>,

@@ -124,7 +124,8 @@ async fn writes_and_tunnels_need_update() {
             .send()
     };
     assert_eq!(tunnel("carol").await.unwrap().status(), 403);
-    assert_eq!(tunnel("alice").await.unwrap().status(), 200);
+    // She gets through; an answer that does not switch is none to a tunnel.
+    assert_eq!(tunnel("alice").await.unwrap().status(), 502);
     let methods: Vec<String> = api.seen().into_iter().map(|seen| seen.method).collect();
     assert_eq!(methods, ["POST", "PUT", "PATCH", "DELETE", "GET"]);
     assert_eq!(api.seen()[4].value("upgrade"), Some("websocket"));

@@ -131,6 +131,23 @@ async fn tokens_at_work_are_sessions() {
 }
 
 #[tokio::test]
+async fn a_token_is_ended_however_its_number_is_spelled() {
+    let place = place().await;
+    for spell in [|id: &str| id.to_uppercase(), |id: &str| id.replace('-', "")] {
+        let made = place.made().await;
+        let (id, bearer) = (made["token"]["id"].as_str().unwrap(), made["bearer"].as_str().unwrap());
+        assert_eq!(place.enter(bearer).await, 200);
+        let spelled = format!("pat:{}", spell(id));
+        assert_eq!(revoke(&place, "bob", &spelled).await, no(404, "session_not_found"));
+        assert_eq!(place.enter(bearer).await, 200);
+        assert_eq!(revoke(&place, "alice", &spelled).await, no(200, ""));
+        assert_eq!(place.enter(bearer).await, 401, "{spelled}");
+        let events = place.items("carol", "audit?user=*&action=token.revoked").await;
+        assert_eq!(events[0]["session"], format!("pat:{id}"));
+    }
+}
+
+#[tokio::test]
 async fn pages_of_allowed_origins_may_make_sessions() {
     let place = place_with(json!({"publicURL": "https://t.example/base/k8s-proxy/"})).await;
     let url = format!("http://{}/api/v1/sessions", place.world.address());

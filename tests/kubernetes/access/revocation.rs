@@ -20,7 +20,7 @@ async fn open(kubectl: &Kubectl, here: &str) -> Vec<(&'static str, Running)> {
     let mut shell = kubectl.start(&["exec", "-i", here, "pod", "--", "cat"]);
     shell.say("hello\n").await;
     shell.line("hello").await.unwrap();
-    let mut quiet = kubectl.start(&["exec", here, "pod", "--", "sh", "-c", "echo quiet; sleep 600"]);
+    let mut quiet = kubectl.start(&["exec", here, "pod", "--", "sh", "-c", "echo quiet; exec sleep 600"]);
     quiet.line("quiet").await.unwrap();
     let mut watch = kubectl.start(&["get", "pods", here, "--watch", "--output=name"]);
     watch.line("pod/pod").await.unwrap();

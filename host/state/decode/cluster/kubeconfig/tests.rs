@@ -12,7 +12,7 @@ fn secret(more: &str) -> Resources {
     load_text(&text, "prod.yaml", "argocd").value.unwrap()
 }
 
-fn kubeconfig(user: serde_json::Value) -> String {
+fn kubeconfig(user: &serde_json::Value) -> String {
     let document = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "x",
         "clusters": [{"name": "c", "cluster": {"server": "https://k8s.example:6443", "tls-server-name": "k8s"}}],
@@ -32,7 +32,7 @@ fn auth(resources: &Resources) -> &ClusterAuth {
 
 #[test]
 fn a_kubeconfig_stands_for_server_and_config() {
-    let resources = secret(&kubeconfig(json!({"token": "t0ken"})));
+    let resources = secret(&kubeconfig(&json!({"token": "t0ken"})));
     let ClusterAuth::Bearer(token) = auth(&resources) else {
         panic!("{:?}", auth(&resources));
     };
@@ -40,7 +40,7 @@ fn a_kubeconfig_stands_for_server_and_config() {
     let config = &resources.cluster_configs["https://k8s.example:6443"];
     assert_eq!(config.tls.server_name.as_deref(), Some("k8s"));
     // Another of its contexts.
-    let other = secret(&(kubeconfig(json!({"token": "t0ken"})) + "  context: nobody\n"));
+    let other = secret(&(kubeconfig(&json!({"token": "t0ken"})) + "  context: nobody\n"));
     assert_eq!(auth(&other).as_str(), "anonymous");
 }
 
@@ -48,24 +48,24 @@ fn a_kubeconfig_stands_for_server_and_config() {
 fn what_cannot_be_used_closes_the_cluster_and_says_what_to_do() {
     for (more, wanted) in [
         (
-            kubeconfig(json!({"exec": {"command": "aws", "apiVersion": "v1"}})),
+            kubeconfig(&json!({"exec": {"command": "aws", "apiVersion": "v1"}})),
             "no program is run here",
         ),
-        (kubeconfig(json!({"tokenFile": "/var/run/token"})), "--flatten"),
+        (kubeconfig(&json!({"tokenFile": "/var/run/token"})), "--flatten"),
         (
-            kubeconfig(json!({"token": "t", "as": "admin"})),
+            kubeconfig(&json!({"token": "t", "as": "admin"})),
             "impersonates somebody",
         ),
         (
-            kubeconfig(json!({"token": "t"})) + "  context: broken\n",
+            kubeconfig(&json!({"token": "t"})) + "  context: broken\n",
             "is not in `kubeconfig`",
         ),
         (
-            kubeconfig(json!({"token": "t"})) + "  context: missing\n",
+            kubeconfig(&json!({"token": "t"})) + "  context: missing\n",
             "has no context `missing`",
         ),
         (
-            kubeconfig(json!({"token": "t"})) + "  server: https://other.example\n",
+            kubeconfig(&json!({"token": "t"})) + "  server: https://other.example\n",
             "keep one",
         ),
         ("  kubeconfig: '{{'\n".to_owned(), "is not a kubeconfig"),
