@@ -174,7 +174,12 @@ impl Collector {
             Entry::Occupied(first) => {
                 let named = format!("{kind} `{}` in namespace `{}`", name.name, name.namespace);
                 let message = format!("{named} is defined twice, first at {}", first.get());
-                self.findings.push(Diagnostic::error(location, message));
+                self.findings.push(if kind == "Agent" {
+                    self.agents.shut(&name.name);
+                    Diagnostic::warning(location, format!("{message}; it is closed"))
+                } else {
+                    Diagnostic::error(location, message)
+                });
                 false
             }
         }

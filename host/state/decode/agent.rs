@@ -8,8 +8,8 @@
 //! configuration unusable: configurations are written by many hands, and one of them
 //! must not stop the gateway for all. What is in force then is for
 //! [`crate::access::Agents`] to say: the last good one in the same process, nothing
-//! after a start. So do two agents with one number: nobody can say which one is
-//! meant, and neither is there. Two configurations of one agent are errors.
+//! after a start. Two agents with one number or name are no agents: nobody can say
+//! which one is meant. Two configurations of one agent are errors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -47,6 +47,8 @@ const OTHERS: [&str; 8] = [
 pub(super) struct Draft {
     agents: BTreeMap<String, Read>,
     files: BTreeMap<String, (Sharing, Location)>,
+    /// Names that several objects have.
+    shut: BTreeSet<String>,
 }
 
 /// An agent, and whether its configuration is in the object.
@@ -135,6 +137,11 @@ impl Draft {
         }
     }
 
+    /// Closes an agent: nobody can say which of several objects is meant.
+    pub(super) fn shut(&mut self, name: &str) {
+        self.shut.insert(name.to_owned());
+    }
+
     fn insert(&mut self, name: &str, sharing: Sharing, location: Location, findings: &mut Vec<Diagnostic>) {
         if let Some((_, first)) = self.files.get(name) {
             let first = &first.file;
@@ -151,6 +158,7 @@ impl Draft {
         clusters: &[Cluster],
         findings: &mut Vec<Diagnostic>,
     ) -> BTreeMap<String, Arc<AgentObject>> {
+        self.agents.retain(|name, _| !self.shut.contains(name));
         for (name, (sharing, location)) in self.files {
             let Some(read) = self.agents.get_mut(&name) else {
                 let message = format!("there is no Agent `{name}` this file could configure");

@@ -241,13 +241,26 @@ fn one_number_of_two_agents_closes_both_and_nothing_else() {
 }
 
 #[test]
+fn two_objects_of_one_name_close_that_agent_alone() {
+    let twin = object("").replace("9999", "8");
+    let other = object("").replace("my-agent", "other").replace("9999", "7");
+    let text = format!("{}---\n{twin}---\n{other}", object(""));
+    let loaded = load_text(&text, "f.yaml", "argocd");
+    let lines = lines(&loaded);
+    let expected = "f.yaml:9:1: warning: Agent `my-agent` in namespace `argocd` is defined twice, first at f.yaml:1:1; \
+                    it is closed";
+    assert_eq!(lines, [expected]);
+    assert_eq!(loaded.value.unwrap().agents.keys().collect::<Vec<_>>(), ["other"]);
+}
+
+#[test]
 fn an_agent_s_name_is_a_dns_label_and_no_number() {
-    let long = "a".repeat(64);
+    let [longest, long] = [63, 64].map(|letters| "a".repeat(letters));
     for (name, good) in [
         ("prod", true),
         ("9999a", true),
         ("a-1", true),
-        (&long[1..], true),
+        (&longest, true),
         ("'9999'", false),
         ("'007'", false),
         ("1-2", false),
