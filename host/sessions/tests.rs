@@ -382,6 +382,21 @@ async fn nothing_slips_in_beside_a_revocation() {
 }
 
 #[tokio::test]
+async fn revocations_are_heard_of_though_the_clock_was_set_back() {
+    let world = World::start().await;
+    let beside = world.beside().await;
+    // Everyone waits for the next time by now.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    world.clock.set_back(Duration::from_hours(5));
+    beside.revoke(&oidc("one")).await.unwrap();
+    assert!(!world.sessions.is_revoked(&oidc("one")));
+    world.clock.advance(Duration::from_secs(1));
+    until(async || world.sessions.is_revoked(&oidc("one"))).await;
+}
+
+#[tokio::test]
 async fn a_store_that_became_older_is_read_from_the_first() {
     let world = World::start().await;
     let beside = world.beside().await;
