@@ -78,6 +78,16 @@ pub enum Error {
         /// `token` or `session`.
         what: &'static str,
     },
+    /// The person has as many as one may have. Nothing was written.
+    #[error("the person has {observed} of {allowed} {what}s that were not yet to end")]
+    Full {
+        /// `token` or `session`.
+        what: &'static str,
+        /// How many there are, revoked ones included.
+        observed: u32,
+        /// How many there may be.
+        allowed: u32,
+    },
     /// A text from outside is too long. Nothing was written.
     #[error("`{field}` is {observed} bytes long, {allowed} are allowed")]
     TooLong {
@@ -131,18 +141,20 @@ impl Store {
         Ok(Self { database, writer })
     }
 
-    /// Adds a token, and the audit event `token.created` with it.
+    /// Adds a token, and the audit event `token.created` with it, where its owner
+    /// then has at most [`bounds::TOKENS`] that end later than this one was made.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::TooLong`], [`Error::Character`], [`Error::Failed`].
+    /// [`Error::Full`], [`Error::Exists`], [`Error::TooLong`], [`Error::Character`], [`Error::Failed`].
     pub async fn create_token(&self, token: &Token, hash: SecretHash, by: &Actor) -> Result<(), Error> {
         self.change(Change::token(token, hash, Some(by))?).await
     }
 
-    /// Adds a token of another platform, as it is, without an audit event.
+    /// Adds a token of another platform, as it is, without an audit event, and
+    /// however many there are.
     ///
     /// # Errors
-    /// As [`Self::create_token`].
+    /// As [`Self::create_token`], except for [`Error::Full`].
     pub async fn import_token(&self, token: &Token, hash: SecretHash) -> Result<(), Error> {
         self.change(Change::token(token, hash, None)?).await
     }
@@ -179,7 +191,9 @@ impl Store {
         self.change(Change::TokenUsed { id, at }).await
     }
 
-    /// Adds a browser session, and the audit event `session.created` with it.
+    /// Adds a browser session, and the audit event `session.created` with it, where
+    /// its owner then has at most [`bounds::BROWSER_SESSIONS`] that end later than
+    /// this one was made.
     ///
     /// - `hash`: of the cookie.
     ///
@@ -238,7 +252,7 @@ impl Store {
             .await?
         {
             Outcome::Revoked(revocation) => Ok(revocation),
-            Outcome::Done | Outcome::Removed(_) => Err(Error::Failed {
+            Outcome::Done | Outcome::Full(_) | Outcome::Removed(_) => Err(Error::Failed {
                 detail: "a revocation was not acknowledged as one".to_owned(),
             }),
         }
@@ -251,6 +265,22 @@ impl Store {
     /// [`Error::Failed`].
     pub async fn revocations_after(&self, sequence: i64) -> Result<Vec<Revocation>, Error> {
         read::revocations_after(&self.database, sequence).await
+    }
+
+    /// The number of the latest revocation there is; 0 without any.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub async fn latest_revocation(&self) -> Result<i64, Error> {
+        read::latest_revocation(&self.database).await
+    }
+
+    /// What time the database has it to be, where it runs on another machine.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub async fn time(&self) -> Result<Option<Timestamp>, Error> {
+        read::time_of(&self.database).await
     }
 
     /// Adds audit events; of one that is there already, by id, the latest time
@@ -328,6 +358,9 @@ impl Store {
     }
 
     async fn change(&self, change: Change) -> Result<(), Error> {
-        self.writer.change(change).await.map(drop)
+        match self.writer.change(change).await? {
+            Outcome::Full(full) => Err(full),
+            Outcome::Done | Outcome::Revoked(_) | Outcome::Removed(_) => Ok(()),
+        }
     }
 }

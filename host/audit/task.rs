@@ -11,12 +11,27 @@ use tokio::sync::Notify;
 
 use super::Audit;
 use crate::clock::Clock;
+use crate::store;
 
 /// How long a count may wait for the store.
 const WRITE: Duration = Duration::from_secs(1);
 
 /// How often old events are removed.
 const FORGET: Duration = Duration::from_hours(1);
+
+/// How far this machine's clock and the database's may be apart.
+const APART: Duration = Duration::from_mins(5);
+
+/// Why nothing was removed, or not all.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum Error {
+    /// A clock that is wrong would remove what is to be kept.
+    #[error("this machine's clock and the database's are {apart:?} apart, allowed are {APART:?}")]
+    Clocks { apart: Duration },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+}
 
 /// Starts the tasks; they end with the last of the others.
 pub(super) fn spawn(audit: &Arc<Audit>) {
@@ -49,6 +64,22 @@ async fn write(audit: Weak<Audit>, clock: Clock, wake: Arc<Notify>) {
     }
 }
 
+async fn forget_before(audit: &Audit, oldest: Timestamp, now: Timestamp) -> Result<(), Error> {
+    agree(now, audit.store.time().await?)?;
+    Ok(audit.store.forget_before(oldest, now).await?)
+}
+
+/// Whether time may decide what is removed.
+///
+/// - `theirs`: the database's, where it has a clock of its own.
+fn agree(ours: Timestamp, theirs: Option<Timestamp>) -> Result<(), Error> {
+    let apart = theirs.map_or(Duration::ZERO, |theirs| theirs.duration_since(ours).unsigned_abs());
+    if apart > APART {
+        return Err(Error::Clocks { apart });
+    }
+    Ok(())
+}
+
 async fn forget(audit: Weak<Audit>, clock: Clock) {
     loop {
         // Time that passes while old events go counts, too.
@@ -57,11 +88,28 @@ async fn forget(audit: Weak<Audit>, clock: Clock) {
         {
             let Some(audit) = audit.upgrade() else { return };
             let oldest = now.checked_sub(audit.times.keep).unwrap_or(Timestamp::MIN);
-            if let Err(error) = audit.store.forget_before(oldest, now).await {
+            if let Err(error) = forget_before(&audit, oldest, now).await {
                 audit.metrics.access.store_failed("forget");
                 tracing::error!(%error, "what is too old cannot be removed from the store");
             }
         }
         clock.sleep(next.saturating_sub(clock.running())).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_far_apart_remove_nothing() {
+        let now = Timestamp::UNIX_EPOCH;
+        let (near, far) = (Duration::from_mins(5), Duration::from_mins(6));
+        for theirs in [None, Some(now), Some(now + near), Some(now - near)] {
+            assert_eq!(agree(now, theirs), Ok(()));
+        }
+        for theirs in [now + far, now - far] {
+            assert_eq!(agree(now, Some(theirs)), Err(Error::Clocks { apart: far }));
+        }
     }
 }

@@ -30,7 +30,7 @@ use crate::route::PlatformRoute;
 use crate::snapshot::Snapshot;
 use crate::state;
 use crate::state::people::PersonState;
-use crate::store::Actor;
+use crate::store::{self, Actor};
 
 use super::kubernetes::Services;
 
@@ -295,6 +295,23 @@ impl Wish {
             Whose::User(name) => user.username == *name,
             Whose::Mine | Whose::All => true,
         }
+    }
+}
+
+/// What the store did not add, as its owner is told.
+fn too_many(error: store::Error, user: &User) -> Error {
+    match error {
+        store::Error::Full {
+            what,
+            observed,
+            allowed,
+        } => Error::TooMany {
+            user: user.username.clone(),
+            what,
+            found: observed,
+            allowed,
+        },
+        other => Error::Store(other),
     }
 }
 

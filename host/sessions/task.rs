@@ -29,18 +29,34 @@ const REST: Duration = Duration::from_mins(1);
 /// Rows of one answer of the store.
 const PAGE: usize = 1_000;
 
+/// How often revocations are read from the first again.
+const AGAIN: Duration = Duration::from_mins(5);
+
 /// How far revocations were read: the store shows none below one it gave out.
 #[derive(Debug, Default)]
-pub(super) struct Cursor(i64);
+pub(super) struct Cursor {
+    sequence: i64,
+    /// In running time, when they are read from the first again: a store that was
+    /// replaced by an older copy of it may have given numbers out anew.
+    again: Duration,
+}
 
 impl Sessions {
     /// Shuts out who was revoked since.
     pub(super) async fn learn(&self, cursor: &mut Cursor) -> Result<(), store::Error> {
+        let now = self.clock.running();
+        let is_older = async || Ok(self.store.latest_revocation().await? < cursor.sequence);
+        if now >= cursor.again || is_older().await? {
+            *cursor = Cursor {
+                sequence: 0,
+                again: now.saturating_add(AGAIN),
+            };
+        }
         loop {
-            let page = self.store.revocations_after(cursor.0).await?;
+            let page = self.store.revocations_after(cursor.sequence).await?;
             for one in &page {
                 self.shut_out(&one.session, one.until);
-                cursor.0 = one.sequence;
+                cursor.sequence = one.sequence;
             }
             if page.len() < PAGE {
                 return Ok(());

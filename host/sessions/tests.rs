@@ -381,6 +381,57 @@ async fn nothing_slips_in_beside_a_revocation() {
     assert_eq!(world.heard.lock().unwrap().len(), count);
 }
 
+#[tokio::test]
+async fn revocations_are_heard_of_though_the_clock_was_set_back() {
+    let world = World::start().await;
+    let beside = world.beside().await;
+    // Everyone waits for the next time by now.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    world.clock.set_back(Duration::from_hours(5));
+    beside.revoke(&oidc("one")).await.unwrap();
+    assert!(!world.sessions.is_revoked(&oidc("one")));
+    world.clock.advance(Duration::from_secs(1));
+    until(async || world.sessions.is_revoked(&oidc("one"))).await;
+}
+
+#[tokio::test]
+async fn a_store_that_became_older_is_read_from_the_first() {
+    let world = World::start().await;
+    let beside = world.beside().await;
+    for id in ["one", "two", "three"] {
+        beside.revoke(&oidc(id)).await.unwrap();
+    }
+    world.clock.advance(Duration::from_secs(1));
+    until(async || world.sessions.is_revoked(&oidc("three"))).await;
+    // An older copy of it, in which one more is revoked by a number given before.
+    world
+        .sql("DELETE FROM revocations; DELETE FROM sqlite_sequence WHERE name = 'revocations'")
+        .await;
+    beside.revoke(&oidc("four")).await.unwrap();
+    assert!(!world.sessions.is_revoked(&oidc("four")));
+    world.clock.advance(Duration::from_secs(1));
+    until(async || world.sessions.is_revoked(&oidc("four"))).await;
+}
+
+#[tokio::test]
+async fn revocations_are_read_from_the_first_every_few_minutes() {
+    let world = World::start().await;
+    let beside = world.beside().await;
+    for id in ["one", "two"] {
+        beside.revoke(&oidc(id)).await.unwrap();
+    }
+    world.clock.advance(Duration::from_secs(1));
+    until(async || world.sessions.is_revoked(&oidc("two"))).await;
+    // As many as before, another one among them.
+    world
+        .sql("UPDATE revocations SET session = 'oidc:other' WHERE sequence = 1")
+        .await;
+    world.clock.advance(Duration::from_mins(6));
+    until(async || world.sessions.is_revoked(&oidc("other"))).await;
+}
+
 /// Bob, in a state of the directory, and an agent shared with his group.
 fn rules(state: &str, role: &str, sharing: &str) -> Rules {
     let text = format!(

@@ -17,6 +17,10 @@ pub const SESSION: usize = 256;
 pub const ACTION: usize = 64;
 /// Address of a client.
 pub const CLIENT: usize = 128;
+/// Tokens one person may have that were not yet to end, revoked ones included.
+pub const TOKENS: u32 = 1_000;
+/// As [`TOKENS`], of browser sessions.
+pub const BROWSER_SESSIONS: u32 = 100;
 /// Details of an audit event, as JSON.
 pub const DETAILS: usize = 16 * 1024;
 

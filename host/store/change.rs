@@ -50,6 +50,8 @@ pub(super) enum Change {
 /// What came of a change.
 pub(super) enum Outcome {
     Done,
+    /// Nothing: the person has as many as one may have.
+    Full(Error),
     Revoked(Revocation),
     /// So many rows.
     Removed(u64),
@@ -148,11 +150,21 @@ impl Change {
     ) -> Result<Outcome, sqlx::Error> {
         match self {
             Self::Token { token, hash, event } => {
+                // Those of another platform were made under its own bounds.
+                if event.is_some()
+                    && let Some(full) = TOKENS.look(connection, kind, (token.user.id, token.created_at)).await?
+                {
+                    return Ok(Outcome::Full(full));
+                }
                 insert_token(connection, token, *hash).await?;
                 events.extend(event.iter());
             }
             Self::TokenUsed { id, at } => token_used(connection, *id, *at).await?,
             Self::Session { session, hash, event } => {
+                let whose = (session.user.id, session.created_at);
+                if let Some(full) = BROWSER_SESSIONS.look(connection, kind, whose).await? {
+                    return Ok(Outcome::Full(full));
+                }
                 insert_session(connection, session, *hash).await?;
                 events.extend([event]);
             }
@@ -172,6 +184,56 @@ impl Change {
             Self::Forget(old) => return forget(connection, *old).await.map(Outcome::Removed),
         }
         Ok(Outcome::Done)
+    }
+}
+
+/// How many of something one person may have.
+struct Bound {
+    what: &'static str,
+    count: &'static str,
+    allowed: u32,
+}
+
+const TOKENS: Bound = Bound {
+    what: "token",
+    count: "SELECT COUNT(*) FROM tokens WHERE user_id = $1 AND expires_at > $2",
+    allowed: bounds::TOKENS,
+};
+
+const BROWSER_SESSIONS: Bound = Bound {
+    what: "session",
+    count: "SELECT COUNT(*) FROM browser_sessions WHERE user_id = $1 AND expires_at > $2",
+    allowed: bounds::BROWSER_SESSIONS,
+};
+
+impl Bound {
+    /// Why there may be none more, within the transaction that would add it.
+    async fn look(
+        &self,
+        connection: &mut AnyConnection,
+        kind: Kind,
+        (user, now): (i64, Timestamp),
+    ) -> Result<Option<Error>, sqlx::Error> {
+        if kind == Kind::Postgres {
+            // INVARIANT: two replicas do not both find the last place free. SQLite
+            // has one writer anyway.
+            sqlx::query("SELECT 1 FROM pg_advisory_xact_lock($1)")
+                .bind(user)
+                .execute(&mut *connection)
+                .await?;
+        }
+        let found: i64 = sqlx::query_scalar(self.count)
+            .bind(user)
+            .bind(now.as_microsecond())
+            .fetch_one(connection)
+            .await?;
+        let observed = u32::try_from(found).unwrap_or(u32::MAX);
+        let is_full = observed >= self.allowed;
+        Ok(is_full.then_some(Error::Full {
+            what: self.what,
+            observed,
+            allowed: self.allowed,
+        }))
     }
 }
 

@@ -10,7 +10,7 @@ use sqlx::any::{Any, AnyArguments, AnyRow};
 use sqlx::{Arguments as _, AssertSqlSafe, Decode, Encode, Row as _, Type};
 use uuid::Uuid;
 
-use super::database::{Database, failed, timed};
+use super::database::{Database, Kind, failed, timed};
 use super::{BrowserSession, Error, Owned, Revocation, SecretHash, Token};
 use crate::access::{AgentId, SessionId, User};
 
@@ -155,6 +155,25 @@ pub(super) async fn revocations_after(database: &Database, sequence: i64) -> Res
             until: time(row, "until")?,
         })
     })
+}
+
+pub(super) async fn latest_revocation(database: &Database) -> Result<i64, Error> {
+    let asked = sqlx::query_scalar::<_, i64>("SELECT COALESCE(MAX(sequence), 0) FROM revocations");
+    timed(asked.fetch_one(database.readers()))
+        .await
+        .map_err(|error| failed(&error))
+}
+
+pub(super) async fn time_of(database: &Database) -> Result<Option<Timestamp>, Error> {
+    match database.kind() {
+        Kind::Sqlite => return Ok(None),
+        Kind::Postgres => {}
+    }
+    let asked = sqlx::query_scalar::<_, i64>("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)");
+    let now = timed(asked.fetch_one(database.readers()))
+        .await
+        .map_err(|error| failed(&error))?;
+    Timestamp::from_microsecond(now).map(Some).map_err(|_| wrong("now"))
 }
 
 fn token_of(row: &AnyRow) -> Result<Token, Error> {

@@ -87,10 +87,15 @@ async fn place_with(kubernetes: Value) -> Place {
 }
 
 fn people() -> Value {
+    people_with("active")
+}
+
+/// The people, with alice in this state.
+fn people_with(alice: &str) -> Value {
     let member = |name: &str| json!([{"username": name, "role": "developer"}]);
     let spec = json!({
         "users": [
-            {"id": 101, "username": "alice"},
+            {"id": 101, "username": "alice", "state": alice},
             {"id": 102, "username": "bob"},
             {"id": 103, "username": "eve", "state": "blocked"},
         ],

@@ -1,6 +1,6 @@
 //! Tokens: made, found, listed, used.
 
-use tollgate::store::{AuditFilter, Error, Owned};
+use tollgate::store::{AuditFilter, Error, Owned, Store, Token};
 use uuid::Uuid;
 
 use crate::support::{Backend, actor, agent, all_events, at, create, event, hash, on_both, session_of, token};
@@ -9,6 +9,7 @@ on_both!(
     is_found_by_its_secret_and_its_number,
     is_listed_by_person_and_agent_newest_first,
     at_most_a_thousand_are_listed,
+    one_person_has_at_most_a_thousand,
     is_made_once,
     is_made_with_its_audit_event,
     is_imported_as_it_is_without_an_event,
@@ -52,11 +53,50 @@ async fn is_listed_by_person_and_agent_newest_first(backend: Backend) {
 async fn at_most_a_thousand_are_listed(backend: Backend) {
     let store = backend.open().await;
     let made: Vec<_> = (0..1_001).map(|second| token(7, 1, second)).collect();
-    futures_util::future::join_all(made.iter().map(|token| create(&store, token))).await;
+    import(&store, &made).await;
     let listed = store.tokens(&Owned::default()).await.unwrap();
     assert_eq!(listed.len(), 1_000);
     assert_eq!(listed[0], made[1_000]);
     assert!(!listed.contains(&made[0]));
+}
+
+async fn import(store: &Store, tokens: &[Token]) {
+    let imports = tokens.iter().map(async |token| {
+        let secret = hash(token.id.to_string());
+        store.import_token(token, secret).await.unwrap();
+    });
+    futures_util::future::join_all(imports).await;
+}
+
+async fn one_person_has_at_most_a_thousand(backend: Backend) {
+    let (store, beside) = (backend.open().await, backend.open().await);
+    // Two places are left, whatever was revoked or is somebody else's.
+    let mut made: Vec<_> = (0..998).map(|_| token(7, 1, 0)).collect();
+    made[0].revoked_at = Some(at(5));
+    made.extend((0..10).map(|_| token(8, 1, 0)));
+    import(&store, &made).await;
+    let by = actor(7);
+    let more: Vec<_> = (0..6).map(|_| token(7, 2, 10)).collect();
+    let attempts = more.iter().enumerate().map(|(index, token)| {
+        let store = if index % 2 == 0 { &store } else { &beside };
+        store.create_token(token, hash(token.id.to_string()), &by)
+    });
+    let outcomes = futures_util::future::join_all(attempts).await;
+    let full = Error::Full {
+        what: "token",
+        observed: 1_000,
+        allowed: 1_000,
+    };
+    assert_eq!(outcomes.iter().filter(|one| one.is_ok()).count(), 2, "{outcomes:?}");
+    assert_eq!(outcomes.iter().filter(|one| **one == Err(full.clone())).count(), 4);
+    let filter = AuditFilter {
+        action: Some("token.created".to_owned()),
+        ..AuditFilter::default()
+    };
+    assert_eq!(all_events(&store, filter).await.len(), 2);
+    // Another person's, and those made after the others have ended.
+    create(&store, &token(8, 1, 10)).await;
+    create(&store, &token(7, 1, 1_005)).await;
 }
 
 async fn is_made_once(backend: Backend) {

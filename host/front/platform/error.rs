@@ -94,15 +94,18 @@ pub enum Error {
         /// The latest end.
         allowed: String,
     },
-    /// The person has too many tokens that are in force. (409)
-    #[error("`{user}` has {found} tokens in force, allowed are {allowed}; revoke some")]
+    /// The person has too many tokens or browser sessions that were not yet to end.
+    /// (409)
+    #[error("`{user}` has {found} {what}s that were not yet to end, allowed are {allowed}")]
     TooMany {
         /// Whose.
         user: String,
-        /// How many there are.
-        found: usize,
+        /// `token` or `session`.
+        what: &'static str,
+        /// How many there are, revoked ones included.
+        found: u32,
         /// How many there may be.
-        allowed: usize,
+        allowed: u32,
     },
     /// `SameSite=None` without TLS. (500)
     #[error("`kubernetes.cookie.sameSite: none` needs TLS, or a `publicURL` with https")]
@@ -149,6 +152,7 @@ impl Error {
             Self::ContentType => "bad_content_type",
             Self::ContentLength { .. } => "content_too_large",
             Self::Lifetime { .. } => "bad_lifetime",
+            Self::TooMany { what: "session", .. } => "too_many_sessions",
             Self::TooMany { .. } => "too_many_tokens",
             Self::Cookie => "cookie_needs_tls",
             Self::Random => "no_random",

@@ -13,7 +13,7 @@ use secrecy::ExposeSecret as _;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::{Desk, Wish, answer, items};
+use super::{Desk, Wish, answer, items, too_many};
 use crate::access::{AccessType, AgentId, SessionId, User};
 use crate::authorize::platform::Right;
 use crate::forward::Body;
@@ -86,7 +86,8 @@ impl Desk<'_> {
         self.services
             .store
             .create_session(&session, SecretHash::of(&value), &self.actor())
-            .await?;
+            .await
+            .map_err(|error| too_many(error, me))?;
         let made = Made {
             id: browser(session.id).to_string(),
             csrf_token: csrf.expose_secret(),

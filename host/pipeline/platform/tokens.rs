@@ -12,7 +12,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::sessions::Revoked;
-use super::{Desk, Person, Wish, answer, items, unblocked};
+use super::{Desk, Person, Wish, answer, items, too_many, unblocked};
 use crate::access::{AccessType, Agent, AgentId, SessionId, User};
 use crate::authorize::platform::{Right, object};
 use crate::forward::Body;
@@ -24,9 +24,6 @@ use crate::store::{About, Owned, SecretHash, Token};
 
 /// The one scope of tokens made here.
 const SCOPE: &str = "k8s_proxy";
-
-/// Tokens in force that one person may have.
-const MOST_TOKENS: usize = 1_000;
 
 /// A new token with its secret, which is shown this once.
 #[derive(Serialize)]
@@ -63,7 +60,6 @@ impl Desk<'_> {
         let wanted = asked.agent.to_string();
         let user = self.owner(asked, &wanted, checks)?;
         let agent = self.shared(&wanted, &user)?;
-        self.leave_room(&user).await?;
         let token = Token {
             id: Uuid::now_v7(),
             name,
@@ -79,7 +75,8 @@ impl Desk<'_> {
         self.services
             .store
             .create_token(&token, SecretHash::of(&secret), &self.actor())
-            .await?;
+            .await
+            .map_err(|error| too_many(error, &token.user))?;
         let bearer = Zeroizing::new(format!("pat:{}:{}", agent.id, secret.expose_secret()));
         let made = Made {
             token: self.view(token),
@@ -132,25 +129,6 @@ impl Desk<'_> {
                 user: user.username.clone(),
             }),
         }
-    }
-
-    /// Bounds what one person can fill the store with.
-    async fn leave_room(&self, user: &User) -> Result<(), Error> {
-        let owned = Owned {
-            user_id: Some(user.id),
-            agent_id: None,
-        };
-        let tokens = self.services.store.tokens(&owned).await?;
-        let in_force = |token: &&Token| token.revoked_at.is_none() && token.expires_at > self.now;
-        let found = tokens.iter().filter(in_force).count();
-        if found < MOST_TOKENS {
-            return Ok(());
-        }
-        Err(Error::TooMany {
-            user: user.username.clone(),
-            found,
-            allowed: MOST_TOKENS,
-        })
     }
 
     fn view(&self, token: Token) -> TokenView {

@@ -167,3 +167,33 @@ async fn who_is_gone_is_forgotten_with_what_was_scheduled() {
     world.sessions.table.forget(before(now, ACTIVE), now);
     assert_eq!(world.sessions.table.next_end(), None);
 }
+
+#[tokio::test]
+async fn whose_a_session_is_is_known_beside_thousands_of_others() {
+    let world = World::start().await;
+    let row = |session: String, agent, last_at| SeenSession {
+        session,
+        replica: Uuid::nil(),
+        user: bob(),
+        agent_id: AgentId::new(agent).unwrap(),
+        first_at: last_at,
+        last_at,
+        client: CLIENT.to_string(),
+        requests: 1,
+        open_streams: 0,
+        expires_at: None,
+    };
+    let now = world.clock.now();
+    let mut rows: Vec<_> = (0..1_005).map(|number| row(format!("oidc:{number}"), 1, now)).collect();
+    // Of hours ago, at two agents, and here at a third one.
+    let earlier = now - Duration::from_hours(3);
+    rows.extend([1, 2].map(|agent| row("oidc:one".to_owned(), agent, earlier)));
+    world.sessions.store.seen(&rows).await.unwrap();
+    drop(world.enter(&oidc("one"), "get").unwrap());
+    let used = world.sessions.used(&oidc("one")).await.unwrap();
+    let mut agents: Vec<_> = used.iter().map(|about| about.agent_id.unwrap().get()).collect();
+    agents.sort_unstable();
+    assert_eq!(agents, [1, 2, AGENT]);
+    assert!(used.iter().all(|about| about.user == bob()));
+    assert_eq!(world.sessions.used(&oidc("never")).await, Ok(Vec::new()));
+}

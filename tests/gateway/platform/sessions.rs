@@ -1,7 +1,12 @@
 //! `/api/v1/sessions`.
 
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use super::{ORIGIN, Place, no, place, place_with, refused};
 use crate::support::token;
@@ -145,6 +150,61 @@ async fn a_token_is_ended_however_its_number_is_spelled() {
         let events = place.items("carol", "audit?user=*&action=token.revoked").await;
         assert_eq!(events[0]["session"], format!("pat:{id}"));
     }
+}
+
+/// A log whose request does not end.
+async fn log(place: &Place, bearer: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(place.world.address()).await.unwrap();
+    let head = format!(
+        "POST /k8s-proxy/api/v1/namespaces/default/pods/web/log HTTP/1.1\r\nHost: tollgate\r\n\
+         Authorization: Bearer {bearer}\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_people_have_open_ends_when_they_are_blocked() {
+    let place = place().await;
+    let made = place.made().await;
+    let hers = made["bearer"].as_str().unwrap();
+    let answer = place.token("bob", &json!({"name": "ci", "agent": 9998})).await;
+    let other: Value = answer.json().await.unwrap();
+    let (mut open, mut stays) = (
+        log(&place, hers).await,
+        log(&place, other["bearer"].as_str().unwrap()).await,
+    );
+    let streams = async |user: &str| {
+        let items = place.items("carol", &format!("sessions?user={user}")).await;
+        items
+            .iter()
+            .filter_map(|item| item["openStreams"].as_u64())
+            .sum::<u64>()
+    };
+    let both = || async { (streams("alice").await, streams("bob").await) == (1, 1) };
+    place.world.until("both logs are open", both).await;
+
+    // After three objects that every state has, and the cluster.
+    let file = place.world.path("state/004.yaml");
+    assert!(std::fs::read_to_string(&file).unwrap().contains("UserDirectory"));
+    std::fs::write(file, super::people_with("blocked").to_string()).unwrap();
+    let mut answer = Vec::new();
+    let read = open.read_to_end(&mut answer);
+    tokio::time::timeout(Duration::from_secs(20), read)
+        .await
+        .unwrap()
+        .unwrap();
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    assert_eq!(place.enter(hers).await, 401);
+    assert_eq!(streams("bob").await, 1);
+    let mut byte = [0];
+    assert!(stays.read(&mut byte).now_or_never().is_none(), "bob's is open");
+    let closed = || async { place.items("carol", "audit?user=*&action=stream.closed").await.len() == 1 };
+    place.world.until("it is written down", closed).await;
+    let events = place.items("carol", "audit?user=*&action=stream.closed").await;
+    assert_eq!(events[0]["details"]["reason"], "access withdrawn");
+    assert_eq!(events[0]["user"], "alice");
 }
 
 #[tokio::test]
