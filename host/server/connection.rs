@@ -211,7 +211,8 @@ async fn sniff(mut stream: TcpStream, bound: Duration) -> io::Result<Begun> {
 async fn serve_http1<H: Handler>(shared: Arc<Shared<H>>, io: Watched, peer: Arc<Peer>, ends: Ends) {
     let service = {
         let (shared, peer) = (shared.clone(), peer.clone());
-        service_fn(move |request| answer(shared.clone(), peer.clone(), request))
+        // Boxed: else each open connection keeps room for it while the answer streams.
+        service_fn(move |request| Box::pin(answer(shared.clone(), peer.clone(), request)))
     };
     let mut connection = shared.http1.serve_connection(TokioIo::new(io), service).with_upgrades();
     let Ends { drain, cut } = ends;
@@ -295,7 +296,8 @@ async fn part(ended: Ended, mut socket: Socket) {
 async fn serve_http2<H: Handler>(shared: Arc<Shared<H>>, io: Watched, peer: Arc<Peer>, ends: Ends) {
     let service = {
         let (shared, peer) = (shared.clone(), peer.clone());
-        service_fn(move |request| answer(shared.clone(), peer.clone(), request))
+        // As above, for each stream.
+        service_fn(move |request| Box::pin(answer(shared.clone(), peer.clone(), request)))
     };
     let mut connection = pin!(shared.http2.serve_connection(TokioIo::new(io), service));
     let Ends { drain, cut } = ends;
