@@ -572,7 +572,7 @@ async fn a_clock_set_back_does_not_keep_a_bucket_open() {
             .count(key("x", "a"), at, || row::counted(&world.entry(&list), at))
             .unwrap();
         let _first = ticket.opened.set(());
-        ticket.opened.clone()
+        ticket.opened
     };
     let first = count(now);
     assert!(Arc::ptr_eq(&first, &count(now - Duration::from_secs(1))));
