@@ -1,6 +1,6 @@
 //! Asks whoever can say, and remembers the answer for a while.
 //!
-//! In: a question. Out: [`Access`]. Refuses: as the platform does; what was
+//! In: a question. Out: [`super::Access`]. Refuses: as the platform does; what was
 //! revoked or has expired since. Never: access whose session is known to be
 //! revoked, whatever is remembered.
 

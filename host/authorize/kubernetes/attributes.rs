@@ -96,7 +96,7 @@ impl Attributes {
         self.verb == "proxy" || self.subresource.as_deref() == Some("proxy")
     }
 
-    /// The same with each text a caller chose cut to [`KEPT_BYTES`], for records:
+    /// The same with each text a caller chose cut to 256 bytes, for records:
     /// thousands of them stay in memory.
     #[must_use]
     pub fn shortened(&self) -> Self {
