@@ -69,6 +69,8 @@ impl Lint {
         println!(
             "advisories are not checked here: `cargo xtask lint --advisories` does, where their database is reachable"
         );
+        // The lock file names crates that are not built here, and those are not there yet.
+        run(root, "cargo", &["fetch", "--locked"])?;
         execute(command.args(["--offline", "check", "licenses", "bans", "sources"]))
     }
 }
