@@ -346,6 +346,12 @@ fn kubernetes(criterion: &mut Criterion) {
             taken / watches
         );
         assert!(open.iter().all(|watch| !watch.is_finished()), "a watch ended");
+        // The watches are the API server's as well, on the same two cores.
+        measure(
+            &format!("GET pods, direct, beside watches over {name}"),
+            &direct,
+            &world.direct(pods),
+        );
         measure(
             &format!("GET pods, gateway, beside watches over {name}"),
             &through,

@@ -40,6 +40,12 @@ struct Lane {
 #[derive(Debug)]
 pub(super) struct Place(Arc<AtomicUsize>);
 
+impl Lane {
+    fn is_empty(&self) -> bool {
+        self.open.load(Ordering::Relaxed) == 0
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
@@ -64,8 +70,12 @@ impl Lanes {
     /// A client with room, and the place in it.
     pub(super) fn take(&self) -> (Pool, Place) {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        // Connections nobody uses any more close with their client.
-        while lanes.len() > 1 && lanes.last().is_some_and(|lane| lane.open.load(Ordering::Relaxed) == 0) {
+        // Connections nobody uses any more close with their client. One empty lane
+        // stays behind those in use: the next exchange finds a connection there.
+        while let [.., before, last] = lanes.as_slice()
+            && before.is_empty()
+            && last.is_empty()
+        {
             lanes.pop();
         }
         let free = lanes
@@ -96,7 +106,7 @@ impl Lanes {
 #[cfg(test)]
 mod tests {
     use super::super::backend::Backend;
-    use super::LANE_EXCHANGES;
+    use super::{LANE_EXCHANGES, Ordering};
     use crate::forward::ClusterBackend;
     use crate::state::{ClusterTls, Verification};
 
@@ -110,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_lane_sends_the_next_one_to_another_and_an_empty_one_goes() {
+    fn a_full_lane_sends_the_next_one_to_another_and_empty_ones_go() {
         let backend = backend();
         let lanes = backend.lanes().expect("a cluster's connections");
         let mut first: Vec<_> = (0..LANE_EXCHANGES).map(|_| lanes.take()).collect();
@@ -122,12 +132,13 @@ mod tests {
         let third = lanes.take();
         drop(second);
         assert_eq!(lanes.count(), 2);
-        let _fourth = lanes.take();
-        assert_eq!(
-            lanes.count(),
-            2,
-            "the first is full, the second was empty and is made anew"
-        );
+        // The empty one behind a full one has its connection still.
+        let open = |at: usize| lanes.lanes.lock().unwrap()[at].open.load(Ordering::Relaxed);
+        let fourth = lanes.take();
+        assert_eq!((lanes.count(), open(0), open(1)), (2, LANE_EXCHANGES, 1));
+        drop((first, fourth));
         drop(third);
+        let _last = lanes.take();
+        assert_eq!(lanes.count(), 1);
     }
 }
