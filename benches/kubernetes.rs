@@ -14,7 +14,6 @@
     reason = "a bench that cannot run should say so and end; its second result is no time"
 )]
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -22,9 +21,6 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use reqwest::{Certificate, Client};
 use secrecy::SecretString;
 use serde_json::{Value, json};
-use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::{Child, Command};
 use tokio::runtime::Runtime;
 use tollgate::access::{AgentId, User};
 use tollgate::store::{SecretHash, Store, Token};
@@ -33,7 +29,11 @@ use tollgate::store::{SecretHash, Store, Token};
 #[path = "../tests/kubernetes/support.rs"]
 mod support;
 
-use support::authority::Authority;
+#[expect(dead_code, reason = "tests need more of it")]
+#[path = "../tests/kubernetes/gateway.rs"]
+mod gateway;
+
+use gateway::{Gateway, Layout, base64};
 use support::cluster::Cluster;
 
 /// Pods of the list.
@@ -48,10 +48,7 @@ const SECRET: &str = "glpat-of-the-bench";
 struct World {
     cluster: Cluster,
     token: String,
-    address: SocketAddr,
-    authority: String,
-    gateway: Child,
-    _folder: TempDir,
+    gateway: Gateway,
 }
 
 /// One protocol of the clients.
@@ -78,20 +75,11 @@ async fn world() -> World {
     let pods: Vec<Value> = (0..PODS).map(|at| pod(&namespace, at)).collect();
     let list = json!({"apiVersion": "v1", "kind": "List", "items": pods});
     cluster.admin().apply(&list.to_string()).await;
-    let folder = tempfile::tempdir().expect("a folder");
-    let address = std::net::TcpListener::bind("127.0.0.1:0")
-        .expect("a port")
-        .local_addr()
-        .expect("an address");
-    let authority = lay_out(folder.path(), &cluster, &token, address).await;
-    let gateway = start(folder.path()).await;
+    let gateway = serve(&cluster, &token).await;
     World {
         cluster,
         token,
-        address,
-        authority,
         gateway,
-        _folder: folder,
     }
 }
 
@@ -130,84 +118,48 @@ fn pod(namespace: &str, at: usize) -> Value {
     })
 }
 
-/// Writes the gateway's folder; gives its authority.
-async fn lay_out(root: &Path, cluster: &Cluster, token: &str, address: SocketAddr) -> String {
-    let checkout = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for front in ["extensions", "kubernetes"] {
-        copy_tree(
-            &checkout.join("policies").join(front),
-            &root.join("policies").join(front),
-        );
-    }
-    std::fs::create_dir_all(root.join("state")).expect("a folder");
-    let authority = Authority::new("gateway");
-    let pair = authority.server(&["127.0.0.1"]);
+/// A gateway with the cluster, an agent of it and one person.
+async fn serve(cluster: &Cluster, token: &str) -> Gateway {
+    let mut layout = Layout::new(&[], "");
+    layout.policies("kubernetes");
+    layout.tls();
     let config = json!({
         "bearerToken": token, "tlsClientConfig": {"caData": base64(cluster.authority())},
     });
-    let object = |version: &str, kind: &str, name: &str, more: (&str, Value)| {
-        let mut object = json!({
-            "apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "argocd"},
-        });
-        object[more.0] = more.1;
-        object
-    };
-    let mut secret = object(
-        "v1",
-        "Secret",
-        "cluster",
-        (
-            "stringData",
-            json!({
-                "name": "real", "server": cluster.url(), "config": config.to_string(),
-            }),
-        ),
+    layout.cluster(
+        "real",
+        &json!({"name": "real", "server": cluster.url(), "config": config.to_string()}),
     );
-    secret["metadata"]["labels"] = json!({"argocd.argoproj.io/secret-type": "cluster"});
-    let own = "tollgate.dev/v1alpha1";
-    let agent = object(
-        own,
+    let own = |kind: &str, name: &str, spec: Value| {
+        layout.write(&json!({
+            "apiVersion": "tollgate.dev/v1alpha1", "kind": kind,
+            "metadata": {"name": name, "namespace": "argocd"}, "spec": spec,
+        }));
+    };
+    own(
         "Agent",
         "real",
-        (
-            "spec",
-            json!({
-                "id": 1, "configProject": {"id": 1}, "cluster": "real",
-                "config": {"user_access": {"access_as": {"user": {}}, "projects": [{"id": "a/b"}]}},
-            }),
-        ),
+        json!({
+            "id": 1, "configProject": {"id": 1}, "cluster": "real",
+            "config": {"user_access": {"access_as": {"user": {}}, "projects": [{"id": "a/b"}]}},
+        }),
     );
-    let people = object(
-        own,
+    own(
         "UserDirectory",
         "people",
-        (
-            "spec",
-            json!({
-                "users": [{"id": 1, "username": "alice"}],
-                "projects": [{"id": 1, "path": "a/b", "members": [{"username": "alice", "role": "developer"}]}],
-            }),
-        ),
+        json!({
+            "users": [{"id": 1, "username": "alice"}],
+            "projects": [{"id": 1, "path": "a/b", "members": [{"username": "alice", "role": "developer"}]}],
+        }),
     );
-    let settings = json!({
-        "listen": address.to_string(), "admin": {"listen": "127.0.0.1:0"},
-        "tls": {"certificate": "gateway.pem", "key": "gateway.key"},
-        "state": {"directory": "state"}, "policies": {"directory": "policies"},
+    layout.settings(json!({
         "kubernetes": {}, "store": {"url": "sqlite:store.db"},
         "limits": {"requestsPerPerson": 100_000},
-    });
-    for (name, text) in [
-        ("gateway.pem", pair.certificate),
-        ("gateway.key", pair.key),
-        ("state/cluster.yaml", secret.to_string()),
-        ("state/agent.yaml", agent.to_string()),
-        ("state/people.yaml", people.to_string()),
-        ("tollgate.yaml", settings.to_string()),
-    ] {
-        std::fs::write(root.join(name), text).expect(name);
-    }
-    import(&root.join("store.db")).await;
-    authority.pem
+        // Written only where an operator asks for it.
+        "decisions": {},
+    }));
+    import(&layout.root().join("store.db")).await;
+    layout.start().await
 }
 
 /// The person's token, as one that came from another platform.
@@ -233,26 +185,6 @@ async fn import(file: &Path) {
     store.import_token(&token, hash).await.expect("a token");
 }
 
-async fn start(root: &Path) -> Child {
-    let mut gateway = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-        .args(["serve", "--config"])
-        .arg(root.join("tollgate.yaml"))
-        .stderr(std::process::Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .expect("the gateway");
-    let mut lines = BufReader::new(gateway.stderr.take().expect("its log")).lines();
-    while !lines
-        .next_line()
-        .await
-        .expect("a line")
-        .expect("the gateway starts")
-        .contains("listening")
-    {}
-    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-    gateway
-}
-
 impl World {
     fn client(&self, authority: &str, speaks: Speaks) -> Client {
         let builder = Client::builder()
@@ -267,7 +199,7 @@ impl World {
 
     fn through(&self, path: &str) -> (String, String) {
         (
-            format!("https://{}/k8s-proxy{path}", self.address),
+            format!("{}/k8s-proxy{path}", self.gateway.url()),
             format!("pat:1:{SECRET}"),
         )
     }
@@ -276,9 +208,13 @@ impl World {
         (format!("{}{path}", self.cluster.url()), self.token.clone())
     }
 
+    fn authority(&self) -> String {
+        self.gateway.authority().expect("a certificate")
+    }
+
     /// Bytes of the gateway that are in memory.
     fn resident(&self) -> usize {
-        let id = self.gateway.id().expect("it runs");
+        let id = process(&self.gateway.path("tollgate.yaml"));
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).expect("its status");
         let line = status
             .lines()
@@ -296,10 +232,11 @@ impl World {
     async fn watch(&self, count: usize, speaks: Speaks) -> Vec<tokio::task::JoinHandle<()>> {
         let mut open = Vec::with_capacity(count);
         let (url, token) = self.through("/api/v1/namespaces?watch=true");
-        let mut client = self.client(&self.authority, speaks);
+        let authority = self.authority();
+        let mut client = self.client(&authority, speaks);
         for at in 0..count {
             if matches!(speaks, Speaks::Http2) && at % STREAMS == 0 {
-                client = self.client(&self.authority, speaks);
+                client = self.client(&authority, speaks);
             }
             let mut answer = client.get(&url).bearer_auth(&token).send().await.expect("a watch");
             assert_eq!(answer.status(), 200);
@@ -333,7 +270,7 @@ fn kubernetes(criterion: &mut Criterion) {
     let pods = "/api/v1/pods";
     let direct = world.client(world.cluster.authority(), Speaks::Http2);
     measure("GET pods, direct", &direct, &world.direct(pods));
-    let through = world.client(&world.authority, Speaks::Http2);
+    let through = world.client(&world.authority(), Speaks::Http2);
     measure("GET pods, gateway", &through, &world.through(pods));
     for (name, speaks) in [("HTTP/2", Speaks::Http2), ("HTTP/1.1", Speaks::Http1)] {
         let before = world.resident();
@@ -362,22 +299,16 @@ fn kubernetes(criterion: &mut Criterion) {
     }
 }
 
-fn copy_tree(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).expect("a folder");
-    for entry in std::fs::read_dir(from).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        let target = to.join(path.file_name().expect("a name"));
-        if path.is_dir() {
-            copy_tree(&path, &target);
-        } else {
-            std::fs::copy(&path, target).expect("a file");
-        }
-    }
-}
-
-fn base64(text: &str) -> String {
-    use base64::Engine as _;
-    base64::engine::general_purpose::STANDARD.encode(text)
+/// The process that serves by these settings.
+fn process(settings: &Path) -> u32 {
+    let settings = settings.to_str().expect("a text");
+    let processes = std::fs::read_dir("/proc").expect("/proc");
+    let mut ids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let serves = |id: &u32| {
+        let arguments = std::fs::read_to_string(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        arguments.split('\0').any(|argument| argument == settings)
+    };
+    ids.find(serves).expect("the gateway runs")
 }
 
 criterion_group! {

@@ -26,7 +26,7 @@ use crate::forward::Body;
 use crate::front::clusters::ClusterView;
 use crate::metrics::{Metrics, Part};
 use crate::record::{Recorder, View};
-use crate::self_check::Board;
+use crate::self_check::Checks;
 use crate::server::{Handler, Peer};
 use crate::snapshot::Current;
 
@@ -44,7 +44,7 @@ pub struct Admin {
     /// Findings of the latest load of each part.
     pub findings: Findings,
     /// What clusters say of the gateway's identity.
-    pub agents: Board,
+    pub checks: Checks,
 }
 
 /// Findings of the latest load of each part.
@@ -129,6 +129,7 @@ impl Handler for Desk {
 fn router(admin: Admin) -> Router {
     let operators = Router::new()
         .route("/agents", get(agents))
+        .route("/applications", get(applications))
         .route("/configuration", get(configuration))
         .route("/credentials", get(credentials))
         .route("/decisions", get(decisions))
@@ -235,7 +236,13 @@ async fn credentials(State(admin): State<Admin>) -> Response {
 
 /// Every agent, and whether its cluster lets the gateway act in people's names.
 async fn agents(State(admin): State<Admin>) -> Response {
-    Json(admin.agents.reports().to_vec()).into_response()
+    Json(admin.checks.agents.reports().to_vec()).into_response()
+}
+
+/// Every cluster of Applications, and whether the gateway may act there as their
+/// service accounts.
+async fn applications(State(admin): State<Admin>) -> Response {
+    Json(&*admin.checks.applications.report()).into_response()
 }
 
 async fn decisions(State(admin): State<Admin>, Query(wanted): Query<Wanted>) -> Response {

@@ -122,6 +122,20 @@ impl Authenticator {
         Ok(self.remember(key, verified, &credential))
     }
 
+    /// Whether a caller who was verified before, perhaps by an earlier state, would be
+    /// now: the account or token may have been withdrawn meanwhile. Its end in time is
+    /// not looked at.
+    pub fn still(&self, principal: &Principal) -> bool {
+        match principal.kind() {
+            Kind::Anonymous => self.anonymous.is_some(),
+            Kind::Oidc => self.issuers.contains_key(principal.issuer()),
+            Kind::Local | Kind::ProjectToken => {
+                let issued = principal.issued().zip(self.sessions.as_ref());
+                issued.is_some_and(|(issued, sessions)| sessions.still(issued))
+            }
+        }
+    }
+
     /// SECURITY: anonymous callers exist on loopback listeners only (checked
     /// with the settings); this keeps other sites in the same machine's browser
     /// from being one.

@@ -14,12 +14,15 @@ use crate::record::Open;
 use crate::snapshot::Snapshot;
 use crate::state::Cluster;
 
+pub mod applications;
+pub mod applicationsets;
 pub mod cel;
 pub mod clusters;
 mod facts;
 mod judgment;
 pub mod kubernetes;
 pub mod platform;
+pub mod projects;
 pub mod rbac;
 pub mod rego;
 

@@ -13,6 +13,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 mod age;
 pub mod agent;
+pub mod app;
+pub mod appset;
 pub mod audit;
 pub mod check;
 mod client;
@@ -23,6 +25,7 @@ pub mod kubeconfig;
 mod listed;
 pub mod plugin;
 pub mod policy;
+pub mod project;
 pub mod rbac;
 pub mod serve;
 pub mod session;
@@ -56,6 +59,9 @@ enum Command {
     /// Get, hand out and explain credentials of clusters.
     #[command(subcommand)]
     Credential(credential::Command),
+    /// Show projects, and say which service accounts act for their Applications.
+    #[command(subcommand, visible_alias = "proj")]
+    Project(project::Command),
     /// Make, list and revoke personal access tokens.
     #[command(subcommand)]
     Token(token::Command),
@@ -65,6 +71,12 @@ enum Command {
     /// List the agents that are shared with you.
     #[command(subcommand)]
     Agent(agent::Command),
+    /// Show who acts for an Application.
+    #[command(subcommand)]
+    App(app::Command),
+    /// Create, change, delete and show ApplicationSets, and what they would generate.
+    #[command(subcommand)]
+    Appset(appset::Command),
     /// Print a kubeconfig for an agent's cluster.
     Kubeconfig(kubeconfig::Kubeconfig),
     /// Show what was written down about tokens, sessions and access.
@@ -120,9 +132,12 @@ pub fn main() -> ExitCode {
         Command::Rbac(command) => command.run(&mut out),
         Command::Plugin(command) => run_plugin(command, &mut out),
         Command::Credential(command) => credential::run(&command, &mut out),
+        Command::Project(command) => ended(command.run(&mut out)),
         Command::Token(command) => ended(command.run(&mut out)),
         Command::Session(command) => ended(command.run(&mut out)),
         Command::Agent(command) => ended(command.run(&mut out)),
+        Command::App(command) => command.run(&mut out),
+        Command::Appset(command) => ended(command.run(&mut out)),
         Command::Kubeconfig(command) => ended(command.run(&mut out)),
         Command::Audit(command) => ended(command.run(&mut out)),
         Command::Decisions(command) => command.run(&mut out),
@@ -142,7 +157,8 @@ fn ended(done: Result<(), client::Failure>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            complain(failure);
+            complain(&failure);
+            failure.details().iter().for_each(complain);
             ExitCode::FAILURE
         }
     }

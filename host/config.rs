@@ -7,13 +7,19 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::applications::Mode;
 use crate::diagnostic::Location;
+use crate::impersonate::service_account;
 
+mod application_sets;
 pub(crate) mod duration;
 mod kubernetes;
 pub mod raw;
+mod state;
 
+pub use application_sets::{ApplicationSets, GitLimits, SetChecks};
 pub use kubernetes::{Authorizer, Kubernetes, PersonIssuer, PersonKey, SameSite, StoreUrl, UserLink};
+pub use state::{ApplicationNamespaces, KubernetesState, StateSource};
 
 /// All settings of one gateway process.
 #[derive(Clone, Debug)]
@@ -24,8 +30,8 @@ pub struct Config {
     pub admin_listen: SocketAddr,
     /// Certificate and key of the public listener; plain HTTP when absent.
     pub tls: Option<Tls>,
-    /// Folder with the Kubernetes objects.
-    pub state_directory: PathBuf,
+    /// Where the Kubernetes objects come from.
+    pub state: StateSource,
     /// Namespace of the Argo CD control plane.
     pub control_plane_namespace: String,
     /// Folder with one policy bundle per front.
@@ -42,6 +48,10 @@ pub struct Config {
     pub clusters: ClusterFront,
     /// The Kubernetes front; it is closed when absent.
     pub kubernetes: Option<Kubernetes>,
+    /// The Applications front; it is closed when absent.
+    pub applications: Option<Applications>,
+    /// The ApplicationSet front; it is closed when absent.
+    pub application_sets: Option<ApplicationSets>,
     /// Where tokens, sessions and audit are.
     pub store: StoreUrl,
     /// How long a cluster's credential serves before it is renewed.
@@ -64,6 +74,15 @@ pub enum ClusterFront {
     /// For callers with `clusters, get`; for writes and tunnels with
     /// `clusters, update` besides.
     Open,
+}
+
+/// Settings of the Applications front.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applications {
+    /// How `destinationServiceAccounts` are read.
+    pub semantics: service_account::Semantics,
+    /// Whether service accounts act, whatever `argocd-cm` says; none to ask it.
+    pub mode: Option<Mode>,
 }
 
 /// Settings of the extension front.
@@ -197,6 +216,8 @@ pub struct Grant {
     pub audiences: Vec<String>,
     /// Configuration handed to the guest, checked against the manifest's schema.
     pub config: serde_json::Value,
+    /// Secret of the control plane's namespace whose values a generator may use.
+    pub secret: Option<String>,
     /// Wall time of one call.
     pub time: Option<Duration>,
     /// Bytes of guest memory.

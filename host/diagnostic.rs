@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// A place in a file. Lines and columns count from 1; 0 means unknown.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub struct Location {
     /// Path as the operator would type it.
     pub file: Arc<str>,
@@ -142,12 +142,29 @@ impl<T> Loaded<T> {
         }
     }
 
+    /// What `make` makes of the value, with the same findings.
+    pub fn map<U>(self, make: impl FnOnce(T) -> U) -> Loaded<U> {
+        Loaded {
+            value: self.value.map(make),
+            diagnostics: self.diagnostics,
+        }
+    }
+
     /// Nothing could be made of the input.
     pub fn refused(diagnostics: Vec<Diagnostic>) -> Self {
         Self {
             value: None,
             diagnostics,
         }
+    }
+}
+
+/// At most `most` bytes of `text`, and `…` where there were more.
+pub(crate) fn shortened(text: &str, most: usize) -> String {
+    let end = text.floor_char_boundary(most);
+    match text.get(..end) {
+        Some(start) if end < text.len() => format!("{start}…"),
+        Some(_) | None => text.to_owned(),
     }
 }
 

@@ -17,6 +17,7 @@
 
 use std::fmt;
 
+mod include;
 mod list;
 mod parse;
 mod program;

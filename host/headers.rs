@@ -25,7 +25,7 @@ pub use clean::{Cleaned, Protocol, clean};
 pub use identity::{Caller, Identity};
 pub use kubernetes::{client_impersonates, contain_response};
 pub use names::{Owner, owner};
-pub use response::clean_response;
+pub use response::{clean_response, contain};
 pub use seal::{Held, Outbound, Own};
 pub use subject::{About, Subject};
 pub(crate) use upstream::RequestHeader;

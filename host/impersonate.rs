@@ -13,6 +13,7 @@ use crate::authorize::cel;
 mod guard;
 mod known;
 mod mapping;
+pub mod service_account;
 #[cfg(test)]
 mod tests;
 

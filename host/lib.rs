@@ -17,13 +17,18 @@
 //! | [`forward`] | what may leave, the backend's response |
 //! | [`record`], [`metrics`] | an ending, its record and count |
 //!
-//! Beside it: [`pipeline`] knows the order, [`rejection`] words refusals,
+//! [`grpc`] is how calls and answers look where a client speaks gRPC. Beside it: [`applications`] are Applications with what governs them, [`applicationset`]
+//! generates them, [`discovery`]
+//! knows the kinds of clusters by [`question`]s, [`pipeline`] knows the order, [`rejection`] words refusals,
 //! [`snapshot`] is what decides, made of [`state`], policies and plugins, with
-//! every [`diagnostic`]; [`json_path`] finds values in JSON; [`config`] reads the settings, [`running`] starts and
+//! every [`diagnostic`]; [`discovery`] knows the kinds of clusters, asked with a
+//! [`question`]; [`json_path`] finds values in JSON; [`config`] reads the settings, [`running`] starts and
 //! stops all, [`admin`] shows it, [`cli`] are the commands.
 
 pub mod access;
 pub mod admin;
+pub mod applications;
+pub mod applicationset;
 pub mod assertion;
 pub mod audit;
 pub mod authenticate;
@@ -35,17 +40,21 @@ pub mod clock;
 pub mod config;
 pub mod credential;
 pub mod diagnostic;
+pub mod discovery;
 pub mod forward;
 pub mod front;
 pub mod glob;
+pub mod grpc;
 pub mod headers;
 pub mod impersonate;
 pub mod json_path;
 pub mod metrics;
 pub mod pipeline;
 pub mod plugin;
+pub mod question;
 pub mod record;
 pub mod rejection;
+pub mod repository;
 pub mod route;
 pub mod running;
 pub mod self_check;

@@ -17,8 +17,10 @@ use crate::front::extensions::Extension;
 use crate::record::Record;
 
 mod access;
+mod applications;
 
 pub use access::Access;
+pub use applications::ApplicationGrants;
 
 /// Bounds Argo CD's own histogram has, in seconds.
 const DURATION_BUCKETS: [f64; 7] = [0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0];
@@ -105,6 +107,10 @@ pub struct Metrics {
     /// Streams, revocations, audit and store.
     pub access: Access,
     impersonation: Family<GrantLabels, Gauge>,
+    /// Requests of mode audit that mode enforce would refuse.
+    pub would_refuse: Counter,
+    /// What clusters let the gateway do for Applications.
+    pub application_grants: ApplicationGrants,
 }
 
 /// Parts of the configuration that are loaded on their own.
@@ -191,6 +197,7 @@ impl Metrics {
         let mut registry = Registry::default();
         let credentials = Credentials::register(&mut registry);
         let access = Access::register(&mut registry);
+        let application_grants = ApplicationGrants::register(&mut registry);
         let impersonation: Family<GrantLabels, Gauge> = Family::default();
         registry.register(
             "argocd_proxy_extension_request",
@@ -237,6 +244,12 @@ impl Metrics {
             "Kinds of names the gateway needs to impersonate in a cluster, by what the cluster said",
             impersonation.clone(),
         );
+        let would_refuse = Counter::default();
+        registry.register(
+            "tollgate_applications_would_refuse",
+            "Requests for Applications that passed because impersonation is only audited",
+            would_refuse.clone(),
+        );
         Self {
             registry,
             forwarded,
@@ -250,6 +263,8 @@ impl Metrics {
             credentials,
             access,
             impersonation,
+            would_refuse,
+            application_grants,
         }
     }
 

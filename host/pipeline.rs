@@ -9,14 +9,23 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use http::{HeaderName, HeaderValue, Request, Response, request};
+use http::{HeaderValue, Request, Response, request};
 
+mod applications;
+pub(crate) mod applicationsets;
 mod clusters;
+mod door;
 mod exchange;
+mod grpc;
 mod kubernetes;
 mod platform;
+mod projects;
 
+pub use applications::Desk;
+pub use applicationsets::Room;
 pub use kubernetes::Services;
+
+use door::{Door, name_decision};
 
 use crate::assertion::{Signer, Statement};
 use crate::authenticate::agent::{self, CiTokens, Presented};
@@ -25,17 +34,16 @@ use crate::config::{self, Config};
 use crate::forward::{self, Body, Limiter};
 use crate::front::extensions::Call;
 use crate::front::extensions::config::{LimitSpec, PersonLimitSpec};
-use crate::front::kubernetes::origin::{self, Cors};
+use crate::grpc::Api;
 use crate::headers::{self, Outbound, Own};
 use crate::metrics::Metrics;
 use crate::plugin::RequestContext;
 use crate::record::{Open, Outcome, Recorder, Step, trace_id};
-use crate::rejection::{Rejection, Voice};
+use crate::rejection::Rejection;
 use crate::route::{self, Route};
 use crate::server::{Handler, Peer, Refusal};
 use crate::snapshot::{Current, Snapshot};
-
-const DECISION_ID: HeaderName = HeaderName::from_static("tollgate-decision-id");
+use crate::state::source::Source;
 
 /// Serves requests by the snapshot in force.
 #[derive(Debug)]
@@ -49,7 +57,19 @@ pub struct Gateway {
     persons: Arc<Limiter>,
     /// Of the Kubernetes front, where it is open.
     services: Option<Arc<Services>>,
+    /// Of the Applications front, where it is open.
+    applications: Option<Arc<Desk>>,
+    /// Of the ApplicationSet front, where it is open.
+    sets: Option<Arc<Room>>,
+    /// Where objects are written.
+    source: Arc<dyn Source>,
+    /// What calls of gRPC take and give.
+    grpc: Arc<Api>,
 }
+
+/// What the Kubernetes, the Applications and the ApplicationSet front share over
+/// requests; none where one is closed.
+pub type Fronts = (Option<Arc<Services>>, Option<Arc<Desk>>, Option<Arc<Room>>);
 
 impl Gateway {
     /// A gateway over the snapshots of `current`.
@@ -60,7 +80,8 @@ impl Gateway {
         current: Current,
         recorder: Arc<Recorder>,
         metrics: Arc<Metrics>,
-        (config, services): (&Config, Option<Arc<Services>>),
+        (config, source): (&Config, Arc<dyn Source>),
+        (services, applications, sets): Fronts,
     ) -> anyhow::Result<Self> {
         let signer = signer(&config.extensions)?;
         let public_keys = serde_json::to_vec(signer.jwks())?.into();
@@ -77,12 +98,16 @@ impl Gateway {
         });
         Ok(Self {
             current,
+            sets,
             recorder,
             metrics,
             signer,
             public_keys,
             persons,
             services,
+            applications,
+            source,
+            grpc: Arc::new(Api::new()?),
         })
     }
 
@@ -90,18 +115,18 @@ impl Gateway {
         let snapshot = self.current.load_full();
         let (head, body) = request.into_parts();
         let mut record = self.recorder.open(head.method.clone(), head.uri.path());
-        let voice = voice(&snapshot, head.uri.path());
+        let door = Door::of(&snapshot, Some(&head));
         record.note(|record| {
             record.generation = snapshot.generation;
             record.peer = Some(peer.address());
             record.trace_id = trace_id(&head.headers);
         });
         let decision = record.id();
-        let mut response = match cors(&snapshot, voice, &head) {
+        let mut response = match door.cors(&snapshot, &head) {
             Some(Err(error)) => {
                 let rejection = Rejection::Origin(error);
                 self.refused_at_the_door(&rejection, (peer, decision)).await;
-                refuse(&rejection, record, voice)
+                door.refuse(&rejection, record)
             }
             Some(Ok(cors)) => match cors.preflight(&head) {
                 Some(answer) => {
@@ -109,12 +134,12 @@ impl Gateway {
                     answer.map(Body::from)
                 }
                 None => {
-                    let mut response = self.recorded((head, body), (peer, &snapshot), record, voice).await;
+                    let mut response = self.recorded((head, body), (peer, &snapshot), record, door).await;
                     cors.apply(response.headers_mut());
                     response
                 }
             },
-            None => self.recorded((head, body), (peer, &snapshot), record, voice).await,
+            None => self.recorded((head, body), (peer, &snapshot), record, door).await,
         };
         name_decision(&mut response, decision);
         response
@@ -124,9 +149,9 @@ impl Gateway {
     async fn recorded(
         &self,
         request: (request::Parts, Body),
-        (peer, snapshot): (&Arc<Peer>, &Snapshot),
+        (peer, snapshot): (&Arc<Peer>, &Arc<Snapshot>),
         mut record: Open,
-        voice: Voice,
+        door: Door,
     ) -> Response<Body> {
         let walked = AssertUnwindSafe(self.walk(request, peer, snapshot, &mut record))
             .catch_unwind()
@@ -137,12 +162,12 @@ impl Gateway {
                 response
             }
             Ok(Err(rejection)) => {
-                if voice == Voice::Kubernetes && matches!(rejection, Rejection::Route(_)) {
+                if door == Door::Agents && matches!(rejection, Rejection::Route(_)) {
                     self.refused_at_the_door(&rejection, (peer, record.id())).await;
                 }
-                refuse(&rejection, record, voice)
+                door.refuse(&rejection, record)
             }
-            Err(_) => refuse(&Rejection::Panicked, record, voice),
+            Err(_) => door.refuse(&Rejection::Panicked, record),
         }
     }
 
@@ -157,7 +182,7 @@ impl Gateway {
         &self,
         (head, body): (request::Parts, Body),
         peer: &Arc<Peer>,
-        snapshot: &Snapshot,
+        snapshot: &Arc<Snapshot>,
         record: &mut Open,
     ) -> Result<Response<Body>, Rejection> {
         let uri = head.uri.clone();
@@ -178,6 +203,16 @@ impl Gateway {
         if let (Route::AuthorizeProxyUser, Some(services)) = (&route, &self.services) {
             return services.answer_gateway((head, body), snapshot, record).await;
         }
+        let (call, head, body) = match route {
+            Route::Grpc(transport) => {
+                let opened = self.open_call((head, body), transport, (snapshot, record)).await?;
+                match opened {
+                    grpc::Opened::Answered(response) => return Ok(response),
+                    grpc::Opened::Call(call, head, body) => (Some(call), *head, body),
+                }
+            }
+            _ => (None, head, body),
+        };
         if route == Route::Unknown && snapshot.kubernetes.is_some() && is_for_agents(&head) {
             return Err(Rejection::Prefix);
         }
@@ -185,6 +220,14 @@ impl Gateway {
         record.step(Step::Authenticate);
         let principal = principal?;
         record.note(|record| record.principal = Some(Arc::clone(&principal)));
+        if let Some(call) = call {
+            let walk = applicationsets::Walk {
+                snapshot,
+                principal: &principal,
+                record,
+            };
+            return self.walk_call((call, body), walk).await;
+        }
         let path = match route {
             Route::Extension(path) => path,
             Route::Cluster(route) => {
@@ -195,6 +238,15 @@ impl Gateway {
                     record,
                 };
                 return self.walk_cluster((head, body), &route, walk).await;
+            }
+            Route::Application(path) => {
+                let walk = applications::Walk {
+                    peer,
+                    snapshot,
+                    principal: &principal,
+                    record,
+                };
+                return self.walk_application((head, body), &path, walk).await;
             }
             Route::Decision(id) => {
                 let _held = self.persons.acquire(principal.key())?;
@@ -207,7 +259,27 @@ impl Gateway {
                 let desk = platform::Desk::open(snapshot, services, &principal)?;
                 return desk.answer(&route, (head, body), record).await;
             }
-            Route::Kubernetes(_) | Route::AuthorizeProxyUser | Route::AssertionKeys | Route::Unknown => {
+            Route::Project(route) => {
+                let walk = projects::Walk {
+                    snapshot,
+                    principal: &principal,
+                    record,
+                };
+                return self.walk_project((head, body), &route, walk).await;
+            }
+            Route::ApplicationSet(route) => {
+                let walk = applicationsets::Walk {
+                    snapshot,
+                    principal: &principal,
+                    record,
+                };
+                return self.walk_applicationset((head, body), &route, walk).await;
+            }
+            Route::Grpc(_)
+            | Route::Kubernetes(_)
+            | Route::AuthorizeProxyUser
+            | Route::AssertionKeys
+            | Route::Unknown => {
                 return Err(Rejection::NotFound);
             }
         };
@@ -344,10 +416,10 @@ impl Handler for Gateway {
             record.trace_id = head.and_then(|head| trace_id(&head.headers));
         });
         let decision = record.id();
-        let voice = voice(&snapshot, head.map_or("", |head| head.uri.path()));
-        let mut response = refuse(&Rejection::Server(refusal), record, voice);
+        let door = Door::of(&snapshot, head);
+        let mut response = door.refuse(&Rejection::Server(refusal), record);
         // A page that may call may read why it was refused.
-        if let Some(Ok(cors)) = head.and_then(|head| cors(&snapshot, voice, head)) {
+        if let Some(Ok(cors)) = head.and_then(|head| door.cors(&snapshot, head)) {
             cors.apply(response.headers_mut());
         }
         name_decision(&mut response, decision);
@@ -412,48 +484,6 @@ fn signer(settings: &config::Extensions) -> anyhow::Result<Signer> {
         |error: &dyn std::fmt::Display| anyhow::anyhow!("`extensions.assertion.key` {}: {error}", path.display());
     let pem = std::fs::read_to_string(path).map_err(|error| named(&error))?;
     Signer::from_pem(issuer, &secrecy::SecretString::from(pem)).map_err(|error| named(&error))
-}
-
-/// Tells the caller which decision an answer is of.
-fn name_decision(response: &mut Response<Body>, decision: uuid::Uuid) {
-    let mut text = uuid::Uuid::encode_buffer();
-    if let Ok(value) = HeaderValue::from_str(decision.hyphenated().encode_lower(&mut text)) {
-        response.headers_mut().insert(DECISION_ID, value);
-    }
-}
-
-fn refuse(rejection: &Rejection, mut record: Open, voice: Voice) -> Response<Body> {
-    // Kubernetes' clients read nothing else, wherever they went wrong.
-    let voice = if matches!(rejection, Rejection::Prefix) {
-        Voice::Kubernetes
-    } else {
-        voice
-    };
-    let answer = rejection.answer(voice);
-    let decision = record.id();
-    record.note(|record| record.detail = rejection.detail());
-    record.close(answer.outcome, answer.status, answer.reason);
-    answer.into_response(decision, voice).map(Body::from)
-}
-
-/// How the front of a path speaks.
-fn voice(snapshot: &Snapshot, path: &str) -> Voice {
-    if snapshot.kubernetes.is_some() && route::is_kubernetes(path) {
-        Voice::Kubernetes
-    } else {
-        Voice::of(snapshot.config.extensions.compatibility)
-    }
-}
-
-/// What browsers of other origins may do on the fronts they may call.
-fn cors(snapshot: &Snapshot, voice: Voice, head: &request::Parts) -> Option<Result<Cors, origin::Forbidden>> {
-    let settings = snapshot.config.kubernetes.as_ref()?;
-    if route::is_for_pages(head.uri.path()) && head.headers.contains_key(http::header::ORIGIN) {
-        // Pages of other origins pass without these fields, or not, as
-        // everywhere in the API.
-        return origin::check(head, &settings.allowed_origins).ok().map(Ok);
-    }
-    (voice == Voice::Kubernetes).then(|| origin::check(head, &settings.allowed_origins))
 }
 
 /// Whether the credential is one that only the Kubernetes front takes.

@@ -22,6 +22,7 @@ pub mod egress;
 mod engine;
 mod error;
 mod filter;
+mod generator;
 mod imports;
 mod inspect;
 mod load;
@@ -39,6 +40,7 @@ pub use egress::EntrySpec;
 pub use engine::Allocation;
 pub use error::{CallError, Error, Lie, TrapCause};
 pub use filter::{HeaderFilter, RequestContext};
+pub use generator::Generator;
 pub use imports::Import;
 pub use inspect::{Inspection, ManifestSummary, ProviderSummary, ReachSummary, inspect};
 pub use manifest::{ContextPart, Direction, Manifest, World};
@@ -240,7 +242,7 @@ impl Set {
             .values()
             .filter_map(|entry| match &entry.plugin {
                 load::Plugin::Filter(filter) => Some(filter),
-                load::Plugin::Provider(_) => None,
+                load::Plugin::Provider(_) | load::Plugin::Generator(_) => None,
             })
             .filter(move |filter| filter.applies_to(extension))
     }
@@ -249,7 +251,7 @@ impl Set {
     pub fn header_filter(&self, name: &str) -> Option<&Arc<HeaderFilter>> {
         match &self.entries.get(name)?.plugin {
             load::Plugin::Filter(filter) => Some(filter),
-            load::Plugin::Provider(_) => None,
+            load::Plugin::Provider(_) | load::Plugin::Generator(_) => None,
         }
     }
 
@@ -257,8 +259,16 @@ impl Set {
     pub fn provider(&self, name: &str) -> Option<&Arc<Provider>> {
         match &self.entries.get(name)?.plugin {
             load::Plugin::Provider(provider) => Some(provider),
-            load::Plugin::Filter(_) => None,
+            load::Plugin::Filter(_) | load::Plugin::Generator(_) => None,
         }
+    }
+
+    /// The plugin that provides generators of `kind`: of several, the first by name.
+    pub fn generator(&self, kind: crate::applicationset::KindName) -> Option<&Arc<Generator>> {
+        self.entries.values().find_map(|entry| match &entry.plugin {
+            load::Plugin::Generator(generator) if generator.kinds().contains(&kind) => Some(generator),
+            load::Plugin::Generator(_) | load::Plugin::Filter(_) | load::Plugin::Provider(_) => None,
+        })
     }
 
     /// Every plugin, by name.
@@ -274,10 +284,10 @@ impl Set {
                 imports: manifest.imports.iter().copied().collect(),
                 extensions: match &entry.plugin {
                     load::Plugin::Filter(filter) => filter.extensions().to_vec(),
-                    load::Plugin::Provider(_) => Vec::new(),
+                    load::Plugin::Provider(_) | load::Plugin::Generator(_) => Vec::new(),
                 },
                 provider: match manifest.world {
-                    World::CredentialProvider => Some(ProviderSummary::new(&manifest.provider)),
+                    World::CredentialProvider | World::Generator => Some(ProviderSummary::new(&manifest.provider)),
                     World::HeaderFilter => None,
                 },
                 origin: entry.plugin.origin(),

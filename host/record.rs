@@ -20,6 +20,7 @@ use uuid::Uuid;
 use crate::access::{AccessType, AgentId, User};
 use crate::authenticate::Principal;
 use crate::authorize::kubernetes::Attributes;
+use crate::diagnostic::shortened;
 use crate::impersonate::Impersonation;
 use crate::state::ObjectName;
 
@@ -282,7 +283,7 @@ impl Recorder {
             front: "none",
             peer: None,
             method: short_method(method),
-            path: short_path(path),
+            path: shortened(path, PATH_BYTES),
             principal: None,
             extension: None,
             application: None,
@@ -422,15 +423,6 @@ impl Kept {
 
 fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
-}
-
-/// The path, cut where it is longer than a record keeps.
-fn short_path(path: &str) -> String {
-    let end = path.floor_char_boundary(PATH_BYTES);
-    match path.get(..end) {
-        Some(start) if end < path.len() => format!("{start}…"),
-        Some(_) | None => path.to_owned(),
-    }
 }
 
 /// The method, or a word in place of one that is longer than a record keeps.

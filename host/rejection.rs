@@ -13,14 +13,19 @@ use uuid::Uuid;
 
 mod kubernetes;
 
+use crate::applicationset::Refusal;
 use crate::authorize::rego;
 use crate::config::Compatibility;
 use crate::diagnostic::with_causes;
+use crate::front::applicationsets::Code;
 use crate::front::kubernetes::status;
-use crate::front::{extensions, platform};
+use crate::front::{applicationsets, extensions, platform, projects};
 use crate::record::Outcome;
 use crate::route::KUBERNETES;
-use crate::{access, authenticate, authorize, credential, forward, front, headers, plugin, route, sessions, store};
+use crate::{
+    access, authenticate, authorize, credential, discovery, forward, front, grpc, headers, plugin, route, sessions,
+    store,
+};
 
 /// An error of the stage that ended a request.
 #[derive(Debug, thiserror::Error)]
@@ -100,9 +105,24 @@ pub enum Rejection {
     /// The cluster does not know the gateway's own credential.
     #[error("the cluster refused the gateway's own credential")]
     UnknownToCluster,
+    /// The request may not enter the cluster of an Application.
+    #[error(transparent)]
+    Application(#[from] authorize::applications::Error),
+    /// It is not known what the resource is.
+    #[error(transparent)]
+    Discovery(#[from] discovery::Error),
     /// The API for tokens, sessions and audit does not do it.
     #[error(transparent)]
     Platform(#[from] platform::Error),
+    /// The API for AppProjects does not do it.
+    #[error(transparent)]
+    Project(#[from] projects::Error),
+    /// The API for ApplicationSets does not do it.
+    #[error(transparent)]
+    ApplicationSet(#[from] applicationsets::Error),
+    /// The call has another form than gRPC's.
+    #[error(transparent)]
+    Grpc(#[from] grpc::Error),
     /// A stage panicked.
     #[error("a stage panicked")]
     Panicked,
@@ -117,6 +137,8 @@ pub enum Voice {
     Argocd,
     /// As kube-apiserver: a `Status`.
     Kubernetes,
+    /// As Argo CD's API, with everything that is refused.
+    ApplicationSets,
 }
 
 impl Voice {
@@ -142,6 +164,12 @@ pub struct Answer {
     pub retry_after: Option<u64>,
     /// A provider's own word for what is wrong.
     pub code: Option<String>,
+    /// What gRPC calls it, where the status does not say all.
+    pub grpc: Option<Code>,
+    /// Everything the caller may not do, where it is more than the message says.
+    pub refusals: Vec<Refusal>,
+    /// How many more there are than those.
+    pub more_refusals: usize,
     /// How the record files it.
     pub outcome: Outcome,
 }
@@ -156,7 +184,7 @@ impl Rejection {
     pub fn answer(&self, voice: Voice) -> Answer {
         let answer = self.honest();
         match voice {
-            Voice::House | Voice::Kubernetes => answer,
+            Voice::House | Voice::Kubernetes | Voice::ApplicationSets => answer,
             Voice::Argocd => self.as_argocd(answer),
         }
     }
@@ -200,6 +228,8 @@ impl Rejection {
                 Answer::denied(StatusCode::BAD_REQUEST, "client_impersonates", self.to_string())
             }
             Self::Kubernetes(error) => kubernetes::unpermitted(error),
+            Self::Application(error) => kubernetes::unpermitted_application(error),
+            Self::Discovery(error) => kubernetes::undiscovered(error),
             Self::Audit(_) => Answer::failed(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "audit_unavailable",
@@ -209,6 +239,9 @@ impl Rejection {
             Self::NoCluster => Answer::failed(StatusCode::BAD_GATEWAY, "cluster_unknown", self.to_string()),
             Self::UnknownToCluster => Answer::failed(StatusCode::BAD_GATEWAY, "credential_refused", self.to_string()),
             Self::Platform(error) => refused_by_platform(error),
+            Self::Project(error) => refused_by_state(error),
+            Self::ApplicationSet(error) => refused_set(error),
+            Self::Grpc(error) => refused_call(error),
             Self::Panicked => Answer::failed(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "panic",
@@ -272,11 +305,16 @@ impl Rejection {
             | Self::Access(_)
             | Self::ClientImpersonates(_)
             | Self::Kubernetes(_)
+            | Self::Application(_)
+            | Self::Discovery(_)
             | Self::Audit(_)
             | Self::Ended(_)
             | Self::NoCluster
             | Self::UnknownToCluster
             | Self::Platform(_)
+            | Self::Project(_)
+            | Self::ApplicationSet(_)
+            | Self::Grpc(_)
             | Self::Panicked => return honest,
         };
         Answer {
@@ -427,6 +465,44 @@ fn refused_by_platform(error: &platform::Error) -> Answer {
     Answer::denied(status, reason, error.to_string())
 }
 
+fn refused_by_state(error: &projects::Error) -> Answer {
+    let (status, reason) = (error.status(), error.code());
+    if status.is_server_error() {
+        return Answer::failed(status, reason, error.text());
+    }
+    Answer::denied(status, reason, error.text())
+}
+
+fn refused_set(error: &applicationsets::Error) -> Answer {
+    let (status, reason) = (error.status(), error.code());
+    let answer = if status.is_server_error() || reason == "policy_failed" {
+        Answer::failed(status, reason, error.text())
+    } else {
+        Answer::denied(status, reason, error.text())
+    };
+    let (refusals, more) = error.refusals();
+    Answer {
+        grpc: Some(error.grpc()),
+        refusals: refusals.to_vec(),
+        more_refusals: more,
+        retry_after: error.retry_after(),
+        ..answer
+    }
+}
+
+fn refused_call(error: &grpc::Error) -> Answer {
+    let (status, reason) = (error.status(), error.reason());
+    let answer = if status.is_server_error() {
+        Answer::failed(status, reason, error.to_string())
+    } else {
+        Answer::denied(status, reason, error.to_string())
+    };
+    Answer {
+        grpc: Some(error.code()),
+        ..answer
+    }
+}
+
 fn not_forwarded(error: &forward::Error) -> Answer {
     use forward::Error;
     let reason = match error {
@@ -470,6 +546,9 @@ impl Answer {
             message: message.into(),
             retry_after: None,
             code: None,
+            grpc: None,
+            refusals: Vec::new(),
+            more_refusals: 0,
             outcome: Outcome::Denied,
         }
     }
@@ -479,6 +558,35 @@ impl Answer {
             outcome: Outcome::Failed,
             ..Self::denied(status, reason, message)
         }
+    }
+
+    /// As Argo CD's API answers (`error`, `code`, `message`), with all that is refused.
+    fn of_set(&self) -> serde_json::Value {
+        let refusals = self.refusals.iter().map(|refusal| {
+            serde_json::json!({
+                "about": refusal.about.to_string(),
+                "rule": refusal.rule,
+                "reason": refusal.reason,
+            })
+        });
+        let mut body = serde_json::json!({
+            "error": self.message,
+            "code": self.grpc().number(),
+            "message": self.message,
+            "reason": self.reason,
+        });
+        if let (false, Some(members)) = (self.refusals.is_empty(), body.as_object_mut()) {
+            members.insert("refusals".to_owned(), refusals.collect());
+            if self.more_refusals > 0 {
+                members.insert("moreRefusals".to_owned(), self.more_refusals.into());
+            }
+        }
+        body
+    }
+
+    /// What gRPC calls it.
+    pub fn grpc(&self) -> Code {
+        self.grpc.unwrap_or_else(|| Code::of_status(self.status))
     }
 
     /// The HTTP answer: JSON with reason and decision id, plain text as Argo CD
@@ -503,6 +611,8 @@ impl Answer {
                 }
                 ("application/json", body.to_string())
             }
+            // No id in it: what is absent and what is not theirs differ in no byte.
+            Voice::ApplicationSets => ("application/json", self.of_set().to_string()),
             Voice::Argocd => ("text/plain; charset=utf-8", self.message.into_owned()),
         };
         let mut response = Response::new(Bytes::from(body + "\n"));

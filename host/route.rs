@@ -4,18 +4,25 @@
 //! Refuses: 400. Never: decodes and encodes again; what was checked is, byte
 //! for byte, what a backend gets.
 
+mod applications;
+mod applicationsets;
 mod clusters;
 mod kubernetes;
 mod platform;
+mod projects;
 
 use crate::access::endpoint;
+use crate::grpc::Transport;
 use http::header::HOST;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Method, Uri, Version};
 
+pub use applications::{ApplicationPath, is_application};
+pub use applicationsets::{ApplicationSetRoute, Wish, is_application_sets};
 pub use clusters::{ClusterPath, ClusterRoute};
 pub use kubernetes::{KUBERNETES, KubernetesPath, is_kubernetes};
 pub use platform::{PlatformRoute, is_for_pages};
+pub use projects::ProjectRoute;
 
 /// Prefixes under which extensions are reachable: the documented one and the
 /// one Argo CD's own router uses.
@@ -75,6 +82,9 @@ pub enum Error {
     /// The name of a cluster, decoded, is empty, too long or a dot segment.
     #[error("cluster name is empty or too long")]
     ClusterName,
+    /// Namespace or name of an Application is none Kubernetes can have.
+    #[error("namespace or name of the application is not one Kubernetes can have")]
+    ApplicationName,
     /// Base path and rest do not make a path.
     #[error("path is too long")]
     TooLong,
@@ -281,8 +291,16 @@ pub enum Route<'a> {
     Cluster(ClusterRoute<'a>),
     /// A request into the cluster of the caller's agent.
     Kubernetes(KubernetesPath<'a>),
+    /// A request into the cluster of an Application.
+    Application(ApplicationPath<'a>),
     /// Tokens, sessions, agents and audit.
     Platform(PlatformRoute),
+    /// A call of gRPC or gRPC-Web.
+    Grpc(Transport),
+    /// AppProjects.
+    Project(ProjectRoute<'a>),
+    /// ApplicationSets.
+    ApplicationSet(ApplicationSetRoute<'a>),
     /// Another gateway asks whether a person may use an agent.
     AuthorizeProxyUser,
     /// The record of a decision.
@@ -299,6 +317,9 @@ pub enum Route<'a> {
 /// [`Error`] for a target two readers could read differently.
 pub fn route<'a>(method: &Method, uri: &'a Uri, headers: &HeaderMap) -> Result<Route<'a>, Error> {
     authority(method, uri, headers)?;
+    if let Some(transport) = Transport::of(method, uri.path(), headers) {
+        return Ok(Route::Grpc(transport));
+    }
     if let Some(path) = extension(uri)? {
         return Ok(Route::Extension(path));
     }
@@ -308,8 +329,17 @@ pub fn route<'a>(method: &Method, uri: &'a Uri, headers: &HeaderMap) -> Result<R
     if let Some(path) = kubernetes::kubernetes(uri)? {
         return Ok(Route::Kubernetes(path));
     }
+    if let Some(path) = applications::application(uri)? {
+        return Ok(Route::Application(path));
+    }
     if let Some(path) = platform::platform(method, uri)? {
         return Ok(Route::Platform(path));
+    }
+    if let Some(route) = projects::project(method, uri)? {
+        return Ok(Route::Project(route));
+    }
+    if let Some(route) = applicationsets::application_set(method, uri)? {
+        return Ok(Route::ApplicationSet(route));
     }
     if method == Method::POST && uri.path() == endpoint::PATH {
         return Ok(Route::AuthorizeProxyUser);

@@ -18,7 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::access::Authorizer;
 use crate::access::endpoint::Endpoint;
-use crate::admin::{Admin, Desk, Findings};
+use crate::admin::{self, Admin, Findings};
 use crate::audit::{self, Audit};
 use crate::authorize::rego::Checker;
 use crate::cli::complain;
@@ -27,7 +27,7 @@ use crate::config::{Config, StoreUrl};
 use crate::credential::cache::{self, Cache};
 use crate::diagnostic::Diagnostic;
 use crate::metrics::{Metrics, Part};
-use crate::pipeline::{Gateway, Services};
+use crate::pipeline::{Desk, Gateway, Room, Services};
 use crate::record::Recorder;
 use crate::self_check;
 use crate::server::{Certificates, Limits, Server};
@@ -98,30 +98,43 @@ impl Running {
         let changes = watch_parts(&loader, &mut helpers).await;
         let current = first_load(&loader, &metrics).await?;
         let tls = config.tls.clone().map(Certificates::load).transpose()?.map(Arc::new);
+        let checks = self_check::spawn(&mut helpers, &current, &metrics);
+        let applications = config.applications.map(|_| {
+            let extras = checks.extras.clone();
+            Arc::new(Desk::new(clock.clone(), extras))
+        });
+        let sets = config.application_sets.as_ref();
+        let sets = sets.map(|settings| Room::new(settings, clock.clone())).transpose()?;
+        let sets = sets.map(Arc::new);
         let gateway = Gateway::new(
             Arc::clone(&current),
             Arc::clone(&recorder),
             Arc::clone(&metrics),
-            (&config, services.clone()),
+            (&config, Arc::clone(loader.source())),
+            (services.clone(), applications.clone(), sets.clone()),
         )?;
         let (public, address) = bind("listen", config.listen).await?;
         let (private, admin_address) = bind("admin.listen", config.admin_listen).await?;
         tracing::info!(listen = %address, admin = %admin_address, "listening");
 
         let findings = Findings::default();
-        let agents = self_check::spawn(&mut helpers, Arc::clone(&current), Arc::clone(&metrics));
         let admin = Admin {
             current: Arc::clone(&current),
             recorder: Arc::clone(&recorder),
             metrics,
             credentials: Arc::clone(&credentials),
             findings: findings.clone(),
-            agents,
+            checks,
         };
         let admin_stop = CancellationToken::new();
         let desk = Server::new(private, None, Limits::admin(&config.limits));
-        helpers.spawn(desk.serve(Arc::new(Desk::new(admin)), admin_stop.clone()));
-        helpers.spawn(reload_on(changes, loader, (current, services.clone()), findings));
+        helpers.spawn(desk.serve(Arc::new(admin::Desk::new(admin)), admin_stop.clone()));
+        helpers.spawn(reload_on(
+            changes,
+            loader,
+            (current, services.clone(), applications, sets),
+            findings,
+        ));
         let stop = CancellationToken::new();
         let server = Server::new(public, tls, Limits::new(&config.limits, config.drain));
         let server = tokio::spawn(server.serve(Arc::new(gateway), stop.clone()));
@@ -242,25 +255,44 @@ async fn services(config: &Config, clock: &Clock, metrics: &Arc<Metrics>) -> any
     })))
 }
 
+/// The pointer to the snapshot in force, and who wants to know of another one.
+type Told = (Current, Option<Arc<Services>>, Option<Arc<Desk>>, Option<Arc<Room>>);
+
 async fn reload_on(
     mut changes: mpsc::Receiver<Part>,
     loader: Arc<Loader>,
-    (current, services): (Current, Option<Arc<Services>>),
+    (current, services, applications, sets): Told,
     findings: Findings,
 ) {
     while let Some(part) = changes.recv().await {
+        let before = current.load().generation;
         reload(&loader, &current, part, &findings).await;
+        if let Some(applications) = applications.clone().filter(|_| current.load().generation != before) {
+            let now = current.load_full();
+            // Each exchange is judged again: off the threads that serve.
+            let judged = tokio::task::spawn_blocking(move || applications.recheck(&now));
+            if let Err(error) = judged.await {
+                tracing::error!(%error, "what is open could not be judged again");
+            }
+        }
+        if let Some(sets) = &sets {
+            sets.changed(current.load().generation);
+        }
         if let (Part::State, Some(services)) = (part, &services) {
             services.recheck(&current.load());
         }
     }
 }
 
-/// One signal for each settled change of a part's folder.
+/// One signal for each settled change of a part.
 async fn watch_parts(loader: &Loader, helpers: &mut JoinSet<()>) -> mpsc::Receiver<Part> {
     let (sender, changes) = mpsc::channel(8);
+    let mut watches = vec![(Part::State, loader.source().watch().await)];
     for (part, folder) in loader.watched() {
-        let mut watch = watch(vec![folder], Timing::default(), Events::WherePossible).await;
+        let watch = watch(vec![folder], Timing::default(), Events::WherePossible).await;
+        watches.push((part, watch));
+    }
+    for (part, mut watch) in watches {
         let sender = sender.clone();
         helpers.spawn(async move {
             while watch.changed().await.is_some() {

@@ -1,8 +1,11 @@
-//! Whether each cluster lets the gateway act in people's names.
+//! Whether each cluster lets the gateway act in people's names, and as the service
+//! accounts of Applications.
 //!
 //! In: the snapshot in force. Out: a warning for each missing grant, once; what is
 //! known of each agent, for operators. Refuses: nothing; a gateway whose clusters
 //! are silent starts and serves. Never: a question asked on a person's way.
+//!
+//! People are looked after here, service accounts in [`applications`].
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,12 +21,18 @@ use crate::credential::clusters::{ClusterAccess, Found};
 use crate::metrics::Metrics;
 use crate::snapshot::{Current, Snapshot};
 
+pub mod accounts;
+pub mod applications;
+mod entered;
+pub mod extras;
 pub mod grants;
 pub mod manifest;
 mod review;
+mod rights;
 #[cfg(test)]
 mod tests;
 
+use extras::ExtraGrants;
 use grants::{Grant, Grants, Names};
 use review::{Problem, Verdict, review};
 
@@ -93,15 +102,41 @@ pub enum Impersonation {
     },
 }
 
-/// Asks now, and after each change of agents or clusters, on a task of its own.
+/// What is known of clusters, for those who show it and for requests.
+#[derive(Clone, Debug)]
+pub struct Checks {
+    /// Of agents.
+    pub agents: Board,
+    /// Of the service accounts of Applications.
+    pub applications: applications::Board,
+    /// Which keys of `extra` requests of Applications may send.
+    pub extras: ExtraGrants,
+}
+
+/// Asks now, and after each change of agents, Applications or clusters, on tasks of
+/// its own.
 ///
-/// - `helpers`: the task ends with them.
-pub fn spawn(helpers: &mut JoinSet<()>, current: Current, metrics: Arc<Metrics>) -> Board {
-    let board = Board::default();
-    if current.load().config.kubernetes.is_some() {
-        helpers.spawn(run(current, metrics, board.clone()));
+/// - `helpers`: the tasks end with them.
+pub fn spawn(helpers: &mut JoinSet<()>, current: &Current, metrics: &Arc<Metrics>) -> Checks {
+    let (extras, doubts) = ExtraGrants::new();
+    let checks = Checks {
+        agents: Board::default(),
+        applications: applications::Board::default(),
+        extras,
+    };
+    let config = Arc::clone(&current.load().config);
+    if config.kubernetes.is_some() {
+        helpers.spawn(run(Arc::clone(current), Arc::clone(metrics), checks.agents.clone()));
     }
-    board
+    if config.applications.is_some() {
+        let results = applications::Results {
+            metrics: Arc::clone(metrics),
+            board: checks.applications.clone(),
+            extras: checks.extras.clone(),
+        };
+        helpers.spawn(applications::run(Arc::clone(current), doubts, results));
+    }
+    checks
 }
 
 async fn run(current: Current, metrics: Arc<Metrics>, board: Board) {

@@ -26,7 +26,7 @@ mod table;
 mod task;
 
 pub use signal::EndSignal;
-pub(crate) use signal::Polled;
+pub(crate) use signal::{Polled, Switch};
 
 use table::{Ended, Open, Table};
 use task::Cursor;

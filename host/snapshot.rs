@@ -1,31 +1,40 @@
 //! All configuration as one immutable value, and how the next one is made.
 //!
-//! In: settings, the state folder, policies, plugins. Out: [`Snapshot`] behind an
+//! In: settings, the objects, policies, plugins. Out: [`Snapshot`] behind an
 //! atomic pointer. Never: a half-applied change; the last good one stays.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
 use crate::access::Agents;
+use crate::applications::Applications;
 use crate::authenticate::Authenticator;
 use crate::authenticate::agent::IdTokens;
+use crate::authorize::applications::{ApplicationsPolicy, Standings};
+use crate::authorize::applicationsets::ApplicationSetsPolicy;
 use crate::authorize::kubernetes::KubernetesPolicy;
-use crate::authorize::rbac::{PolicySource, Rbac};
+use crate::authorize::rbac::Rbac;
 use crate::authorize::rego::{Bundle, Checker, Front};
 use crate::authorize::{Judgments, Target};
 use crate::caller::Callers;
 use crate::clock::Clock;
-use crate::config::{Compatibility, Config};
+use crate::config::Config;
 use crate::credential::cache::Cache;
 use crate::credential::clusters::Clusters;
 use crate::credential::source::Makers;
 use crate::diagnostic::{Diagnostic, Loaded};
-use crate::front::extensions::{Asked, Registry, config};
+use crate::front::extensions::{Asked, Registry};
 use crate::metrics::{Metrics, Part};
 use crate::plugin;
-use crate::state::{Resources, directory};
+use crate::state::Resources;
+use crate::state::source::{self, Source};
+
+mod state;
+
+use state::{FromState, Maker, pointers};
 
 /// Everything a request is decided by. A request takes one and keeps it.
 #[derive(Debug)]
@@ -52,12 +61,27 @@ pub struct Snapshot {
     pub clusters: Arc<Clusters>,
     /// The Kubernetes front, where it is open.
     pub kubernetes: Option<KubernetesFront>,
+    /// The Applications front, where it is open.
+    pub applications: Option<ApplicationsFront>,
+    /// Bundle of the ApplicationSet front, where it is open.
+    pub application_sets: Option<Arc<ApplicationSetsPolicy>>,
     /// Callers seen, with their roles.
     pub callers: Callers,
     /// Applications and projects asked for.
     pub targets: moka::sync::Cache<Asked, Arc<Target>>,
     /// What was judged of callers and what they ask for.
     pub judgments: Judgments,
+    /// What follows from callers and the Applications they named.
+    pub standings: Standings,
+}
+
+/// What the Applications front decides by.
+#[derive(Clone, Debug)]
+pub struct ApplicationsFront {
+    /// Every Application with what governs it.
+    pub index: Arc<Applications>,
+    /// Bundle and rules of impersonation.
+    pub policy: Arc<ApplicationsPolicy>,
 }
 
 /// What the Kubernetes front decides by.
@@ -80,12 +104,15 @@ const TARGETS: u64 = 200_000;
 #[derive(Debug)]
 pub struct Loader {
     config: Arc<Config>,
+    state: Maker,
     runtime: plugin::Runtime,
     checker: Checker,
     metrics: Arc<Metrics>,
     /// Outlives every snapshot.
     credentials: Arc<Cache>,
     clock: Clock,
+    /// What was said last of each part: a storm of reloads says it once.
+    reported: Mutex<Vec<(Part, BTreeSet<String>)>>,
 }
 
 /// The pointer requests read. Cloning it shares it.
@@ -95,6 +122,8 @@ pub type Current = Arc<ArcSwap<Snapshot>>;
 struct Parts {
     policy: Arc<Bundle>,
     kubernetes: Option<KubernetesFront>,
+    applications: Option<ApplicationsFront>,
+    application_sets: Option<Arc<ApplicationSetsPolicy>>,
     plugins: Arc<plugin::Set>,
     clusters: Arc<Clusters>,
 }
@@ -103,14 +132,8 @@ struct Parts {
 struct Policies {
     extensions: Arc<Bundle>,
     kubernetes: Option<Arc<KubernetesPolicy>>,
-}
-
-/// What the state folder decides, made together or not at all.
-struct FromState {
-    resources: Arc<Resources>,
-    rbac: Arc<Rbac>,
-    authenticator: Arc<Authenticator>,
-    extensions: Arc<Registry>,
+    applications: Option<Arc<ApplicationsPolicy>>,
+    application_sets: Option<Arc<ApplicationSetsPolicy>>,
 }
 
 impl Loader {
@@ -128,22 +151,28 @@ impl Loader {
         (credentials, clock): (Arc<Cache>, Clock),
     ) -> Result<Self, plugin::Error> {
         let runtime = plugin::Runtime::new(&config.plugins)?;
+        let state = Maker::new(source::open(&config));
         Ok(Self {
             config,
+            state,
             runtime,
             checker,
             metrics,
             credentials,
             clock,
+            reported: Mutex::default(),
         })
+    }
+
+    /// Where the objects come from; a change there asks for a reload of
+    /// [`Part::State`].
+    pub fn source(&self) -> &Arc<dyn Source> {
+        &self.state.source
     }
 
     /// The folders a change in which asks for a reload of the part.
     pub fn watched(&self) -> Vec<(Part, PathBuf)> {
-        let mut watched = vec![
-            (Part::State, self.config.state_directory.clone()),
-            (Part::Policies, self.config.policies_directory.clone()),
-        ];
+        let mut watched = vec![(Part::Policies, self.config.policies_directory.clone())];
         watched.extend(
             self.config
                 .plugins
@@ -157,7 +186,7 @@ impl Loader {
     /// Loads everything for the first time. Blocks: call it off the runtime.
     pub fn first(&self) -> Loaded<Snapshot> {
         let mut findings = Vec::new();
-        let state = self.state(None, &mut findings);
+        let state = self.state.make(&self.config, None, &mut findings);
         let policies = self.policies(&mut findings);
         let id_tokens = self.id_tokens(&mut findings);
         let (plugins, mut found) = self.runtime.load(None);
@@ -173,6 +202,16 @@ impl Loader {
             }),
             (None, _) | (_, None) => None,
         };
+        let applications = match policies.applications {
+            None => None,
+            Some(policy) => {
+                let front = self.applications((&state.resources, &policy), None, &mut findings);
+                if front.is_none() {
+                    return Loaded::refused(findings);
+                }
+                front
+            }
+        };
         let clusters = self.clusters(&state.resources, &plugins, None);
         findings.extend(clusters.findings());
         findings.extend(kubernetes.iter().flat_map(|front| front.agents.findings()));
@@ -181,6 +220,8 @@ impl Loader {
         let parts = Parts {
             policy: policies.extensions,
             kubernetes,
+            applications,
+            application_sets: policies.application_sets,
             plugins: Arc::new(plugins),
             clusters,
         };
@@ -190,12 +231,10 @@ impl Loader {
     /// Clusters alone, without what a request needs besides. Blocks.
     ///
     /// # Errors
-    /// The state folder cannot be used.
+    /// The objects cannot be used.
     pub fn clusters_alone(&self) -> Loaded<Arc<Clusters>> {
         let mut findings = Vec::new();
-        let config = &self.config;
-        let state = directory::load(&config.state_directory, &config.control_plane_namespace);
-        let Some(resources) = take(state, &mut findings) else {
+        let Some(resources) = take(self.state.source.load(), &mut findings) else {
             return Loaded::refused(findings);
         };
         let (plugins, mut found) = self.runtime.load(None);
@@ -218,8 +257,28 @@ impl Loader {
         Arc::new(Clusters::build(resources, makers, previous))
     }
 
-    /// Loads `part` again and puts the result into force when it is good. Blocks.
-    /// Gives every finding, also those of a part that stays as it was.
+    /// What the Applications front decides by; nothing of a load may be used where
+    /// there is none.
+    fn applications(
+        &self,
+        (resources, policy): (&Resources, &Arc<ApplicationsPolicy>),
+        previous: Option<&ApplicationsFront>,
+        findings: &mut Vec<Diagnostic>,
+    ) -> Option<ApplicationsFront> {
+        let mode = self.config.applications.and_then(|settings| settings.mode);
+        let previous = previous.map(|front| &*front.index);
+        let index = Applications::build(resources, policy.rules(), mode, previous);
+        let found = index.findings();
+        let usable = !found.iter().any(Diagnostic::is_error);
+        findings.extend(found);
+        usable.then(|| ApplicationsFront {
+            index: Arc::new(index),
+            policy: Arc::clone(policy),
+        })
+    }
+
+    /// Loads `part` again and puts the result into force when it is good, and another
+    /// one. Blocks. Gives every finding, also those of a part that stays as it was.
     pub fn reload(&self, current: &Current, part: Part) -> Vec<Diagnostic> {
         let old = current.load_full();
         let mut findings = Vec::new();
@@ -232,59 +291,106 @@ impl Loader {
         let mut parts = Parts {
             policy: Arc::clone(&old.policy),
             kubernetes: old.kubernetes.clone(),
+            applications: old.applications.clone(),
+            application_sets: old.application_sets.clone(),
             plugins: Arc::clone(&old.plugins),
             clusters: Arc::clone(&old.clusters),
         };
         let generation = old.generation.saturating_add(1);
-        let entered = Some(&*old.clusters);
         let next = match part {
-            Part::State => self.state(Some(&old), &mut findings).map(|state| {
-                parts.clusters = self.clusters(&state.resources, &parts.plugins, entered);
-                if let Some(front) = &mut parts.kubernetes {
-                    front.agents = Agents::build(&state.resources, Some(&front.agents));
-                }
-                self.snapshot(generation, state, parts)
-            }),
-            Part::Policies => self.policies(&mut findings).map(|policies| {
+            Part::State => {
+                let state = self.state.make(&self.config, Some(&kept), &mut findings);
+                let state = state.filter(|state| !Arc::ptr_eq(&state.resources, &kept.resources));
+                state.and_then(|state| {
+                    self.of_resources(&kept.resources, &state.resources, &mut parts);
+                    if let Some(front) = &mut parts.applications {
+                        let from = (&*state.resources, &front.policy);
+                        *front = self.applications(from, Some(front), &mut findings)?;
+                    }
+                    Some(self.snapshot(generation, state, parts))
+                })
+            }
+            Part::Policies => self.policies(&mut findings).and_then(|policies| {
                 parts.policy = policies.extensions;
+                parts.application_sets = policies.application_sets;
                 if let (Some(front), Some(policy)) = (&mut parts.kubernetes, policies.kubernetes) {
                     front.policy = policy;
                 }
-                self.snapshot(generation, kept, parts)
+                if let (Some(front), Some(policy)) = (&mut parts.applications, policies.applications) {
+                    let from = (&*kept.resources, &policy);
+                    *front = self.applications(from, Some(front), &mut findings)?;
+                }
+                Some(self.snapshot(generation, kept, parts))
             }),
             Part::Plugins => {
                 let (set, mut found) = self.runtime.load(Some(&old.plugins));
                 findings.append(&mut found);
-                parts.clusters = self.clusters(&kept.resources, &set, entered);
+                parts.clusters = self.clusters(&kept.resources, &set, Some(&old.clusters));
                 parts.plugins = Arc::new(set);
                 Some(self.snapshot(generation, kept, parts))
             }
         };
         self.report(part, &findings);
         if let Some(next) = next {
-            self.metrics.generation(next.generation);
-            tracing::info!(
-                part = part.as_str(),
-                generation = next.generation,
-                "configuration took effect"
-            );
-            let agents = next.kubernetes.iter().flat_map(|front| front.agents.configurations());
-            self.metrics.access.configurations(agents);
-            let agents = next.kubernetes.iter().flat_map(|front| front.agents.findings());
-            for finding in next.clusters.findings().into_iter().chain(agents) {
-                tracing::warn!(part = part.as_str(), "{finding}");
-            }
-            let wanted = next.clusters.keys();
-            current.store(Arc::new(next));
-            self.credentials.retain(&wanted);
+            self.put(current, (&old, next), part);
         }
         findings
     }
 
-    /// Logs findings and sets the metric that says whether the files on disk
-    /// are in force.
+    /// What is made of objects besides [`FromState`], where those changed.
+    fn of_resources(&self, old: &Resources, new: &Resources, parts: &mut Parts) {
+        let same = old.clusters == new.clusters && pointers(&old.cluster_configs, &new.cluster_configs);
+        if !same {
+            parts.clusters = self.clusters(new, &parts.plugins, Some(&parts.clusters));
+        }
+        let same = Arc::ptr_eq(&old.people, &new.people) && pointers(&old.agents, &new.agents);
+        if let Some(front) = parts.kubernetes.as_mut().filter(|_| !same) {
+            front.agents = Agents::build(new, Some(&front.agents));
+        }
+    }
+
+    /// Puts a snapshot into force.
+    fn put(&self, current: &Current, (old, next): (&Snapshot, Snapshot), part: Part) {
+        self.metrics.generation(next.generation);
+        tracing::info!(
+            part = part.as_str(),
+            generation = next.generation,
+            "configuration took effect"
+        );
+        let agents = |snapshot: &Snapshot| snapshot.kubernetes.as_ref().map(|front| Arc::clone(&front.agents));
+        let (before, agents) = (agents(old), agents(&next));
+        self.metrics
+            .access
+            .configurations(agents.iter().flat_map(|agents| agents.configurations()));
+        let mut found = Vec::new();
+        if !Arc::ptr_eq(&old.clusters, &next.clusters) {
+            found.extend(next.clusters.findings());
+        }
+        if before.as_ref().map(Arc::as_ptr) != agents.as_ref().map(Arc::as_ptr) {
+            found.extend(agents.iter().flat_map(|agents| agents.findings()));
+        }
+        for finding in found {
+            tracing::warn!(part = part.as_str(), "{finding}");
+        }
+        let wanted = next.clusters.keys();
+        current.store(Arc::new(next));
+        self.credentials.retain(&wanted);
+    }
+
+    /// Logs findings that are new and sets the metric that says whether the files on
+    /// disk are in force.
     pub fn report(&self, part: Part, findings: &[Diagnostic]) {
-        for finding in findings {
+        let said: BTreeSet<String> = findings.iter().map(ToString::to_string).collect();
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = match reported.iter_mut().find(|(of, _)| *of == part) {
+            Some((_, before)) => std::mem::replace(before, said),
+            None => {
+                reported.push((part, said));
+                BTreeSet::new()
+            }
+        };
+        drop(reported);
+        for finding in findings.iter().filter(|finding| !before.contains(&finding.to_string())) {
             if finding.is_error() {
                 tracing::error!(part = part.as_str(), "{finding}");
             } else {
@@ -298,6 +404,8 @@ impl Loader {
         let Parts {
             policy,
             kubernetes,
+            applications,
+            application_sets,
             plugins,
             clusters,
         } = parts;
@@ -319,39 +427,13 @@ impl Loader {
             plugins,
             clusters,
             kubernetes,
+            applications,
+            application_sets,
             callers: Callers::default(),
             targets: targets(),
             judgments: Judgments::default(),
+            standings: Standings::default(),
         }
-    }
-
-    fn state(&self, previous: Option<&Snapshot>, findings: &mut Vec<Diagnostic>) -> Option<FromState> {
-        let config = &self.config;
-        let resources = take(
-            directory::load(&config.state_directory, &config.control_plane_namespace),
-            findings,
-        )?;
-        // Every part is tried, so that one load reports all mistakes.
-        let rbac = take(
-            PolicySource::from_resources(&resources, config.rbac_semantics),
-            findings,
-        )
-        .and_then(|source| take(Rbac::compile(&source), findings));
-        let specs = take(config::parse_with(&resources, options(config)).specs, findings);
-        let extensions =
-            specs.and_then(|specs| take(Registry::build(specs, previous.map(|old| &*old.extensions)), findings));
-        let rbac = rbac?;
-        let earlier = previous.map(|old| &*old.authenticator);
-        let authenticator = take(
-            Authenticator::build(&config.authentication, &resources, rbac.scopes(), earlier),
-            findings,
-        )?;
-        Some(FromState {
-            resources: Arc::new(resources),
-            rbac: Arc::new(rbac),
-            authenticator: Arc::new(authenticator),
-            extensions: Arc::new(extensions?),
-        })
     }
 
     /// Every bundle, or none: one that fails leaves all as they were.
@@ -369,9 +451,26 @@ impl Loader {
                 Some(Arc::new(take(loaded, findings)?))
             }
         };
+        let applications = match &self.config.applications {
+            None => None,
+            Some(settings) => {
+                let folder = folder.join("applications");
+                let loaded = ApplicationsPolicy::load(&folder, &self.checker, settings.semantics);
+                Some(Arc::new(take(loaded, findings)?))
+            }
+        };
+        let application_sets = match &self.config.application_sets {
+            None => None,
+            Some(_) => {
+                let loaded = ApplicationSetsPolicy::load(&folder.join("applicationsets"), &self.checker);
+                Some(Arc::new(take(loaded, findings)?))
+            }
+        };
         Some(Policies {
             extensions: Arc::new(extensions?),
             kubernetes,
+            applications,
+            application_sets,
         })
     }
 
@@ -386,14 +485,6 @@ fn targets() -> moka::sync::Cache<Asked, Arc<Target>> {
         .weigher(|_, target: &Arc<Target>| target.weight())
         .max_capacity(TARGETS)
         .build()
-}
-
-/// How much of what Argo CD shrugs at is accepted in `extension.config`.
-fn options(config: &Config) -> config::Options {
-    match config.extensions.compatibility {
-        Compatibility::None => config::Options::default(),
-        Compatibility::Argocd => config::Options::ARGOCD,
-    }
 }
 
 fn take<T>(loaded: Loaded<T>, findings: &mut Vec<Diagnostic>) -> Option<T> {

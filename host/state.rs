@@ -1,12 +1,14 @@
 //! The Kubernetes objects the gateway works from, decoded, with positions.
 //!
-//! In: a source ([`directory`] now; a cluster later). Out: [`Resources`].
+//! In: a source ([`directory`] or [`kubernetes`], behind [`source::Source`]).
+//! Out: [`Resources`].
 //! Never: a decision; a secret in `Debug`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use secrecy::SecretString;
+use serde_json::Value;
 
 use crate::diagnostic::Location;
 
@@ -16,11 +18,16 @@ mod decode;
 pub mod destination;
 pub mod directory;
 pub(crate) mod fields;
+pub mod kubernetes;
 pub mod people;
+mod repository;
+pub mod source;
 pub mod watch;
+pub mod write;
 pub(crate) mod yaml;
 
 pub use cluster::{ClusterAuth, ClusterConfig, ClusterTls, Verification};
+pub use repository::{Repository, RepositoryAuth, RepositoryKind};
 
 /// A text value of a ConfigMap and the line its first character stands on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +39,7 @@ pub struct Text {
 }
 
 /// A ConfigMap's `data`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigMap {
     /// Values by key, in key order.
     pub data: BTreeMap<String, Text>,
@@ -70,7 +77,7 @@ pub struct Destination {
 }
 
 /// What the gateway needs of an `Application`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Application {
     /// Namespace and name.
     pub name: ObjectName,
@@ -80,12 +87,14 @@ pub struct Application {
     pub destination: Destination,
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
+    /// Name of the ApplicationSet that is its controller, by its owner references.
+    pub application_set: Option<String>,
     /// Where the object starts.
     pub location: Location,
 }
 
 /// A role of an `AppProject`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProjectRole {
     /// Role name; its RBAC subject is `proj:<project>:<role>`.
     pub name: String,
@@ -110,11 +119,53 @@ pub struct RoleToken {
     pub expires_at: i64,
 }
 
+/// An entry of `spec.destinationServiceAccounts`, as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DestinationServiceAccount {
+    /// Pattern of the cluster's API server URL.
+    pub server: String,
+    /// Pattern of the Application's destination namespace; empty matches only an
+    /// empty one.
+    pub namespace: String,
+    /// `name`, in the destination namespace, or `namespace:name`.
+    pub default_service_account: String,
+    /// Where the entry starts.
+    pub location: Location,
+}
+
+/// An entry of a list of resources an `AppProject` allows or denies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceRule {
+    /// Pattern of the API group; empty is the core group.
+    pub group: String,
+    /// Pattern of the kind.
+    pub kind: String,
+    /// Pattern of the object's name; empty for all. Only lists of cluster-scoped
+    /// resources have it.
+    pub name: String,
+}
+
+/// The lists of resources of an `AppProject`, as they are written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceRules {
+    /// `spec.clusterResourceWhitelist`: nothing is allowed without an entry.
+    pub cluster_allowed: Vec<ResourceRule>,
+    /// `spec.clusterResourceBlacklist`.
+    pub cluster_denied: Vec<ResourceRule>,
+    /// `spec.namespaceResourceWhitelist`: everything is allowed when the key is
+    /// absent, nothing when its list is empty.
+    pub namespaced_allowed: Option<Vec<ResourceRule>>,
+    /// `spec.namespaceResourceBlacklist`.
+    pub namespaced_denied: Vec<ResourceRule>,
+}
+
 /// What the gateway needs of an `AppProject`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Project {
     /// `metadata.name`.
     pub name: String,
+    /// `metadata.labels`; global projects are chosen by them.
+    pub labels: BTreeMap<String, String>,
     /// `spec.destinations`.
     pub destinations: Vec<Destination>,
     /// `spec.sourceRepos`.
@@ -123,6 +174,10 @@ pub struct Project {
     pub source_namespaces: Vec<String>,
     /// `spec.permitOnlyProjectScopedClusters`.
     pub permit_only_project_scoped_clusters: bool,
+    /// `spec.destinationServiceAccounts`, in order.
+    pub destination_service_accounts: Vec<DestinationServiceAccount>,
+    /// Which resources its Applications may write.
+    pub resources: ResourceRules,
     /// `spec.roles`.
     pub roles: Vec<ProjectRole>,
     /// Where the object starts.
@@ -140,6 +195,17 @@ pub struct Cluster {
     pub project: String,
 }
 
+/// The backend an `ArgoCDExtension` names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExtensionObject {
+    /// `metadata.name`, the extension's name in paths.
+    pub name: String,
+    /// `http://<service>.<namespace>.svc[:<port>]<endpoint>`.
+    pub url: url::Url,
+    /// Where the object starts.
+    pub location: Location,
+}
+
 /// Every object of one load.
 #[derive(Clone, Debug, Default)]
 pub struct Resources {
@@ -147,18 +213,27 @@ pub struct Resources {
     pub control_plane_namespace: String,
     /// ConfigMap `argocd-cm`.
     pub argocd_cm: ConfigMap,
+    /// Where `argocd-cm` starts; none where there is no such ConfigMap.
+    pub argocd_cm_at: Option<Location>,
     /// ConfigMap `argocd-rbac-cm`.
     pub rbac_cm: ConfigMap,
     /// Secrets of the control-plane namespace by name, `argocd-secret` among them.
-    pub secrets: BTreeMap<String, Secret>,
+    pub secrets: BTreeMap<String, Arc<Secret>>,
     /// Projects by name.
     pub projects: BTreeMap<String, Arc<Project>>,
     /// Applications by namespace and name.
     pub applications: BTreeMap<ObjectName, Arc<Application>>,
+    /// ApplicationSets by namespace and name, whole but for `metadata.managedFields`;
+    /// `metadata.resourceVersion` is the version that [`mod@write`] takes.
+    pub application_sets: BTreeMap<ObjectName, Arc<Value>>,
     /// Clusters, `in-cluster` first unless switched off.
     pub clusters: Vec<Cluster>,
     /// How each of [`Self::clusters`] is reached, by server.
     pub cluster_configs: BTreeMap<String, Arc<ClusterConfig>>,
+    /// Repositories and credentials for repositories, by the name of their Secret.
+    pub repositories: BTreeMap<String, Arc<Repository>>,
+    /// Extensions that are objects of their own, by name.
+    pub extensions: BTreeMap<String, Arc<ExtensionObject>>,
     /// Agents of the Kubernetes front by name, broken ones among them.
     pub agents: BTreeMap<String, Arc<agent::AgentObject>>,
     /// Users, groups and projects.

@@ -165,7 +165,7 @@ async fn argo_cd_settings_are_taken_over() {
         values: [("server.secretkey".to_owned(), "0123456789abcdef".into())].into(),
         location: Location::new("argocd-secret.yaml", 1),
     };
-    resources.secrets.insert("argocd-secret".to_owned(), secret);
+    resources.secrets.insert("argocd-secret".to_owned(), secret.into());
     let settings = Authentication {
         argocd_sessions: true,
         ..Authentication::default()

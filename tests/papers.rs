@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
+use serde_json::Value;
+use tollgate::authorize::rego::Front;
 use tollgate::config::raw;
 use tollgate::diagnostic::Diagnostic;
 use tollgate::front::extensions::config;
@@ -101,7 +103,10 @@ fn every_setting_is_explained() {
         let Some(key) = row.strip_prefix("| `").and_then(|row| row.split('`').next()) else {
             continue;
         };
-        let is_group = keys.iter().any(|known| known.starts_with(&format!("{key}[]")));
+        let is_group = keys.iter().any(|known| {
+            let below = known.strip_prefix(key);
+            below.is_some_and(|below| below.starts_with("[]") || below.starts_with('.'))
+        });
         assert!(
             is_group || keys.iter().any(|known| known == key),
             "docs/configuration.md explains `{key}`, which is no setting"
@@ -173,6 +178,41 @@ fn every_key_of_an_extension_is_explained() {
                 || (prefix == "limits.perPerson." && explained.contains("limits.perPerson.*"))
                 || (place.is_empty() && page.contains("extensions:"));
             assert!(is_explained, "docs/configuration.md lacks `{full}`");
+        }
+    }
+}
+
+#[test]
+fn every_part_of_what_a_policy_is_told_is_explained() {
+    let page = read("docs/policies.md");
+    for front in Front::ALL {
+        let heading = format!("\n## The input of `{}`\n", front.as_str());
+        let (_, section) = page
+            .split_once(&heading)
+            .unwrap_or_else(|| panic!("{heading} is missing"));
+        let section = section.split("\n## ").next().unwrap();
+        let rows: Vec<BTreeSet<&str>> = section
+            .lines()
+            .filter(|line| line.starts_with("| `"))
+            .map(quoted)
+            .collect();
+        let properties = |schema: &Value| schema["properties"].as_object().cloned().unwrap_or_default();
+        for (part, schema) in properties(front.input_schema()) {
+            let about = |row: &&BTreeSet<&str>| {
+                let below = |key: &&str| key.strip_prefix(&part).is_some_and(|rest| rest.starts_with('.'));
+                row.contains(part.as_str()) || row.iter().any(below)
+            };
+            let rows: Vec<_> = rows.iter().filter(about).collect();
+            assert!(!rows.is_empty(), "`{part}` of `{}` is not explained", front.as_str());
+            for field in properties(&schema).keys() {
+                let whole = format!("{part}.{field}");
+                let named = |row: &&&BTreeSet<&str>| row.contains(whole.as_str()) || row.contains(field.as_str());
+                assert!(
+                    rows.iter().any(|row| named(&row)),
+                    "`{whole}` of `{}` is not explained",
+                    front.as_str()
+                );
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use super::embedded::Embedded;
 use super::memory::{Memory, Verdict};
 use super::remote::{Remote, SetupError};
 use super::token_text::is_no_token;
-use super::{AccessKey, Bearer, Question, Refusal, SessionId};
+use super::{AccessKey, Bearer, Question, Refusal};
 use crate::clock::Clock;
 use crate::config;
 use crate::sessions::Sessions;
@@ -127,11 +127,6 @@ impl Authorizer {
             user: access.user.clone(),
             session: access.session.clone(),
         }))
-    }
-
-    /// Drops what is remembered of a session.
-    pub fn forget(&self, session: &SessionId) {
-        self.memory.forget(session);
     }
 
     /// Whether tokens of CI jobs are known to who judges; else they are a kind of

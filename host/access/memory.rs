@@ -15,7 +15,7 @@ use rustc_hash::FxBuildHasher;
 use secrecy::ExposeSecret as _;
 use tokio::sync::{Semaphore, watch};
 
-use super::{Access, AccessKey, AccessType, Error, Question, SessionId};
+use super::{Access, AccessKey, AccessType, Error, Question};
 use crate::clock::Clock;
 
 /// Answers remembered at once.
@@ -185,17 +185,6 @@ impl Memory {
         match &*slot.borrow() {
             Some(answer) => self.clock.running() < answer.until,
             None => slot.has_changed().is_ok(),
-        }
-    }
-
-    /// Drops what was remembered of a session.
-    pub(super) fn forget(&self, session: &SessionId) {
-        for (key, slot) in &self.slots {
-            let is_of =
-                matches!(&*slot.borrow(), Some(Answer { verdict: Ok(access), .. }) if access.session == *session);
-            if is_of {
-                self.slots.invalidate(&*key);
-            }
         }
     }
 }

@@ -291,6 +291,7 @@ fn nobody() -> Principal {
         extra: Vec::new(),
         claims: Map::new(),
         expires_at: None,
+        issued: None,
     };
     Principal::new(identity, Presented::Cookie)
 }

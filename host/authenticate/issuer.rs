@@ -176,6 +176,7 @@ impl Issuer {
             extra: mapped.extra,
             claims,
             expires_at: times.expires_at,
+            issued: None,
         };
         Ok(Verified {
             identity,
@@ -250,6 +251,7 @@ impl Issuer {
             extra: Vec::new(),
             claims,
             expires_at: times.expires_at,
+            issued: None,
         };
         Ok(Verified { identity, fresh_for })
     }

@@ -73,9 +73,29 @@ pub(super) struct Identity {
     pub(super) claims: Map<String, Value>,
     /// `exp` in seconds since 1970.
     pub(super) expires_at: Option<i64>,
+    /// Of tokens Argo CD signed.
+    pub(super) issued: Option<Issued>,
+}
+
+/// What a token of Argo CD was issued as, so that it can be looked up again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Issued {
+    /// Stands for the key that signed it, in this process.
+    pub(super) key: u64,
+    /// `sub` as it was signed.
+    pub(super) subject: String,
+    /// `jti`.
+    pub(super) id: String,
+    /// `iat`, seconds since 1970.
+    pub(super) at: i64,
 }
 
 impl Principal {
+    /// What it was issued as, where Argo CD signed it.
+    pub(super) fn issued(&self) -> Option<&Issued> {
+        self.identity.issued.as_ref()
+    }
+
     pub(super) fn new(identity: Identity, presented: Presented) -> Self {
         let key = stable_key(&identity);
         Self {
@@ -176,6 +196,7 @@ impl Principal {
             extra: Vec::new(),
             claims,
             expires_at,
+            issued: None,
         };
         Self::new(identity, presented)
     }

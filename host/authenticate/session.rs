@@ -7,7 +7,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Arc, LazyLock};
 
 use jsonwebtoken::{Algorithm, DecodingKey};
 use secrecy::ExposeSecret;
@@ -15,7 +16,7 @@ use serde_json::{Map, Value};
 
 use super::account::{Accounts, Capability};
 use super::error::{Error, Reason, Revocation};
-use super::principal::{Identity, Kind, text};
+use super::principal::{Identity, Issued, Kind, text};
 use super::token::{LEEWAY_SECONDS, Times, Token};
 use crate::claims::scope_values;
 use crate::diagnostic::Diagnostic;
@@ -30,9 +31,14 @@ const SIGNING_KEY: &str = "server.secretkey";
 /// Bytes below which a signing key can be guessed.
 const SHORT_KEY_BYTES: usize = 16;
 
+/// Makes marks of keys; other ones in each process.
+static MARKS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
 /// What is needed to judge Argo CD's own tokens.
 pub(super) struct Sessions {
     key: DecodingKey,
+    /// Stands for the key, in this process: nothing can be learned of it.
+    mark: u64,
     accounts: Accounts,
     projects: BTreeMap<String, Arc<Project>>,
     scopes: Vec<String>,
@@ -73,6 +79,7 @@ impl Sessions {
         }
         Some(Self {
             key: DecodingKey::from_secret(key.as_bytes()),
+            mark: MARKS.hash_one(key.as_bytes()),
             accounts: Accounts::read(resources, findings),
             projects: resources.projects.clone(),
             scopes: scopes.to_vec(),
@@ -87,22 +94,37 @@ impl Sessions {
         let issued_at = times.issued_at.ok_or_else(|| missing("iat"))?;
         // Argo CD never sets it here, and it would outrank the checked `sub`.
         claims.remove("federated_claims");
-        let (kind, user_id) = match Subject::parse(text(&claims, "sub"))? {
+        let issued = Issued {
+            key: self.mark,
+            subject: text(&claims, "sub").to_owned(),
+            id: text(&claims, "jti").to_owned(),
+            at: issued_at,
+        };
+        let (kind, user_id) = self.check(&issued)?;
+        claims.insert("sub".to_owned(), Value::String(user_id.clone()));
+        Ok(self.identity((kind, user_id), claims, times, issued))
+    }
+
+    /// Whether a token that was verified before would be now.
+    pub(super) fn still(&self, issued: &Issued) -> bool {
+        issued.key == self.mark && self.check(issued).is_ok()
+    }
+
+    /// Who a token stands for, if what it was issued for is still there.
+    fn check(&self, issued: &Issued) -> Result<(Kind, String), Error> {
+        match Subject::parse(&issued.subject)? {
             Subject::ProjectRole { project, role } => {
-                self.check_role_token(project, role, text(&claims, "jti"), issued_at)?;
-                (Kind::ProjectToken, text(&claims, "sub").to_owned())
+                self.check_role_token(project, role, &issued.id, issued.at)?;
+                Ok((Kind::ProjectToken, issued.subject.clone()))
             }
             Subject::Account { name, capability } => {
-                let id = text(&claims, "jti");
-                if id.is_empty() {
+                if issued.id.is_empty() {
                     return Err(missing("jti").into());
                 }
-                self.accounts.check(name, capability, id, issued_at)?;
-                (Kind::Local, name.to_owned())
+                self.accounts.check(name, capability, &issued.id, issued.at)?;
+                Ok((Kind::Local, name.to_owned()))
             }
-        };
-        claims.insert("sub".to_owned(), Value::String(user_id.clone()));
-        Ok(self.identity(kind, user_id, claims, times))
+        }
     }
 
     /// Whether the role still lists the token: by `jti`, or by `iat` where the
@@ -120,7 +142,13 @@ impl Sessions {
         if listed { Ok(()) } else { Err(Revocation::NotListed) }
     }
 
-    fn identity(&self, kind: Kind, user_id: String, claims: Map<String, Value>, times: Times) -> Identity {
+    fn identity(
+        &self,
+        (kind, user_id): (Kind, String),
+        claims: Map<String, Value>,
+        times: Times,
+        issued: Issued,
+    ) -> Identity {
         Identity {
             kind,
             issuer: ISSUER.to_owned(),
@@ -131,6 +159,7 @@ impl Sessions {
             extra: Vec::new(),
             claims,
             expires_at: times.expires_at,
+            issued: Some(issued),
         }
     }
 }

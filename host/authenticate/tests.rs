@@ -165,7 +165,9 @@ fn resources_with(config: &[(&str, &str)], secrets: &[(&str, &str)]) -> Resource
         ("accounts.robot.tokens", r#"[{"id":"r-1","iat":1704067200}]"#),
     ];
     values.extend(secrets);
-    resources.secrets.insert("argocd-secret".to_owned(), secret(&values));
+    resources
+        .secrets
+        .insert("argocd-secret".to_owned(), secret(&values).into());
     let token = |id: &str, issued_at| RoleToken {
         id: id.to_owned(),
         issued_at,
@@ -180,12 +182,9 @@ fn resources_with(config: &[(&str, &str)], secrets: &[(&str, &str)]) -> Resource
     };
     let project = Project {
         name: "web".to_owned(),
-        destinations: Vec::new(),
-        source_repos: Vec::new(),
-        source_namespaces: Vec::new(),
-        permit_only_project_scoped_clusters: false,
         roles: vec![role],
         location: Location::new("web.yaml", 1),
+        ..Project::default()
     };
     resources.projects.insert("web".to_owned(), Arc::new(project));
     resources

@@ -120,7 +120,7 @@ fn judge(
     checks: &mut Vec<Check>,
 ) -> Result<Arc<ClusterAccess>, Error> {
     let mut require = |[resource, action]: [&'static str; 2], object: String| {
-        let check = Lookup::of(snapshot, caller, [resource, action], object).into_check();
+        let check = Lookup::of(&snapshot.rbac, caller, [resource, action], object).into_check();
         let allowed = check.allowed;
         checks.push(check);
         if allowed {

@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use super::rbac::{Effect, Outcome, Tuple, Verdict, Why, object_name};
-use super::rego::{CANDIDATES, ExtensionInput, Prepared, Rbac, RbacRow, RbacVerdict, Request, Verdicts};
+use super::rbac::{self, Effect, Outcome, Tuple, Verdict, Why, object_name};
+use super::rego::{CANDIDATES, CheckFact, ExtensionInput, Prepared, Rbac, RbacRow, RbacVerdict, Request, Verdicts};
 use crate::caller::Caller;
 use crate::config::Compatibility;
 use crate::front::extensions::{Asked, Call, Scope, Subject};
@@ -57,7 +57,7 @@ pub(super) struct Facts {
 impl Facts {
     /// Looks everything up in the request's snapshot.
     pub(super) fn gather(snapshot: &Snapshot, caller: &Caller, asked: &Asked) -> Self {
-        let look = |resource, action, object| Lookup::of(snapshot, caller, [resource, action], object);
+        let look = |resource, action, object| Lookup::of(&snapshot.rbac, caller, [resource, action], object);
         let read = match &asked.subject {
             Subject::Application { application, project } => Some(look(
                 "applications",
@@ -150,12 +150,12 @@ fn candidates<'a, 'b>(
 
 impl Lookup {
     pub(super) fn of(
-        snapshot: &Snapshot,
+        rbac: &rbac::Rbac,
         caller: &Caller,
         [resource, action]: [&'static str; 2],
         object: String,
     ) -> Self {
-        let verdict = snapshot.rbac.decide(
+        let verdict = rbac.decide(
             &caller.roles,
             Tuple {
                 resource,
@@ -163,7 +163,7 @@ impl Lookup {
                 object: &object,
             },
         );
-        let rule = verdict.rule.and_then(|id| snapshot.rbac.rule(id));
+        let rule = verdict.rule.and_then(|id| rbac.rule(id));
         let rule = rule.map(|rule| format!("{}: {}", rule.location, rule.text));
         Self {
             resource,
@@ -182,24 +182,28 @@ impl Lookup {
         }
     }
 
-    fn is_allowed(&self) -> bool {
+    pub(super) fn is_allowed(&self) -> bool {
         match self.verdict.outcome {
             Outcome::Allow => true,
             Outcome::Deny => false,
         }
     }
 
-    fn verdict(&self) -> RbacVerdict<'_> {
-        let why = match self.verdict.why {
-            Why::Allowed => "allowed",
-            Why::DeniedByRule => "denied-by-rule",
-            Why::NoRule => "no-rule",
-            Why::EvaluationError => "evaluation-error",
-        };
+    pub(super) fn verdict(&self) -> RbacVerdict<'_> {
         RbacVerdict {
             allow: self.is_allowed(),
             rule: self.rule.as_deref(),
-            why,
+            why: why(self.verdict.why),
+        }
+    }
+
+    /// As the policy of ApplicationSets sees it.
+    pub(super) fn fact(&self) -> CheckFact<'_> {
+        CheckFact {
+            resource: self.resource,
+            action: self.action,
+            object: &self.object,
+            verdict: self.verdict(),
         }
     }
 
@@ -211,6 +215,16 @@ impl Lookup {
             object: self.object,
             rule: self.rule,
         }
+    }
+}
+
+/// What made a verdict, as policies see it.
+pub(super) fn why(why: Why) -> &'static str {
+    match why {
+        Why::Allowed => "allowed",
+        Why::DeniedByRule => "denied-by-rule",
+        Why::NoRule => "no-rule",
+        Why::EvaluationError => "evaluation-error",
     }
 }
 
@@ -322,8 +336,7 @@ fn takes_from(snapshot: &Snapshot, project: &Project, namespace: &str) -> bool {
     match snapshot.config.extensions.compatibility {
         Compatibility::Argocd => true,
         Compatibility::None => {
-            namespace == snapshot.config.control_plane_namespace
-                || crate::glob::matches_list(crate::glob::ListMode::Regexp, &project.source_namespaces, namespace)
+            crate::applications::takes_from(project, &snapshot.config.control_plane_namespace, namespace)
         }
     }
 }

@@ -9,13 +9,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::rego::{self, Bundle, Checker, Front, KubernetesInput, Source, Standing};
+use super::rego::{self, Bundle, Checker, Front, KubernetesInput, Standing};
 use crate::access::Access;
-use crate::diagnostic::{Diagnostic, Loaded};
+use crate::diagnostic::Loaded;
 use crate::impersonate::{self, Impersonation, Known, Mapping};
 
 pub mod attributes;
-mod words;
+pub(super) mod words;
 
 #[cfg(test)]
 mod tests;
@@ -53,10 +53,10 @@ struct Remembered {
 ///     let _ = tollgate::authorize::kubernetes::KubernetesPermit { access, ..unreachable!() };
 /// }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct KubernetesPermit {
     access: Arc<Access>,
-    attributes: Attributes,
+    attributes: Arc<Attributes>,
     impersonation: Arc<Impersonation>,
     notes: BTreeMap<String, String>,
 }
@@ -101,26 +101,9 @@ impl KubernetesPolicy {
     /// Blocks as [`Bundle::load`] does. Findings: as there, and what is wrong
     /// with the mapping or its cases.
     pub fn load(folder: &Path, checker: &Checker, max_groups: usize) -> Loaded<Self> {
-        let read = Source::read(folder, Front::Kubernetes);
-        let mut found = read.diagnostics;
-        let Some(source) = read.value.filter(|_| !found.iter().any(Diagnostic::is_error)) else {
-            return Loaded::refused(found);
-        };
-        let bundle = Bundle::of(&source, folder, checker);
-        found.extend(bundle.diagnostics);
-        // What the child process says of the mapping is said already.
-        let mapping = source
-            .impersonation()
-            .and_then(|(path, text)| Mapping::parse(path, text, max_groups).value);
-        match (bundle.value, mapping) {
-            (Some(bundle), Some(mapping)) => Loaded::new(Self::new(bundle, mapping), found),
-            (None, _) | (_, None) => {
-                if !found.iter().any(Diagnostic::is_error) {
-                    found.push(Diagnostic::error(None, "the mapping could not be compiled"));
-                }
-                Loaded::refused(found)
-            }
-        }
+        let parse = |path: &str, text: &str| Mapping::parse(path, text, max_groups).value;
+        let loaded = Bundle::load_with((folder, Front::Kubernetes), checker, ("the mapping", parse));
+        loaded.map(|(bundle, mapping)| Self::new(bundle, mapping))
     }
 
     fn new(bundle: Bundle, mapping: Mapping) -> Self {
@@ -143,14 +126,14 @@ impl KubernetesPolicy {
     ///
     /// # Errors
     /// [`Error`]; each one means the request does not pass.
-    pub fn authorize(&self, access: &Arc<Access>, attributes: Attributes) -> Result<KubernetesPermit, Error> {
+    pub fn authorize(&self, access: &Arc<Access>, attributes: &Arc<Attributes>) -> Result<KubernetesPermit, Error> {
         let remembered = self.remembered(access);
         let (impersonation, standing) = match &remembered.outcome {
             Ok(made) => made,
             Err(source) => {
                 let user = &access.user().username;
                 return Err(Error::Identity {
-                    message: words::forbidden(user, &attributes, "the user's identity cannot be used in the cluster"),
+                    message: words::forbidden(user, attributes, "the user's identity cannot be used in the cluster"),
                     source: source.clone(),
                 });
             }
@@ -159,23 +142,20 @@ impl KubernetesPolicy {
             Impersonation::Nobody => access.user().username.as_str(),
             Impersonation::As(identity) => identity.username.as_str(),
         };
-        let input = KubernetesInput {
-            standing,
-            attributes: &attributes,
-        };
+        let input = KubernetesInput { standing, attributes };
         let decision = self.bundle.decide(input.to_value()).map_err(|source| Error::Policy {
-            message: words::forbidden(user, &attributes, "the policy could not be evaluated"),
+            message: words::forbidden(user, attributes, "the policy could not be evaluated"),
             source,
         })?;
         if !decision.allow {
             return Err(Error::Denied {
-                message: words::forbidden(user, &attributes, &decision.reason),
+                message: words::forbidden(user, attributes, &decision.reason),
                 notes: decision.log,
             });
         }
         Ok(KubernetesPermit {
             access: Arc::clone(access),
-            attributes,
+            attributes: Arc::clone(attributes),
             impersonation: Arc::clone(impersonation),
             notes: decision.log,
         })

@@ -54,7 +54,7 @@ pub fn object(agent: Option<&str>, user: Option<&str>) -> String {
 
 /// Looks one right up.
 pub fn check(snapshot: &Snapshot, caller: &Caller, right: Right, object: String) -> Check {
-    Lookup::of(snapshot, caller, right.names(), object).into_check()
+    Lookup::of(&snapshot.rbac, caller, right.names(), object).into_check()
 }
 
 /// For each object, whether the caller has the right.

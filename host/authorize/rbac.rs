@@ -20,6 +20,7 @@ use crate::state::{Project, Text};
 
 mod can;
 mod compile;
+mod could;
 mod decide;
 mod differences;
 mod explain;

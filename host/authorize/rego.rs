@@ -35,9 +35,13 @@ pub use decision::Decision;
 pub use graph::CALL_DEPTH;
 pub use growth::{TREE_DEPTH, TREE_NODES};
 pub(super) use input::CANDIDATES;
+pub(super) use input::{
+    ApplicationFacts, ApplicationInput, ApplicationKnown, ApplicationPart, ApplicationVerdicts, CheckFact, Fact,
+    KnownSet, Placed, SetFacts, SetInput, Subject,
+};
 pub use input::{
     ExtensionInput, KubernetesInput, Prepared, Principal, Rbac, RbacRow, RbacVerdict, Request, Standing, Verdicts,
-    extension_input_schema, kubernetes_input_schema,
+    application_input_schema, application_set_input_schema, extension_input_schema, kubernetes_input_schema,
 };
 pub use reads::{Reads, RequestParts};
 pub use scan::{BRACKET_DEPTH, COLUMNS, FILE_BYTES, LINES};
@@ -63,17 +67,28 @@ pub enum Front {
     Extensions,
     /// Requests to clusters below `/k8s-proxy/`.
     Kubernetes,
+    /// Requests to clusters in the name of an Application.
+    Applications,
+    /// ApplicationSets, what they read and what they generate.
+    ApplicationSets,
 }
 
 impl Front {
     /// Every front there is.
-    pub const ALL: [Self; 2] = [Self::Extensions, Self::Kubernetes];
+    pub const ALL: [Self; 4] = [
+        Self::Extensions,
+        Self::Kubernetes,
+        Self::Applications,
+        Self::ApplicationSets,
+    ];
 
     /// Name of the bundle's folder and last part of its package.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Extensions => "extensions",
             Self::Kubernetes => "kubernetes",
+            Self::Applications => "applications",
+            Self::ApplicationSets => "applicationsets",
         }
     }
 
@@ -92,6 +107,8 @@ impl Front {
         match self {
             Self::Extensions => extension_input_schema(),
             Self::Kubernetes => kubernetes_input_schema(),
+            Self::Applications => application_input_schema(),
+            Self::ApplicationSets => application_set_input_schema(),
         }
     }
 }
@@ -214,6 +231,35 @@ impl Bundle {
                 loaded
             }
             None => Loaded::refused(read.diagnostics),
+        }
+    }
+
+    /// As [`Bundle::load`], with what `parse` makes of [`IMPERSONATION_FILE`].
+    ///
+    /// - `parse`: takes path and text; gives nothing where the file is broken, which
+    ///   the child process has said then.
+    /// - `what`: what it gives, for the finding that it gave nothing.
+    pub(super) fn load_with<T>(
+        (directory, front): (&Path, Front),
+        checker: &Checker,
+        (what, parse): (&str, impl FnOnce(&str, &str) -> Option<T>),
+    ) -> Loaded<(Self, T)> {
+        let read = Source::read(directory, front);
+        let mut found = read.diagnostics;
+        let Some(source) = read.value.filter(|_| !found.iter().any(Diagnostic::is_error)) else {
+            return Loaded::refused(found);
+        };
+        let bundle = Self::of(&source, directory, checker);
+        found.extend(bundle.diagnostics);
+        let parsed = source.impersonation().and_then(|(path, text)| parse(path, text));
+        match (bundle.value, parsed) {
+            (Some(bundle), Some(parsed)) => Loaded::new((bundle, parsed), found),
+            (None, _) | (_, None) => {
+                if !found.iter().any(Diagnostic::is_error) {
+                    found.push(Diagnostic::error(None, format!("{what} could not be compiled")));
+                }
+                Loaded::refused(found)
+            }
         }
     }
 

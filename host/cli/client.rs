@@ -19,8 +19,8 @@ use zeroize::Zeroizing;
 use crate::config::is_loopback;
 
 /// Longest wait for the whole answer: the gateway itself waits up to 15 s for a
-/// mint.
-const WITHIN: Duration = Duration::from_secs(30);
+/// mint, and generates for up to 30 s unless its settings say otherwise.
+const WITHIN: Duration = Duration::from_secs(60);
 
 /// Longest answer read, in bytes.
 const ANSWER_BYTES: usize = 8 << 20;
@@ -45,6 +45,8 @@ pub(crate) struct Failure {
     code: String,
     message: String,
     hint: Option<String>,
+    /// Everything that was refused, a line each.
+    details: Vec<String>,
 }
 
 impl Failure {
@@ -53,7 +55,24 @@ impl Failure {
             code: code.to_owned(),
             message: message.to_string(),
             hint: None,
+            details: Vec::new(),
         }
+    }
+
+    /// Lines that say more.
+    pub(crate) fn details(&self) -> &[String] {
+        &self.details
+    }
+
+    /// With the name of what it is about, for commands about several.
+    pub(crate) fn about(mut self, name: &str) -> Self {
+        self.message = format!("`{name}`: {}", self.message);
+        self
+    }
+
+    /// The word for programs.
+    pub(crate) fn code(&self) -> &str {
+        &self.code
     }
 
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
@@ -101,6 +120,19 @@ impl<'a> Ask<'a> {
 }
 
 impl Server {
+    /// The gateway at a URL, for commands that have one only when it is named.
+    pub(crate) fn new(
+        server: String,
+        auth_token: Option<SecretString>,
+        certificate_authority: Option<PathBuf>,
+    ) -> Self {
+        Self {
+            server,
+            auth_token,
+            certificate_authority,
+        }
+    }
+
     /// The gateway's URL as it was given.
     pub(crate) fn url(&self) -> &str {
         &self.server
@@ -146,6 +178,7 @@ impl Server {
             .with_hint("name it with `--server`")
         })?;
         let status = answer.status();
+        let decision = answer.headers().get("tollgate-decision-id").cloned();
         let mut bytes = Zeroizing::new(Vec::with_capacity(16 << 10));
         let broken = |error| Failure::new("gateway.answer", error);
         while let Some(chunk) = answer.chunk().await.map_err(broken)? {
@@ -155,7 +188,8 @@ impl Server {
             bytes.extend_from_slice(&chunk);
         }
         if !status.is_success() {
-            return Err(refused(status, &bytes, ask.hint));
+            let decision = decision.as_ref().and_then(|value| value.to_str().ok());
+            return Err(refused((status, decision), &bytes, ask.hint));
         }
         Ok(bytes)
     }
@@ -235,18 +269,44 @@ pub(crate) fn url(server: &str, path: &[&str], query: &[(&str, Option<String>)])
 }
 
 /// What the gateway said, with what may help.
-pub(crate) fn refused(status: StatusCode, bytes: &[u8], hint: fn(&str) -> Option<&'static str>) -> Failure {
+///
+/// - `decision`: as a field of the head says, for answers that do not say it.
+pub(crate) fn refused(
+    (status, decision): (StatusCode, Option<&str>),
+    bytes: &[u8],
+    hint: fn(&str) -> Option<&'static str>,
+) -> Failure {
     let document: Value = serde_json::from_slice(bytes).unwrap_or_default();
     let text = |key: &str| document.get(key).and_then(Value::as_str).map(str::to_owned);
     let reason = text("reason").unwrap_or_else(|| format!("http.{}", status.as_u16()));
     let message = text("error").unwrap_or_else(|| format!("the gateway answered {status}"));
-    let decision = text("decision").map_or_else(String::new, |id| format!("; decision {id}"));
+    let decision = text("decision").or_else(|| decision.map(str::to_owned));
+    let decision = decision.map_or_else(String::new, |id| format!("; decision {id}"));
     let hint = hint(&reason).unwrap_or(match reason.as_str() {
         "no_credential" => "set `TOLLGATE_AUTH_TOKEN`",
         "invalid_token" | "expired" | "token_expired" | "revoked" => "set `TOLLGATE_AUTH_TOKEN` to a fresh token",
         _ => "the gateway's log has more",
     });
-    Failure::new(&text("code").unwrap_or(reason), message).with_hint(format!("{hint}{decision}"))
+    let failure = Failure::new(&text("code").unwrap_or(reason), message).with_hint(format!("{hint}{decision}"));
+    Failure {
+        details: refusals(&document),
+        ..failure
+    }
+}
+
+/// A line for each thing the caller may not do, where the answer lists them.
+fn refusals(document: &Value) -> Vec<String> {
+    let listed = document.get("refusals").and_then(Value::as_array);
+    let line = |refusal: &Value| {
+        let text = |key: &str| refusal.get(key).and_then(Value::as_str).unwrap_or_default();
+        let rule = match text("rule") {
+            "" => String::new(),
+            rule => format!(" ({rule})"),
+        };
+        let line = format!("  {}: {}{rule}", text("about"), text("reason"));
+        line.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    };
+    listed.into_iter().flatten().map(line).collect()
 }
 
 #[cfg(test)]
@@ -291,13 +351,33 @@ mod tests {
     #[test]
     fn refusals_keep_the_code_of_the_provider() {
         let body = br#"{"error":"no","reason":"credential_unavailable","code":"invalid_grant","decision":"d"}"#;
-        let line = refused(reqwest::StatusCode::BAD_GATEWAY, body, |_| None).to_string();
+        let line = refused((reqwest::StatusCode::BAD_GATEWAY, None), body, |_| None).to_string();
         assert!(
             line.starts_with("invalid_grant: no (") && line.ends_with("decision d)"),
             "{line}"
         );
-        let line = refused(reqwest::StatusCode::BAD_GATEWAY, b"<html>", |_| Some("look")).to_string();
-        assert!(line.starts_with("http.502: ") && line.ends_with("(look)"), "{line}");
+        let line = refused((reqwest::StatusCode::BAD_GATEWAY, Some("d")), b"<html>", |_| {
+            Some("look")
+        })
+        .to_string();
+        assert!(
+            line.starts_with("http.502: ") && line.ends_with("(look; decision d)"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn all_that_is_refused_is_listed() {
+        let body = br#"{"error":"a; and 1 more","code":7,"reason":"permission_denied","refusals":[
+            {"about":"application `dev/a`","rule":"policy.csv:2: p, u","reason":"no"},
+            {"about":"cluster `b`","rule":null,"reason":"not\u001b yours"}]}"#;
+        let failure = refused((reqwest::StatusCode::FORBIDDEN, None), body, |_| None);
+        assert_eq!(failure.code(), "permission_denied");
+        let expected = [
+            "  application `dev/a`: no (policy.csv:2: p, u)",
+            "  cluster `b`: not? yours",
+        ];
+        assert_eq!(failure.details(), expected);
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! `tollgate kubeconfig`: what kubectl needs to reach an agent's cluster.
+//! `tollgate kubeconfig`: what kubectl and helm need to reach an agent's cluster, or an
+//! Application's.
 //!
 //! In: arguments, a running gateway. Out: one kubeconfig with one context.
 //! Never: a token on a terminal that was not asked for; a context that reaches
-//! another agent than the one named.
+//! another agent or Application than the one named.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,9 @@ use super::listed::text;
 use super::token::{self, Wanted};
 use crate::access::AgentId;
 use crate::front::clusters::exec::erase;
+use application::ApplicationName;
+
+mod application;
 
 /// Where the Kubernetes front is below a gateway's URL.
 const FRONT: &str = "k8s-proxy/";
@@ -32,9 +36,16 @@ const TOKEN_BYTES: u64 = 16 * 1024;
 #[derive(Debug, Args)]
 pub struct Kubeconfig {
     /// The agent, by name or number.
-    #[arg(long)]
-    agent: String,
-    /// Name of the context; the agent's when left out.
+    #[arg(long, required_unless_present = "application")]
+    agent: Option<String>,
+    /// The Application whose cluster is meant; what is done there is done as its service account.
+    #[arg(
+        long,
+        value_name = "NAMESPACE/NAME",
+        conflicts_with_all = ["agent", "front", "token_name", "lifetime"]
+    )]
+    application: Option<ApplicationName>,
+    /// Name of the context; the agent's, or NAMESPACE-NAME of the Application, when left out.
     #[arg(long)]
     context: Option<String>,
     /// Namespace of the context.
@@ -44,7 +55,8 @@ pub struct Kubeconfig {
     /// `/k8s-proxy/`.
     #[arg(long, value_name = "URL")]
     front: Option<String>,
-    /// File with a token for this agent; a new one is made when left out.
+    /// File with a token. For an agent it is copied, and a new one is made when left out; for an Application
+    /// it is a token of Argo CD, and clients read the file themselves.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["lifetime", "token_name", "oidc_issuer"])]
     token_file: Option<PathBuf>,
     /// Name of the new token.
@@ -89,13 +101,24 @@ struct Target {
 
 impl Kubeconfig {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        if let Some(application) = &self.application {
+            let server = application.url(self.server.url())?;
+            let user = self.user_of_application()?;
+            return self.print(&server, (&application.context(), user), out);
+        }
         let target = self.target()?;
         let front = self.front_url(&target)?;
+        let user = self.user(&target)?;
+        self.print(&front, (&target.name, user), out)
+    }
+
+    /// - `name`: of the context, unless another was asked for.
+    fn print(&self, front: &Url, (name, user): (&str, Value), out: &mut dyn Write) -> Result<(), Failure> {
         let mut cluster = json!({ "server": front.as_str() });
         if let (Some(pem), Some(cluster)) = (self.server.authorities()?, cluster.as_object_mut()) {
             cluster.insert("certificate-authority-data".to_owned(), STANDARD.encode(pem).into());
         }
-        let name = self.context.as_deref().unwrap_or(&target.name);
+        let name = self.context.as_deref().unwrap_or(name);
         let mut context = json!({ "cluster": name, "user": name });
         if let (Some(namespace), Some(context)) = (&self.namespace, context.as_object_mut()) {
             context.insert("namespace".to_owned(), namespace.clone().into());
@@ -106,7 +129,7 @@ impl Kubeconfig {
             "clusters": [{ "name": name, "cluster": cluster }],
             "contexts": [{ "name": name, "context": context }],
             "current-context": name,
-            "users": [{ "name": name, "user": self.user(&target)? }],
+            "users": [{ "name": name, "user": user }],
         });
         let format = match self.output {
             Shape::Yaml => Format::Yaml,
@@ -115,6 +138,17 @@ impl Kubeconfig {
         let printed = format.print(&document, out);
         erase(&mut document);
         printed.map_err(|error| Failure::new("host.output", error))
+    }
+
+    /// How clients say who they are to the Applications front: as to the control plane.
+    fn user_of_application(&self) -> Result<Value, Failure> {
+        if let (Some(issuer), Some(client)) = (&self.oidc_issuer, &self.oidc_client_id) {
+            return Ok(exec(issuer, client, &self.oidc_scope));
+        }
+        match &self.token_file {
+            Some(path) => application::token_file(path),
+            None => Err(application::no_credential()),
+        }
     }
 
     /// How kubectl says who it is.
@@ -141,21 +175,22 @@ impl Kubeconfig {
 
     /// The agent, as the gateway knows it; as it was named where nobody asks.
     fn target(&self) -> Result<Target, Failure> {
+        let named = self.agent.as_deref().unwrap_or_default();
         let needs_none = self.token_file.is_some() || self.oidc_issuer.is_some();
         if needs_none && !self.server.has_token() {
             return Ok(Target {
-                name: self.agent.clone(),
-                agent: self.agent.clone(),
+                name: named.to_owned(),
+                agent: named.to_owned(),
                 front: None,
             });
         }
         let answer = runtime()?.block_on(agent::fetch(&self.server, &[]))?;
         let items = answer.get("items").and_then(Value::as_array);
         let items = items.map(Vec::as_slice).unwrap_or_default();
-        let found = find(items, &self.agent).ok_or_else(|| {
+        let found = find(items, named).ok_or_else(|| {
             Failure::new(
                 "agent_not_found",
-                format_args!("there is no agent `{}` that is shared with you", self.agent),
+                format_args!("there is no agent `{named}` that is shared with you"),
             )
             .with_hint("`tollgate agent list` shows those that are")
         })?;
@@ -217,22 +252,32 @@ fn exec(issuer: &str, client: &str, scopes: &[String]) -> Value {
 
 /// The first line of a token file.
 fn read(path: &Path) -> Result<Zeroizing<String>, Failure> {
+    first_line(path, &content(path)?).map(|line| Zeroizing::new(line.to_owned()))
+}
+
+/// The start of a file, at most [`TOKEN_BYTES`].
+fn content(path: &Path) -> Result<Zeroizing<String>, Failure> {
     use std::io::Read as _;
 
-    let named =
-        |error: &dyn std::fmt::Display| Failure::new("kubeconfig.token", format_args!("`{}`: {error}", path.display()));
-    let file = std::fs::File::open(path).map_err(|error| named(&error))?;
+    let file = std::fs::File::open(path).map_err(|error| wrong_file(path, &error))?;
     let mut text = Zeroizing::new(String::new());
     file.take(TOKEN_BYTES)
         .read_to_string(&mut text)
-        .map_err(|error| named(&error))?;
+        .map_err(|error| wrong_file(path, &error))?;
+    Ok(text)
+}
+
+fn first_line<'a>(path: &Path, text: &'a str) -> Result<&'a str, Failure> {
     let line = text.lines().next().unwrap_or_default().trim();
-    let plain = !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_graphic());
-    if plain {
-        Ok(Zeroizing::new(line.to_owned()))
+    if !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_graphic()) {
+        Ok(line)
     } else {
-        Err(named(&"the first line is not a token"))
+        Err(wrong_file(path, &"the first line is not a token"))
     }
+}
+
+fn wrong_file(path: &Path, why: &dyn std::fmt::Display) -> Failure {
+    Failure::new("kubeconfig.token", format_args!("`{}`: {why}", path.display()))
 }
 
 /// A token as it goes behind `Authorization: Bearer`: bearer tokens and ID

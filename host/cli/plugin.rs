@@ -80,6 +80,8 @@ enum NewWorld {
     /// Makes the credentials of clusters.
     #[value(alias = "credential-provider")]
     Provider,
+    /// Makes parameters for ApplicationSets.
+    Generator,
 }
 
 /// Why a command did not do what it should.
@@ -190,7 +192,7 @@ fn row(listing: &plugin::Listing) -> Vec<String> {
         }
     };
     let extensions = match (listing.world, listing.extensions.as_slice()) {
-        (World::CredentialProvider, _) => "-".to_owned(),
+        (World::CredentialProvider | World::Generator, _) => "-".to_owned(),
         (World::HeaderFilter, []) => "all".to_owned(),
         (World::HeaderFilter, some) => some.join(","),
     };
@@ -263,6 +265,7 @@ impl From<NewWorld> for World {
         match world {
             NewWorld::HeaderFilter => Self::HeaderFilter,
             NewWorld::Provider => Self::CredentialProvider,
+            NewWorld::Generator => Self::Generator,
         }
     }
 }

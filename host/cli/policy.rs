@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::format::Format;
+use crate::authorize::applications::Access;
 use crate::authorize::kubernetes::Attributes;
 use crate::authorize::rego::{self, Checker, Coverage, Front, Source};
 use crate::diagnostic::{Diagnostic, Location};
@@ -156,24 +157,28 @@ pub fn run_with(command: &Command, checker: &Checker, out: &mut dyn Write) -> Ex
             (_, Err(finding)) => fail(finding, USAGE),
             (_, Ok(_)) => fail("name exactly one bundle", USAGE),
         },
-        Command::Explain(args) => match (bundles.as_slice(), explained_input(args)) {
-            ([(directory, front)], Ok(input)) => {
-                let read = Source::read(directory, *front);
-                let mut report = match &read.value {
-                    Some(source) => checker.explain(source, input),
-                    None => rego::Report::default(),
-                };
-                report.diagnostics.splice(..0, read.diagnostics);
-                print::explanation(out, (&report, read.value.as_ref()), common.output)
+        Command::Explain(args) => {
+            let [(directory, front)] = bundles.as_slice() else {
+                return fail("name exactly one bundle", USAGE);
+            };
+            match explained_input(args, *front) {
+                Err(finding) => fail(finding, USAGE),
+                Ok(input) => {
+                    let read = Source::read(directory, *front);
+                    let mut report = match &read.value {
+                        Some(source) => checker.explain(source, input),
+                        None => rego::Report::default(),
+                    };
+                    report.diagnostics.splice(..0, read.diagnostics);
+                    print::explanation(out, (&report, read.value.as_ref()), common.output)
+                }
             }
-            (_, Err(finding)) => fail(finding, USAGE),
-            (_, Ok(_)) => fail("name exactly one bundle", USAGE),
-        },
+        }
     }
 }
 
 /// The input, with the request of the command line if there is one.
-fn explained_input(args: &ExplainArgs) -> Result<serde_json::Value, Diagnostic> {
+fn explained_input(args: &ExplainArgs, front: Front) -> Result<serde_json::Value, Diagnostic> {
     let mut input = read_input(&args.input)?;
     let Some(line) = &args.request else { return Ok(input) };
     let wrong = || Diagnostic::error(None, format!("`{line}` is no method and path"));
@@ -190,6 +195,13 @@ fn explained_input(args: &ExplainArgs) -> Result<serde_json::Value, Diagnostic> 
     if let (Some(input), Some(request)) = (input.as_object_mut(), request.as_object_mut()) {
         request.insert("verbs".to_owned(), verbs.into());
         input.insert("request".to_owned(), std::mem::take(request).into());
+        match front {
+            Front::Applications => {
+                let access = Access::of(&attributes).as_str();
+                input.insert("access".to_owned(), access.into());
+            }
+            Front::Extensions | Front::Kubernetes | Front::ApplicationSets => {}
+        }
     }
     Ok(input)
 }

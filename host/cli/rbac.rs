@@ -52,7 +52,8 @@ enum Action {
     Validate(ValidateArgs),
     /// Requests that two semantics, or two policies, judge differently
     Diff(DiffArgs),
-    /// Print the Kubernetes roles that let the gateway act in people's names in an agent's cluster
+    /// Print the Kubernetes roles that let the gateway act in people's names in an agent's cluster, or as
+    /// the service accounts of Applications
     Manifest(ManifestArgs),
 }
 

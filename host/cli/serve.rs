@@ -11,6 +11,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::complain;
+use crate::applications::Mode;
 use crate::authorize::rego::Checker;
 use crate::config::{Config, raw};
 use crate::running::Running;
@@ -31,6 +32,40 @@ pub struct Serve {
     /// Log as JSON lines.
     #[arg(long)]
     log_json: bool,
+    /// Whether service accounts act for Applications, whatever
+    /// `application.sync.impersonation.enabled` of `argocd-cm` says.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "MODE",
+        ignore_case = true,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        env = "ARGOCD_APPLICATION_CONTROLLER_ENABLE_IMPERSONATION"
+    )]
+    enable_impersonation: Option<Impersonates>,
+}
+
+/// What `--enable-impersonation` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Impersonates {
+    /// Service accounts act
+    True,
+    /// The gateway acts, and what `true` would refuse is written down
+    Audit,
+    /// The gateway acts
+    False,
+}
+
+impl From<Impersonates> for Mode {
+    fn from(flag: Impersonates) -> Self {
+        match flag {
+            Impersonates::True => Self::Enforce,
+            Impersonates::Audit => Self::Audit,
+            Impersonates::False => Self::Off,
+        }
+    }
 }
 
 impl Serve {
@@ -40,9 +75,12 @@ impl Serve {
         for finding in &loaded.diagnostics {
             complain(finding);
         }
-        let Some(config) = loaded.value else {
+        let Some(mut config) = loaded.value else {
             return ExitCode::FAILURE;
         };
+        if let (Some(applications), Some(flag)) = (&mut config.applications, self.enable_impersonation) {
+            applications.mode = Some(flag.into());
+        }
         if let Err(error) = self.start_logging() {
             complain(error);
             return ExitCode::FAILURE;

@@ -10,13 +10,16 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{ClusterFront, Compatibility, Config, Decisions, Extensions, Limits, Semantics, Tls};
+use super::{Applications, ClusterFront, Compatibility, Config, Decisions, Extensions, Limits, Semantics, Tls};
 use crate::diagnostic::{Diagnostic, Loaded, Location};
+use crate::impersonate::service_account;
 use crate::state::yaml;
 
+mod application_sets;
 pub mod authentication;
 pub mod kubernetes;
 pub mod plugins;
+mod state;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -26,7 +29,7 @@ struct RawConfig {
     #[serde(default)]
     admin: RawAdmin,
     tls: Option<RawTls>,
-    state: RawState,
+    state: state::RawState,
     policies: RawPolicies,
     #[serde(default)]
     plugins: plugins::RawPlugins,
@@ -39,6 +42,8 @@ struct RawConfig {
     #[serde(default)]
     clusters: RawClusters,
     kubernetes: Option<kubernetes::RawKubernetes>,
+    applications: Option<RawApplications>,
+    application_sets: Option<application_sets::RawApplicationSets>,
     #[serde(default)]
     store: kubernetes::RawStore,
     #[serde(default)]
@@ -59,14 +64,6 @@ struct RawAdmin {
 struct RawTls {
     certificate: PathBuf,
     key: PathBuf,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct RawState {
-    directory: PathBuf,
-    #[serde(default = "default_namespace")]
-    namespace: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -95,6 +92,12 @@ enum RawSemantics {
 struct RawExtensions {
     compat: Option<RawCompatibility>,
     assertion: Option<RawAssertion>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawApplications {
+    compat: Option<RawCompatibility>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -138,10 +141,6 @@ struct RawDecisions {
 
 fn default_listen() -> String {
     "127.0.0.1:8080".to_owned()
-}
-
-fn default_namespace() -> String {
-    "argocd".to_owned()
 }
 
 /// Reads and checks the settings file at `path`.
@@ -216,9 +215,9 @@ impl Check<'_> {
         if listen == admin_listen && listen.port() != 0 {
             self.mistake("admin.listen", &format!("`{admin}` is the public listener's address"));
         }
-        if raw.state.namespace.is_empty() {
-            self.mistake("state.namespace", "is empty");
-        }
+        let control_plane_namespace = raw.state.namespace.clone();
+        let (state, found) = raw.state.check(self.base);
+        self.located(found);
         let authentication = raw.authentication.check(listen);
         self.located(authentication.diagnostics);
         let kubernetes = raw.kubernetes.map(|raw| raw.check(self.base));
@@ -237,8 +236,8 @@ impl Check<'_> {
                 certificate: self.base.join(tls.certificate),
                 key: self.base.join(tls.key),
             }),
-            state_directory: self.base.join(raw.state.directory),
-            control_plane_namespace: raw.state.namespace,
+            state,
+            control_plane_namespace,
             policies_directory: self.base.join(raw.policies.directory),
             plugins,
             authentication: authentication.value.unwrap_or_default(),
@@ -253,6 +252,14 @@ impl Check<'_> {
                 ClusterFront::Closed
             },
             kubernetes,
+            applications: raw.applications.map(|raw| Applications {
+                semantics: match raw.compat {
+                    None => service_account::Semantics::Strict,
+                    Some(RawCompatibility::Argocd) => service_account::Semantics::Argocd,
+                },
+                mode: None,
+            }),
+            application_sets: raw.application_sets.map(|raw| raw.check(self)),
             store: self.store(raw.store),
             renew_after: self.renew_after(raw.clusters.renew_after.as_deref()),
             limits: self.limits(&raw.limits),
@@ -395,6 +402,7 @@ mod tests {
     use std::path::Path;
 
     use super::parse;
+    use crate::config::StateSource;
 
     const NEEDED: &str = "state: {directory: s}\npolicies: {directory: p}\n";
 
@@ -410,7 +418,7 @@ mod tests {
         let config = parse(NEEDED, "t.yaml", Path::new("/etc")).value.unwrap();
         assert!(config.listen.ip().is_loopback() && config.admin_listen.ip().is_loopback());
         assert!(!config.authentication.argocd_sessions && !config.authentication.anonymous);
-        assert_eq!(config.state_directory, Path::new("/etc/s"));
+        assert_eq!(config.state, StateSource::Directory("/etc/s".into()));
     }
 
     #[test]

@@ -160,6 +160,14 @@ impl Clusters {
         }
     }
 
+    /// The cluster of a server, as its Secret spells it; trailing slashes mean nothing.
+    /// Unlike [`Clusters::find`] it never takes the text for a name.
+    pub fn of_server(&self, server: &str) -> Option<&Arc<ClusterAccess>> {
+        self.by_server
+            .get(server)
+            .or_else(|| self.by_server.get(server.trim_end_matches('/')))
+    }
+
     /// Every cluster, in the order of servers.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<ClusterAccess>> {
         self.by_server.values()
@@ -229,6 +237,37 @@ fn check(unchecked: Vec<Unchecked>) -> Vec<(Unchecked, Result<Vec<String>, MintE
 }
 
 impl ClusterAccess {
+    /// One at `server`, of which nothing else is known.
+    #[cfg(test)]
+    pub(crate) fn at(server: &str, supply: Supply) -> Arc<Self> {
+        let (tls, auth) = (ClusterTls::default(), ClusterAuth::Anonymous);
+        let connection = connection_key(server, &tls, &auth);
+        let backend = Some(Arc::new(ClusterBackend::build(server, &tls).unwrap()));
+        let cluster = Arc::new(Cluster {
+            name: "prod".to_owned(),
+            server: server.to_owned(),
+            project: String::new(),
+        });
+        Arc::new(Self {
+            cluster,
+            config: Arc::new(ClusterConfig {
+                auth,
+                tls,
+                values: BTreeMap::new(),
+                labels: BTreeMap::new(),
+                annotations: BTreeMap::new(),
+                object: None,
+                resource_version: None,
+                location: None,
+            }),
+            label: "prod".into(),
+            provider: "anonymous".into(),
+            supply,
+            backend,
+            connection,
+        })
+    }
+
     /// With connections, and no credential yet.
     fn new(
         cluster: &Cluster,
@@ -292,6 +331,12 @@ impl ClusterAccess {
     /// Name, server, project.
     pub fn cluster(&self) -> &Arc<Cluster> {
         &self.cluster
+    }
+
+    /// What its connections depend on: equal keys of one server lead to one
+    /// cluster by one way, whatever the credential is.
+    pub fn connection(&self) -> Key {
+        self.connection
     }
 
     /// Its name in metrics: the cluster's name, or the server where the name is

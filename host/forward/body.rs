@@ -11,13 +11,15 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::stream::{BoxStream, Stream, StreamExt as _};
 use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use uuid::Uuid;
 
 use super::Error;
-use super::end::{Deadline, Ends};
+use super::end::{Deadline, End, Ends};
 use super::timeout::Lazy;
 use crate::headers::{Held, Owner, owner};
 
@@ -125,6 +127,7 @@ enum Kind {
     Full(Bytes),
     Upload(Upload),
     Download(Download),
+    Made(Made),
 }
 
 struct Upload {
@@ -152,6 +155,12 @@ struct Download {
     deadline: Option<Box<Deadline>>,
 }
 
+/// Content the gateway makes as time goes by.
+struct Made {
+    frames: BoxStream<'static, Frame<Bytes>>,
+    deadline: Option<Box<Deadline>>,
+}
+
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
@@ -159,6 +168,7 @@ impl fmt::Debug for Body {
             Kind::Full(_) => "Body::Full",
             Kind::Upload(_) => "Body::Upload",
             Kind::Download(_) => "Body::Download",
+            Kind::Made(_) => "Body::Made",
         })
     }
 }
@@ -230,6 +240,29 @@ impl Body {
         }
     }
 
+    /// Content the gateway makes, frame by frame, until the stream ends or the caller's
+    /// credential does.
+    ///
+    /// - `expires_at`: the credential's end.
+    /// - `decision`: id of the record that let the caller in.
+    pub fn made(
+        frames: impl Stream<Item = Frame<Bytes>> + Send + 'static,
+        expires_at: Option<jiff::Timestamp>,
+        decision: Uuid,
+    ) -> Self {
+        // One that has ended leaves nothing.
+        let left = expires_at.map(|at| Duration::try_from(at.duration_since(jiff::Timestamp::now())));
+        let end = left.and_then(|left| End::credential(left.unwrap_or_default(), decision));
+        let made = Made {
+            frames: frames.boxed(),
+            deadline: Deadline::new(Ends { end, signal: None }),
+        };
+        Self {
+            kind: Kind::Made(made),
+            held: Vec::new(),
+        }
+    }
+
     /// Keeps `thing` until the content ended or was dropped.
     pub fn hold(&mut self, thing: impl Send + 'static) {
         self.held.push(Box::new(thing));
@@ -266,17 +299,29 @@ impl Body {
     ///
     /// # Errors
     /// [`Error::ClientSilent`] and the like, as when content is forwarded.
-    pub async fn gather(mut self, most: u64) -> Result<Gathered, Error> {
+    pub async fn gather(self, most: u64) -> Result<Gathered, Error> {
         let length = match &self.kind {
             Kind::Empty => return Ok(Gathered::Whole(Bytes::new())),
             Kind::Full(bytes) => return Ok(Gathered::Whole(bytes.clone())),
             Kind::Upload(upload) => upload.incoming.size_hint().exact(),
-            Kind::Download(_) => None,
+            Kind::Download(_) | Kind::Made(_) => None,
         };
-        let Some(length) = length.filter(|length| *length <= most) else {
+        if length.is_none_or(|length| length > most) {
             return Ok(Gathered::Stream(self));
-        };
-        let mut whole = BytesMut::with_capacity(usize::try_from(length).unwrap_or_default());
+        }
+        Ok(Gathered::Whole(self.whole(most).await?))
+    }
+
+    /// Takes content in whole, of a known length or not; no trailers.
+    ///
+    /// - `most`: longest content that is taken in, in bytes.
+    ///
+    /// # Errors
+    /// [`Error::ContentTooLarge`], and the others as when content is forwarded.
+    pub async fn whole(mut self, most: u64) -> Result<Bytes, Error> {
+        let known = self.size_hint().exact().filter(|length| *length <= most);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let mut whole = BytesMut::with_capacity(known.and_then(|length| usize::try_from(length).ok()).unwrap_or(0));
         while let Some(frame) = self.frame().await {
             let frame = frame.map_err(|error| match error {
                 BodyError::TooLarge { .. } => Error::ContentTooLarge,
@@ -289,17 +334,20 @@ impl Body {
                 }
             })?;
             if let Ok(data) = frame.into_data() {
+                if whole.len().saturating_add(data.len()) > most {
+                    return Err(Error::ContentTooLarge);
+                }
                 whole.extend_from_slice(&data);
             }
         }
-        Ok(Gathered::Whole(whole.freeze()))
+        Ok(whole.freeze())
     }
 
     /// Counts the frames of an upload; nothing when there is nothing to count.
     pub(super) fn watch(&mut self) -> Option<Arc<Progress>> {
         match &mut self.kind {
             Kind::Upload(upload) => Some(upload.progress.get_or_insert_default().clone()),
-            Kind::Empty | Kind::Full(_) | Kind::Download(_) => None,
+            Kind::Empty | Kind::Full(_) | Kind::Download(_) | Kind::Made(_) => None,
         }
     }
 }
@@ -413,6 +461,18 @@ impl Download {
     }
 }
 
+impl Made {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Polled {
+        // First the end: a stream that never rests has one as well.
+        if let Some(deadline) = &mut self.deadline
+            && let Poll::Ready(error) = deadline.poll(cx)
+        {
+            return Poll::Ready(Some(Err(error)));
+        }
+        self.frames.poll_next_unpin(cx).map(|frame| frame.map(Ok))
+    }
+}
+
 impl HttpBody for Body {
     type Data = Bytes;
     type Error = BodyError;
@@ -427,6 +487,7 @@ impl HttpBody for Body {
             }
             Kind::Upload(upload) => upload.poll_frame(cx),
             Kind::Download(download) => download.poll_frame(cx),
+            Kind::Made(made) => made.poll_frame(cx),
         };
         if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
             // What failed is over: a connection to a backend goes at once.
@@ -442,6 +503,7 @@ impl HttpBody for Body {
             Kind::Full(bytes) => bytes.is_empty(),
             Kind::Upload(upload) => upload.incoming.is_end_stream(),
             Kind::Download(download) => download.incoming.is_end_stream(),
+            Kind::Made(_) => false,
         }
     }
 
@@ -451,6 +513,7 @@ impl HttpBody for Body {
             Kind::Full(bytes) => SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
             Kind::Upload(upload) => upload.incoming.size_hint(),
             Kind::Download(download) => download.incoming.size_hint(),
+            Kind::Made(_) => SizeHint::default(),
         }
     }
 }

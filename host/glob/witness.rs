@@ -78,7 +78,7 @@ fn member(class: &Class) -> char {
 }
 
 /// A pattern as a machine with single characters on its edges.
-struct Machine {
+pub(super) struct Machine {
     states: Vec<Edge>,
     alphabet: Vec<char>,
 }
@@ -93,7 +93,7 @@ enum Edge {
 }
 
 impl Machine {
-    fn new(pattern: &Pattern) -> Option<Self> {
+    pub(super) fn new(pattern: &Pattern) -> Option<Self> {
         let nodes = parse::parse(&pattern.source).ok()?;
         let mut machine = Self {
             states: Vec::new(),
@@ -140,7 +140,7 @@ impl Machine {
     }
 
     /// States reached from one without a character.
-    fn settle(&self, from: usize) -> Vec<usize> {
+    pub(super) fn settle(&self, from: usize) -> Vec<usize> {
         let (mut settled, mut pending, mut seen) = (Vec::new(), vec![from], std::collections::HashSet::new());
         while let Some(at) = pending.pop() {
             if !seen.insert(at) {
@@ -159,7 +159,7 @@ impl Machine {
         settled
     }
 
-    fn step(&self, at: usize, c: char) -> Vec<usize> {
+    pub(super) fn step(&self, at: usize, c: char) -> Vec<usize> {
         match self.states.get(at) {
             Some(Edge::Char(wanted)) if *wanted == c => self.settle(at + 1),
             Some(Edge::One) => self.settle(at + 1),
@@ -169,8 +169,13 @@ impl Machine {
         }
     }
 
-    fn accepts(&self, at: usize) -> bool {
+    pub(super) fn accepts(&self, at: usize) -> bool {
         matches!(self.states.get(at), Some(Edge::Accept))
+    }
+
+    /// The characters its pattern names.
+    pub(super) fn alphabet(&self) -> &[char] {
+        &self.alphabet
     }
 
     /// The shortest text both machines accept.

@@ -7,7 +7,7 @@
 //! Source: `k8s.io/client-go/transport`, impersonating round tripper, and
 //! `k8s.io/apiserver/pkg/endpoints/filters/impersonation`.
 
-use http::header::{CONTENT_SECURITY_POLICY, SERVER, SET_COOKIE, VIA, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use http::header::{SERVER, VIA, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use uuid::Uuid;
@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::Error;
 use super::clean::joined;
 use super::names::is_impersonation;
+use super::response::contain;
 use super::seal::{PSEUDONYM, put};
 use crate::access::Identity;
 use crate::impersonate::Impersonation;
@@ -27,8 +28,6 @@ const GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 const UID: HeaderName = HeaderName::from_static("impersonate-uid");
 const EXTRA_PREFIX: &str = "impersonate-extra-";
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-/// Would let a page of a pod answer for more than its own path.
-const SERVICE_WORKER: HeaderName = HeaderName::from_static("service-worker-allowed");
 const UNAUTHORIZED: HeaderName = HeaderName::from_static("gitlab-unauthorized");
 
 /// Fields that are the front's to read or write, and no cluster's.
@@ -68,14 +67,13 @@ pub fn client_impersonates(fields: &HeaderMap) -> Option<&HeaderName> {
 ///
 /// Call it after [`super::clean_response`].
 pub fn contain_response(fields: &mut HeaderMap) {
-    for name in [SERVER, SET_COOKIE, UNAUTHORIZED, WWW_AUTHENTICATE, SERVICE_WORKER] {
+    contain(fields);
+    for name in [SERVER, UNAUTHORIZED, WWW_AUTHENTICATE] {
         fields.remove(name);
     }
     if let Some(via) = via_after(joined(fields, &VIA).as_ref()) {
         fields.insert(VIA, via);
     }
-    fields.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
-    fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 }
 
 /// The list `Via` with this gateway behind those before it.

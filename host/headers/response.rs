@@ -4,8 +4,8 @@
 //! neighbors and without attacks on the session. Never: a cookie by which a
 //! backend replaces or ends the caller's session.
 
-use http::header::{CONNECTION, SET_COOKIE};
-use http::{HeaderMap, HeaderValue};
+use http::header::{CONNECTION, CONTENT_SECURITY_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::clean::remove_named_by_connection;
 use super::names::HOP_BY_HOP;
@@ -13,6 +13,19 @@ use super::names::HOP_BY_HOP;
 /// Start of the names of Argo CD's session cookies: `argocd.token`,
 /// `argocd.token-1` and so on.
 const SESSION_COOKIE: &str = "argocd.token";
+
+/// Would let a page of a pod answer for more than its own path.
+const SERVICE_WORKER: HeaderName = HeaderName::from_static("service-worker-allowed");
+
+/// Takes from a cluster's answer what would make it more than data in a browser:
+/// any pod can be behind a cluster's path, and the gateway's origin has cookies.
+pub fn contain(fields: &mut HeaderMap) {
+    for name in [SET_COOKIE, SERVICE_WORKER] {
+        fields.remove(name);
+    }
+    fields.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
+    fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+}
 
 /// Takes away what a backend cannot say to the client.
 ///

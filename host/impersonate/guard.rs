@@ -67,7 +67,10 @@ pub(super) fn check(identity: Identity, spelled: Spelled<'_>, max_groups: usize)
 }
 
 /// Keys in their order, each once, with its values.
-fn check_extra(extra: Vec<(String, Vec<String>)>) -> Result<Vec<(String, Vec<String>)>, Error> {
+///
+/// # Errors
+/// What is wrong with a key or a value, or that there are too many.
+pub(super) fn check_extra(extra: Vec<(String, Vec<String>)>) -> Result<Vec<(String, Vec<String>)>, Error> {
     let observed = extra.iter().map(|(_, values)| values.len().max(1)).sum();
     if observed > VALUES {
         return Err(Error::TooManyValues { observed });

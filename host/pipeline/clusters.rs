@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode, request};
 
-use super::exchange::{Answered, Exchange, Told, contain, lease, note_lease};
+use super::exchange::{Answered, Exchange, Told, lease, note_lease};
 use super::{Gateway, json};
 use crate::authenticate::Principal;
 use crate::authorize::clusters::{ClusterPermit, Wanted, authorize_cluster, visible};
@@ -112,7 +112,9 @@ impl Gateway {
             Answered::Answer(response) => response,
             Answered::Unknown(response) => unchallenged(response),
         };
-        contain(&mut response);
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            headers::contain(response.headers_mut());
+        }
         Ok(response)
     }
 }

@@ -7,8 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONTENT_SECURITY_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderValue, Response, StatusCode};
+use http::{Response, StatusCode};
 use jiff::Timestamp;
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -169,19 +168,6 @@ fn switched(response: Response<Body>) -> Result<Response<Body>, Rejection> {
     } else {
         Err(forward::Error::Unswitched { status }.into())
     }
-}
-
-/// Takes from an answer what would make it more than data in a browser: any pod
-/// can be behind a cluster's path, and the gateway's origin has cookies.
-pub(super) fn contain(response: &mut Response<Body>) {
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        return;
-    }
-    let fields = response.headers_mut();
-    fields.remove(SET_COOKIE);
-    fields.remove("service-worker-allowed");
-    fields.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
-    fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 }
 
 /// Whether the answer begins with the first line of a log, whenever that comes.

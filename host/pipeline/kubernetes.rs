@@ -105,7 +105,7 @@ struct Known {
     access_type: Option<AccessType>,
     bearer: Option<Bearer>,
     access: Option<Arc<Access>>,
-    attributes: Option<Attributes>,
+    attributes: Option<Arc<Attributes>>,
 }
 
 impl Known {
@@ -155,14 +155,13 @@ impl Gateway {
         let admitted = admitted?;
         written?;
         let (audit, peer, decision) = (&walk.services.audit, walk.peer, walk.record.id());
-        let permit = admitted.permit.clone();
         let forwarded = walk.forward((admitted, body), &path).await;
         if let Err(rejection @ Rejection::Ended(_)) = &forwarded {
             // What was let in by then was not.
             let answer = rejection.answer(Voice::Kubernetes);
             let entry = AccessEntry {
-                holder: Some(Holder::from(&**permit.access())),
-                attributes: Some(permit.attributes()),
+                holder: known.holder(),
+                attributes: known.attributes.as_deref(),
                 ..stranger(answer.reason, (peer, decision))
             };
             audit.access(entry).await.map_err(Rejection::Audit)?;
@@ -185,14 +184,15 @@ impl Gateway {
         }
         let cleaned = headers::clean(head)?;
         let attributes = Attributes::read(cleaned.method(), path.rest, path.query, cleaned.upgrade());
-        known.attributes = Some(attributes.clone());
+        let attributes = Arc::new(attributes);
+        known.attributes = Some(Arc::clone(&attributes));
         walk.record.note(|record| {
             record.policy = Some(Arc::clone(walk.front.policy.digest()));
             if let Some(note) = &mut record.kubernetes {
                 note.attributes = Some(attributes.shortened());
             }
         });
-        let permit = walk.front.policy.authorize(&access, attributes);
+        let permit = walk.front.policy.authorize(&access, &attributes);
         walk.record.step(Step::Authorize);
         if let Err(authorize::kubernetes::Error::Denied { notes, .. }) = &permit {
             walk.record.note(|record| record.notes.clone_from(notes));
@@ -281,7 +281,7 @@ impl Walk<'_> {
             holder: known.holder(),
             agent: known.agent,
             access_type: known.access_type,
-            attributes: known.attributes.as_ref(),
+            attributes: known.attributes.as_deref(),
             outcome,
             reason,
             detail: detail.as_deref(),

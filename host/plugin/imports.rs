@@ -71,7 +71,9 @@ impl Import {
     pub fn is_of(self, world: World) -> bool {
         match self {
             Self::Clock | Self::Log | Self::Random => true,
-            Self::Crypto | Self::Ambient | Self::Memo | Self::Reveal => world == World::CredentialProvider,
+            Self::Crypto | Self::Ambient | Self::Memo => world != World::HeaderFilter,
+            // Answers reach generators as they are.
+            Self::Reveal => world == World::CredentialProvider,
         }
     }
 
@@ -166,7 +168,7 @@ impl header_types::Host for State {}
 pub(super) fn link(linker: &mut Linker<State>, world: World, granted: Granted) -> wasmtime::Result<()> {
     match world {
         World::HeaderFilter => header_types::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?,
-        World::CredentialProvider => {
+        World::CredentialProvider | World::Generator => {
             provider::provider_types::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
             provider::secrets::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
             provider::egress::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;

@@ -176,7 +176,7 @@ impl ManifestSummary {
             response_fields: names(&manifest.response_fields),
             context: manifest.context.iter().copied().collect(),
             provider: match manifest.world {
-                World::CredentialProvider => Some(ProviderSummary::new(&manifest.provider)),
+                World::CredentialProvider | World::Generator => Some(ProviderSummary::new(&manifest.provider)),
                 World::HeaderFilter => None,
             },
         }

@@ -14,6 +14,7 @@ use super::cache::{self, Cache};
 use super::egress::Rules;
 use super::engine::{Host, MEMORY_MOST_BYTES, PLUGINS_MOST};
 use super::filter::HeaderFilter;
+use super::generator::Generator;
 use super::imports::{Granted, Import};
 use super::manifest::{self, Manifest, World};
 use super::provider::{self, Provider};
@@ -34,11 +35,12 @@ pub(super) struct Entry {
     made_of: Sources,
 }
 
-/// A plugin of either world.
+/// A plugin of some world.
 #[derive(Clone, Debug)]
 pub(super) enum Plugin {
     Filter(Arc<HeaderFilter>),
     Provider(Arc<Provider>),
+    Generator(Arc<Generator>),
 }
 
 impl Plugin {
@@ -46,6 +48,7 @@ impl Plugin {
         match self {
             Self::Filter(filter) => filter.manifest(),
             Self::Provider(provider) => provider.manifest(),
+            Self::Generator(generator) => generator.manifest(),
         }
     }
 
@@ -53,6 +56,7 @@ impl Plugin {
         match self {
             Self::Filter(filter) => filter.origin(),
             Self::Provider(provider) => provider.origin(),
+            Self::Generator(generator) => generator.origin(),
         }
     }
 }
@@ -202,7 +206,7 @@ impl Loader<'_> {
                 format!("the component's digest is `{sha256}`, the grant pins `{pinned}`"),
             ));
         }
-        let (granted, budget, warnings) = terms(&manifest, &grant);
+        let (granted, budget, mut warnings) = terms(&manifest, &grant);
         fits_world(&manifest, &grant)?;
         let reach = reach(&manifest, &grant)?;
         if !wasm.starts_with(b"\0asm") {
@@ -230,6 +234,16 @@ impl Loader<'_> {
                         )
                     })?;
                 Plugin::Provider(Arc::new(provider))
+            }
+            World::Generator => {
+                let terms = (reach, &grant.config, grant.secret);
+                let started = Generator::start((manifest, origin), (sandbox, granted), terms, self.world).await;
+                let finding = |text: String| Diagnostic::error(places.file.clone(), text);
+                let (generator, said) =
+                    started.map_err(|errors| errors.into_iter().map(finding).collect::<Vec<_>>())?;
+                let warning = |text: String| Diagnostic::warning(places.file.clone(), text);
+                warnings.extend(said.into_iter().map(warning));
+                Plugin::Generator(Arc::new(generator))
             }
         };
         Ok((plugin, warnings))
@@ -267,7 +281,7 @@ fn terms(manifest: &Manifest, grant: &config::Grant) -> (Granted, Budget, Vec<Di
     }
     let standard = match manifest.world {
         World::HeaderFilter => Budget::default(),
-        World::CredentialProvider => Budget::of_provider(),
+        World::CredentialProvider | World::Generator => Budget::of_provider(),
     };
     let time = grant.time.unwrap_or(standard.time);
     let budget = Budget {
@@ -275,7 +289,7 @@ fn terms(manifest: &Manifest, grant: &config::Grant) -> (Granted, Budget, Vec<Di
         // A filter waits for nobody: its time is its own code's.
         processor: match manifest.world {
             World::HeaderFilter => time,
-            World::CredentialProvider => standard.processor,
+            World::CredentialProvider | World::Generator => standard.processor,
         },
         memory_bytes: grant
             .memory_bytes
@@ -297,6 +311,10 @@ fn fits_world(manifest: &Manifest, grant: &config::Grant) -> Result<(), Vec<Diag
         Err(vec![Diagnostic::error(grant.location.clone(), message).with_hint(hint)])
     };
     match manifest.world {
+        World::HeaderFilter | World::CredentialProvider if grant.secret.is_some() => refuse(
+            "secret",
+            "only generators have a Secret of the control plane's namespace",
+        ),
         World::HeaderFilter if !grant.hosts.is_empty() => refuse("hosts", "header filters have no network"),
         World::HeaderFilter if !grant.audiences.is_empty() => refuse("audiences", "header filters have no tokens"),
         World::HeaderFilter => {
@@ -320,7 +338,8 @@ fn fits_world(manifest: &Manifest, grant: &config::Grant) -> Result<(), Vec<Diag
         World::CredentialProvider if !grant.extensions.is_empty() => {
             refuse("extensions", "a provider is chosen by the cluster's Secret")
         }
-        World::CredentialProvider => Ok(()),
+        World::Generator if !grant.extensions.is_empty() => refuse("extensions", "a generator is chosen by its kinds"),
+        World::CredentialProvider | World::Generator => Ok(()),
     }
 }
 

@@ -12,6 +12,7 @@ use serde_saphyr::Spanned;
 
 use super::imports::Import;
 use super::provider::ProviderTerms;
+use crate::applicationset::KindName;
 use crate::diagnostic::{Diagnostic, Loaded, Location};
 use crate::headers::is_host_owned;
 
@@ -30,6 +31,8 @@ pub enum World {
     HeaderFilter,
     /// Makes the credentials of clusters.
     CredentialProvider,
+    /// Makes parameters for ApplicationSets.
+    Generator,
 }
 
 impl World {
@@ -37,6 +40,7 @@ impl World {
         match name {
             "header-filter" => Some(Self::HeaderFilter),
             "credential-provider" => Some(Self::CredentialProvider),
+            "generator" => Some(Self::Generator),
             _ => None,
         }
     }
@@ -46,6 +50,7 @@ impl World {
         match self {
             Self::HeaderFilter => "header-filter",
             Self::CredentialProvider => "credential-provider",
+            Self::Generator => "generator",
         }
     }
 
@@ -54,6 +59,7 @@ impl World {
         match self {
             Self::HeaderFilter => "tollgate:plugin/headers",
             Self::CredentialProvider => "tollgate:plugin/credentials",
+            Self::Generator => "tollgate:plugin/generators",
         }
     }
 }
@@ -107,7 +113,9 @@ pub struct Manifest {
     pub context: BTreeSet<ContextPart>,
     /// Directions in which it is called for each message.
     pub filters: BTreeSet<Direction>,
-    /// What it says as a credential provider.
+    /// Kinds of generators it provides.
+    pub generators: BTreeSet<KindName>,
+    /// What it says as a credential provider or generator.
     pub(crate) provider: ProviderTerms,
     /// JSON Schema of its configuration.
     pub config_schema: Option<serde_json::Value>,
@@ -149,6 +157,8 @@ struct RawManifest {
     context: Vec<Spanned<String>>,
     #[serde(default)]
     filters: Vec<Spanned<String>>,
+    #[serde(default)]
+    generators: Vec<Spanned<String>>,
     #[serde(default)]
     config_schema: Option<Spanned<serde_json::Value>>,
     #[serde(default)]
@@ -222,7 +232,7 @@ impl Check {
             self.refuse(
                 &raw.world,
                 format!("there is no world `{}`", raw.world.value),
-                "known: `header-filter`, `credential-provider`",
+                "known: `header-filter`, `credential-provider`, `generator`",
             );
         }
         self.host_version(raw.minimum_host_version.as_ref());
@@ -238,6 +248,8 @@ impl Check {
         let imports = self.words(&raw.imports, "host interface", IMPORTS, Import::named);
         let context = self.words(&raw.context, "part of the context", CONTEXT, ContextPart::named);
         let filters = self.words(&raw.filters, "direction", FILTERS, Direction::named);
+        let generators = self.words(&raw.generators, "kind of generator", GENERATORS, guest_kind);
+        self.generators_fit(world, &raw.generators, &raw.world);
         let request_fields = self.fields(&raw.request_fields);
         let response_fields = self.fields(&raw.response_fields);
         let config_schema = self.schema(raw.config_schema);
@@ -267,6 +279,7 @@ impl Check {
             response_fields,
             context,
             filters,
+            generators,
             provider,
             config_schema,
             places,
@@ -373,11 +386,32 @@ impl Check {
 }
 
 impl Check {
+    /// A generator says which kinds it provides, and nobody else does.
+    fn generators_fit(&mut self, world: Option<World>, kinds: &[Spanned<String>], at: &Spanned<String>) {
+        match (world, kinds.first()) {
+            (Some(World::Generator), None) => {
+                self.refuse(
+                    at,
+                    "the plugin provides no kind of generator".to_owned(),
+                    "such as `generators: [plugin]`",
+                );
+            }
+            (Some(World::HeaderFilter | World::CredentialProvider), Some(part)) => {
+                self.refuse(
+                    part,
+                    "only a `generator` has `generators`".to_owned(),
+                    "remove the key, or change `world`",
+                );
+            }
+            (_, _) => {}
+        }
+    }
+
     /// Guests of one world cannot have the interfaces of another.
     fn imports_fit(&mut self, world: World, parts: &[Spanned<String>]) {
         for part in parts {
             if Import::named(&part.value).is_some_and(|import| !import.is_of(world)) {
-                let message = format!("`{}` is for credential providers", part.value);
+                let message = format!("a `{}` cannot have `{}`", world.name(), part.value);
                 self.refuse(part, message, "remove it, or change `world`");
             }
         }
@@ -387,8 +421,20 @@ impl Check {
 const NAME_HINT: &str = "1 to 63 lower-case letters, digits and `-`";
 const IMPORTS: &str =
     "known: `clock`, `log`, `random`; for credential providers also `crypto`, `ambient`, `memo`, `reveal`";
+const GENERATORS: &str = "known: `scmProvider`, `pullRequest`, `clusterDecisionResource`, `plugin`";
 const CONTEXT: &str = "known: `user`, `groups`, `application`, `project`, `cluster`";
 const FILTERS: &str = "known: `request`, `response`";
+
+/// A kind the host does not have itself.
+fn guest_kind(name: &str) -> Option<KindName> {
+    let kinds = [
+        KindName::ScmProvider,
+        KindName::PullRequest,
+        KindName::ClusterDecisionResource,
+        KindName::Plugin,
+    ];
+    kinds.into_iter().find(|kind| kind.as_str() == name)
+}
 
 impl Direction {
     fn named(name: &str) -> Option<Self> {

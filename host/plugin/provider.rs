@@ -31,7 +31,7 @@ mod secrets;
 mod terms;
 
 pub use ambient::{Ambient, AmbientError, AwsCredentials, Bearer};
-pub(super) use call::Call;
+pub(super) use call::{Call, Freshness, Outside, Phase};
 pub use call::{Exchange, Material, SystemClock, WallClock};
 pub use pod::PodIdentities;
 pub(crate) use pod::read as read_token;
@@ -41,9 +41,8 @@ pub(crate) use redact::Redactor;
 pub(crate) use terms::ProviderTerms;
 pub(crate) use terms::{AudienceTerm, CaptureTerm, SecretTerm};
 
-use call::{Freshness, Outside, Phase};
-use memo::Memo;
-use terms::Terms;
+pub(super) use memo::Memo;
+pub(super) use terms::Terms;
 
 use super::bindings::provider::exports::tollgate::plugin::credentials::GuestIndices;
 use super::bindings::provider::tollgate::plugin::provider_types as wit;
@@ -350,22 +349,9 @@ impl Source {
             &mut wasmtime::Store<super::budget::State>,
         ) -> wasmtime::Result<Result<T, wit::MintError>>,
     {
-        let sandbox = &self.provider.sandbox;
-        let work = async {
-            let mut store = sandbox.store(budget, Some(call));
-            let entered = sandbox.enter(&mut store).await;
-            let answer = match entered.and_then(|instance| self.provider.exports.load(&mut store, &instance)) {
-                Ok(guest) => export(guest, &mut store).await,
-                Err(error) => Err(error),
-            };
-            let answer = answer.map_err(|error| sandbox.classify(&error, store.data(), budget))?;
-            let call = store.into_data().into_provider().ok_or_else(|| CallError::Trap {
-                plugin: self.provider.name().to_owned(),
-                cause: TrapCause::Guest,
-            })?;
-            Ok((answer, call))
-        };
-        sandbox.bounded(budget, work).await
+        let exports = &self.provider.exports;
+        let load = |store: &mut wasmtime::Store<super::budget::State>, instance: &_| exports.load(store, instance);
+        self.provider.sandbox.call((budget, call), load, export).await
     }
 }
 
@@ -392,7 +378,7 @@ impl Transcript {
 }
 
 /// A guest that failed, in the words of mints.
-fn plugin_failed(error: &CallError) -> MintError {
+pub(super) fn plugin_failed(error: &CallError) -> MintError {
     let (class, code) = match error {
         CallError::Busy { .. } => (Class::Retryable, "plugin.busy"),
         CallError::Timeout { .. } | CallError::Memory { .. } => (Class::Permanent, "plugin.budget"),

@@ -202,7 +202,7 @@ fn read_manifest(settings: &config::Plugins, name: &str) -> Result<Manifest, Err
     })?;
     match manifest.world {
         Kind::CredentialProvider => Ok(manifest),
-        Kind::HeaderFilter => Err(Error::World(name.to_owned())),
+        Kind::HeaderFilter | Kind::Generator => Err(Error::World(name.to_owned())),
     }
 }
 

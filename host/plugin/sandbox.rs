@@ -93,6 +93,31 @@ impl Sandbox {
         self.instance.instantiate_async(store).await
     }
 
+    /// Runs one export of a provider or generator in a fresh instance. Gives its word,
+    /// and what the host held for it.
+    pub(super) async fn call<G, T>(
+        &self,
+        (budget, call): (Budget, Box<Call>),
+        load: impl FnOnce(&mut Store<State>, &Instance) -> wasmtime::Result<G>,
+        export: impl AsyncFnOnce(G, &mut Store<State>) -> wasmtime::Result<T>,
+    ) -> Result<(T, Box<Call>), CallError> {
+        let work = async {
+            let mut store = self.store(budget, Some(call));
+            let entered = self.enter(&mut store).await;
+            let answer = match entered.and_then(|instance| load(&mut store, &instance)) {
+                Ok(guest) => export(guest, &mut store).await,
+                Err(error) => Err(error),
+            };
+            let answer = answer.map_err(|error| self.classify(&error, store.data(), budget))?;
+            let call = store.into_data().into_provider().ok_or_else(|| CallError::Trap {
+                plugin: self.plugin.clone(),
+                cause: TrapCause::Guest,
+            })?;
+            Ok((answer, call))
+        };
+        self.bounded(budget, work).await
+    }
+
     /// Runs `work` when a slot is free, no longer than the budget. Epochs end
     /// guest code; this also ends what waits inside a host function.
     pub(super) async fn bounded<T>(
@@ -203,7 +228,7 @@ fn compare(host: &Host, component: &Component, manifest: &Manifest, granted: Gra
 fn always(world: World) -> &'static [&'static str] {
     match world {
         World::HeaderFilter => &["header-types"],
-        World::CredentialProvider => &["provider-types", "secrets", "egress", "json-path"],
+        World::CredentialProvider | World::Generator => &["provider-types", "secrets", "egress", "json-path"],
     }
 }
 

@@ -77,7 +77,7 @@ struct CheckView<'a> {
     rule: Option<&'a str>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Steps {
     authenticate: u64,
     authorize: u64,
@@ -148,6 +148,14 @@ impl<'a> View<'a> {
         self.peer = None;
         self.plugins.clear();
         self.notes = &NOTHING;
+        // Of an Application or ApplicationSet that is not theirs callers learn nothing,
+        // not even that it took time to find.
+        if matches!(self.front, "applications" | "applicationsets") && self.outcome == Outcome::Denied {
+            self.project = None;
+            self.application = None;
+            self.checks.clear();
+            self.duration_microseconds = Steps::default();
+        }
         for check in &mut self.checks {
             check.rule = None;
         }

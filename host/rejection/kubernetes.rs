@@ -8,7 +8,8 @@ use http::StatusCode;
 use super::Answer;
 use crate::access;
 use crate::authenticate::agent;
-use crate::authorize::kubernetes;
+use crate::authorize::{applications, kubernetes};
+use crate::discovery;
 use crate::sessions::Ending;
 
 /// The one text of a 401.
@@ -43,6 +44,34 @@ pub(super) fn unpermitted(error: &kubernetes::Error) -> Answer {
         Error::Denied { .. } => Answer::denied(StatusCode::FORBIDDEN, "permission_denied", text),
         Error::Identity { .. } => Answer::denied(StatusCode::FORBIDDEN, "unusable_identity", text),
         Error::Policy { .. } => Answer::failed(StatusCode::FORBIDDEN, "policy_failed", text),
+    }
+}
+
+pub(super) fn unpermitted_application(error: &applications::Error) -> Answer {
+    use applications::Error;
+    let text = error.to_string();
+    match error {
+        // Whether there is such an Application is in the record alone.
+        Error::NotYours { .. } | Error::NoSync { .. } | Error::Denied { .. } => {
+            Answer::denied(StatusCode::FORBIDDEN, "permission_denied", text)
+        }
+        Error::Project { .. } => Answer::denied(StatusCode::FORBIDDEN, "project_refused", text),
+        Error::Destination { .. } => Answer::denied(StatusCode::FORBIDDEN, "unusable_destination", text),
+        Error::Identity { .. } | Error::Extra { .. } => {
+            Answer::denied(StatusCode::FORBIDDEN, "unusable_identity", text)
+        }
+        Error::Policy { .. } => Answer::failed(StatusCode::FORBIDDEN, "policy_failed", text),
+    }
+}
+
+pub(super) fn undiscovered(error: &discovery::Error) -> Answer {
+    use discovery::Error;
+    match error {
+        Error::Unknown { .. } => Answer::denied(StatusCode::NOT_FOUND, "resource_unknown", error.to_string()),
+        Error::Unavailable { .. } => Answer {
+            retry_after: Some(1),
+            ..Answer::failed(StatusCode::SERVICE_UNAVAILABLE, "discovery_failed", error.to_string())
+        },
     }
 }
 

@@ -29,7 +29,7 @@ pub enum Grant {
 }
 
 /// How a cluster lets somebody impersonate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// `impersonate`: whatever those who are impersonated may do.
     Classic,

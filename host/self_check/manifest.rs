@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 use super::grants::{AUTHENTICATION, Grants, Mode};
 
+pub mod applications;
+
 /// API group of roles.
 const RBAC: &str = "rbac.authorization.k8s.io";
 /// Name of the role for classic impersonation, and of its binding.
@@ -65,7 +67,18 @@ pub fn classic(grants: &Grants, subject: &Subject) -> Vec<Value> {
 /// Role and binding for constrained impersonation.
 pub fn constrained(grants: &Grants, reach: &Reach, subject: &Subject) -> Vec<Value> {
     let mut rules = name_rules(grants, Mode::Constrained);
-    let on = |verb: &String| format!("impersonate-on:user-info:{verb}");
+    rules.extend(reach_rules(reach, "user-info"));
+    vec![
+        cluster_role(CONSTRAINED_ROLE, &rules),
+        cluster_role_binding(CONSTRAINED_ROLE, subject),
+    ]
+}
+
+/// What may be done in other names.
+///
+/// - `kind`: of constrained impersonation, `user-info` or `serviceaccount`.
+fn reach_rules(reach: &Reach, kind: &str) -> Vec<Value> {
+    let on = |verb: &String| format!("impersonate-on:{kind}:{verb}");
     let verbs: Vec<String> = reach.verbs.iter().map(on).collect();
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for resource in &reach.resources {
@@ -75,17 +88,12 @@ pub fn constrained(grants: &Grants, reach: &Reach, subject: &Subject) -> Vec<Val
             None => groups.push((group, vec![name])),
         }
     }
-    for (group, names) in groups {
-        rules.push(json!({"apiGroups": [group], "resources": names, "verbs": verbs}));
-    }
+    let rule = |(group, names)| json!({"apiGroups": [group], "resources": names, "verbs": verbs});
+    let mut rules: Vec<Value> = groups.into_iter().map(rule).collect();
     if !reach.urls.is_empty() {
-        let get = ["impersonate-on:user-info:get"];
-        rules.push(json!({"nonResourceURLs": reach.urls, "verbs": get}));
+        rules.push(json!({"nonResourceURLs": reach.urls, "verbs": [on(&"get".to_owned())]}));
     }
-    vec![
-        cluster_role(CONSTRAINED_ROLE, &rules),
-        cluster_role_binding(CONSTRAINED_ROLE, subject),
-    ]
+    rules
 }
 
 /// Role and binding in its namespace for one service account, classic.

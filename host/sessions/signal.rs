@@ -15,9 +15,9 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use super::Ending;
 use crate::server::{Due, Peer};
 
-/// Ends one exchange. Only the registry has it.
+/// Ends one exchange. Only registries of what is open have it.
 #[derive(Debug, Default)]
-pub(super) struct Switch {
+pub(crate) struct Switch {
     ending: OnceLock<Ending>,
     token: CancellationToken,
     peer: OnceLock<Arc<Peer>>,
@@ -27,7 +27,7 @@ pub(super) struct Switch {
 
 impl Switch {
     /// Ends the exchange; whether it had not been ended before.
-    pub(super) fn end(&self, ending: Ending) -> bool {
+    pub(crate) fn end(&self, ending: Ending) -> bool {
         let first = self.ending.set(ending).is_ok();
         if let Some(peer) = self.peer.get() {
             self.due.get_or_init(|| peer.due(Instant::now()));
@@ -49,7 +49,7 @@ impl fmt::Debug for EndSignal {
 }
 
 impl EndSignal {
-    pub(super) fn new(switch: &Arc<Switch>) -> Self {
+    pub(crate) fn new(switch: &Arc<Switch>) -> Self {
         Self(switch.clone())
     }
 

@@ -13,8 +13,8 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+use super::Switch;
 use super::list::{Here, Told};
-use super::signal::Switch;
 use super::{Ending, Entering, Holder, Kind, Target};
 use crate::access::{AgentId, SessionId, User};
 use crate::store::{About, Owned, SeenSession};

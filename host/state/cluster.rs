@@ -24,6 +24,9 @@ pub struct ClusterConfig {
     pub values: BTreeMap<String, SecretString>,
     /// The Secret's labels.
     pub labels: BTreeMap<String, String>,
+    /// The Secret's annotations. That in which kubectl keeps what it applied is
+    /// empty: it has the Secret's values.
+    pub annotations: BTreeMap<String, String>,
     /// The Secret's name; `None` for the control plane's own cluster without one.
     pub object: Option<String>,
     /// The Secret's `metadata.resourceVersion`, where it has one.

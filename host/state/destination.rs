@@ -3,6 +3,8 @@
 //! In: destinations as written, the known clusters. Out: one canonical
 //! [`Cluster`], a yes or a no. Never: a guess when a name means two clusters.
 
+use std::borrow::Borrow;
+
 use super::{Cluster, ConfigMap, Destination, Project};
 use crate::glob::Pattern;
 
@@ -144,31 +146,63 @@ pub fn permitted_with(
     namespace: &str,
     project_clusters: impl FnOnce() -> Result<Vec<Cluster>, String>,
 ) -> Result<bool, Error> {
-    if !is_listed(&project.destinations, cluster, namespace) {
+    let rules = project.destinations.iter().map(Rule::<&str>::of);
+    if !is_listed(rules, cluster, namespace) {
         return Ok(false);
     }
     if !project.permit_only_project_scoped_clusters {
         return Ok(true);
     }
     let owned = project_clusters().map_err(Error::ProjectClusters)?;
-    // SECURITY: an empty name or server is "unknown", two of them are not the same cluster.
-    let same = |a: &str, b: &str| !a.is_empty() && a == b;
-    Ok(owned
-        .iter()
-        .any(|own| same(&own.name, &cluster.name) || same(&own.server, &cluster.server)))
+    Ok(owned.iter().any(|own| is_same(own, cluster)))
 }
 
-fn is_listed(rules: &[Destination], cluster: &Cluster, namespace: &str) -> bool {
+/// The destinations of a project with their patterns compiled, for many questions.
+#[derive(Debug)]
+pub struct Places {
+    rules: Vec<Rule<Box<str>>>,
+    /// The project whose clusters alone are permitted, if they are.
+    clusters_of: Option<String>,
+}
+
+impl Places {
+    /// Compiles what `project` permits.
+    pub fn of(project: &Project) -> Self {
+        Self {
+            rules: project.destinations.iter().map(Rule::of).collect(),
+            clusters_of: project
+                .permit_only_project_scoped_clusters
+                .then(|| project.name.clone()),
+        }
+    }
+
+    /// The same as [`permitted`].
+    pub fn permit(&self, cluster: &Cluster, namespace: &str, clusters: &[Cluster]) -> bool {
+        let is_own = |project: &String| {
+            let mut owned = clusters.iter().filter(|candidate| candidate.project == *project);
+            owned.any(|own| is_same(own, cluster))
+        };
+        is_listed(self.rules.iter(), cluster, namespace) && self.clusters_of.as_ref().is_none_or(is_own)
+    }
+}
+
+// SECURITY: an empty name or server is "unknown", two of them are not the same cluster.
+fn is_same(one: &Cluster, other: &Cluster) -> bool {
+    let same = |a: &str, b: &str| !a.is_empty() && a == b;
+    same(&one.name, &other.name) || same(&one.server, &other.server)
+}
+
+fn is_listed<T: AsRef<str>>(rules: impl Iterator<Item: Borrow<Rule<T>>>, cluster: &Cluster, namespace: &str) -> bool {
     let mut listed = false;
     for rule in rules {
-        let Destination {
+        let Rule {
             name,
             server,
             namespace: namespaces,
-        } = rule;
-        let name = Match::known(name, &cluster.name);
-        let server = Match::known(server, &cluster.server);
-        let namespaces = Match::of(namespaces, namespace);
+        } = rule.borrow();
+        let name = name.met_known(&cluster.name);
+        let server = server.met_known(&cluster.server);
+        let namespaces = namespaces.met(namespace);
         let place = name == Match::Yes || server == Match::Yes;
         if place && namespaces == Match::Yes {
             listed = true;
@@ -195,45 +229,104 @@ enum Match {
     Negated,
 }
 
-impl Match {
+/// A destination with its patterns compiled.
+#[derive(Debug)]
+struct Rule<T> {
+    name: Matcher<T>,
+    server: Matcher<T>,
+    namespace: Matcher<T>,
+}
+
+/// A pattern that may begin with `!`.
+#[derive(Debug)]
+struct Matcher<T> {
+    negated: bool,
+    glob: Glob<T>,
+}
+
+#[derive(Debug)]
+enum Glob<T> {
+    Everything,
+    Literal(T),
+    Pattern(Box<Pattern>),
+    /// Does not compile.
+    Broken,
+}
+
+impl<'a, T: AsRef<str> + From<&'a str>> Rule<T> {
+    fn of(rule: &'a Destination) -> Self {
+        let Destination {
+            name,
+            server,
+            namespace,
+        } = rule;
+        Self {
+            name: Matcher::of(name),
+            server: Matcher::of(server),
+            namespace: Matcher::of(namespace),
+        }
+    }
+}
+
+impl<'a, T: AsRef<str> + From<&'a str>> Matcher<T> {
+    fn of(pattern: &'a str) -> Self {
+        let behind = pattern.strip_prefix('!');
+        Self {
+            negated: behind.is_some(),
+            glob: Glob::of(behind.unwrap_or(pattern)),
+        }
+    }
+}
+
+impl<T: AsRef<str>> Matcher<T> {
     /// Never `Yes` for a value that is not known.
-    fn known(pattern: &str, value: &str) -> Self {
-        match (value.is_empty(), pattern.starts_with('!')) {
-            (true, true) => Self::Negated,
-            (true, false) => Self::No,
-            (false, _) => Self::of(pattern, value),
+    fn met_known(&self, value: &str) -> Match {
+        match (value.is_empty(), self.negated) {
+            (true, true) => Match::Negated,
+            (true, false) => Match::No,
+            (false, _) => self.met(value),
         }
     }
 
-    fn of(pattern: &str, value: &str) -> Self {
-        match pattern.strip_prefix('!') {
+    fn met(&self, value: &str) -> Match {
+        match (self.negated, self.glob.matches(value)) {
+            (false, Some(true)) | (true, Some(false)) => Match::Yes,
             // SECURITY: a negated pattern that does not compile refuses.
-            Some(negated) => match glob(negated, value) {
-                Some(false) => Self::Yes,
-                Some(true) | None => Self::Negated,
-            },
-            None if glob(pattern, value) == Some(true) => Self::Yes,
-            None => Self::No,
+            (true, Some(true) | None) => Match::Negated,
+            (false, Some(false) | None) => Match::No,
+        }
+    }
+}
+
+impl<'a, T: AsRef<str> + From<&'a str>> Glob<T> {
+    /// Without separators.
+    fn of(pattern: &'a str) -> Self {
+        if pattern == "*" {
+            return Self::Everything;
+        }
+        if !pattern.contains(['*', '?', '[', ']', '{', '}', '\\', '!']) {
+            return Self::Literal(pattern.into());
+        }
+        Pattern::compile(pattern, &[]).map_or(Self::Broken, |pattern| Self::Pattern(Box::new(pattern)))
+    }
+}
+
+impl<T: AsRef<str>> Glob<T> {
+    /// `None` when the pattern does not compile.
+    fn matches(&self, value: &str) -> Option<bool> {
+        match self {
+            Self::Everything => Some(true),
+            Self::Literal(text) => Some(text.as_ref() == value),
+            Self::Pattern(pattern) => Some(pattern.matches(value)),
+            Self::Broken => None,
         }
     }
 }
 
 /// Whether a pattern of a project's destinations, with or without `!`, compiles.
 pub fn compiles(pattern: &str) -> bool {
-    glob(pattern.strip_prefix('!').unwrap_or(pattern), "").is_some()
-}
-
-/// Glob without separators; `None` when the pattern does not compile.
-fn glob(pattern: &str, value: &str) -> Option<bool> {
-    if pattern == "*" {
-        return Some(true);
-    }
-    if !pattern.contains(['*', '?', '[', ']', '{', '}', '\\', '!']) {
-        return Some(pattern == value);
-    }
-    Pattern::compile(pattern, &[])
-        .ok()
-        .map(|pattern| pattern.matches(value))
+    let glob: Glob<&str> = Glob::of(pattern.strip_prefix('!').unwrap_or(pattern));
+    glob.matches("").is_some()
 }
 
 #[cfg(test)]

@@ -4,18 +4,67 @@
 //! [`Resources`], or every mistake of every file. Never: half of a folder, so
 //! that the last good state stays when one file is bad.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::future::BoxFuture;
 
 use super::Resources;
-use super::decode::Collector;
-use super::fields::Source;
+use super::decode::read::{Content as Said, Piece, Reader, configuration};
+use super::decode::{Collector, Memo, is_configuration};
+use super::fields::Source as Text;
+use super::source::{Error, Place, Source};
+use super::watch::{Events, Timing, Watch, watch};
+use super::write::version_of;
 use super::yaml::{self, Content, Node, Style};
-use crate::diagnostic::{Diagnostic, Loaded, Location};
+use crate::diagnostic::{Diagnostic, Loaded};
 
+mod kept;
 mod walk;
 
+use kept::Kept;
 pub(in crate::state) use walk::GITLAB;
+
+/// A folder that is loaded again and again.
+#[derive(Debug)]
+pub struct Directory {
+    folder: PathBuf,
+    namespace: String,
+    kept: Mutex<Kept>,
+}
+
+impl Directory {
+    /// As [`load`] reads it; `namespace` is the control plane's.
+    pub fn new(folder: &Path, namespace: &str) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            namespace: namespace.to_owned(),
+            kept: Mutex::default(),
+        }
+    }
+}
+
+impl Source for Directory {
+    /// As [`load`], but files that stayed as they were are not parsed again, and not
+    /// even read again where their times can be believed.
+    fn load(&self) -> Loaded<Arc<Resources>> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.load(&self.folder, &self.namespace, &[])
+    }
+
+    fn health(&self) -> Vec<Diagnostic> {
+        Vec::new()
+    }
+
+    fn watch(&self) -> BoxFuture<'_, Watch> {
+        let paths = vec![self.folder.clone()];
+        Box::pin(watch(paths, Timing::default(), Events::WherePossible))
+    }
+
+    fn place(&self) -> Result<Place, Error> {
+        Ok(Place::Folder(self.folder.clone()))
+    }
+}
 
 /// Reads every `*.yaml`, `*.yml` and `*.json` file below `folder`.
 ///
@@ -28,7 +77,7 @@ pub(in crate::state) use walk::GITLAB;
 ///   for GitLab's configuration of the Agent called `<name>`.
 /// - A file is at most 64 MiB, all files together 512 MiB, at most 20,000 files.
 /// - `namespace` is the control plane's: objects without a namespace belong to
-///   it, those of others are left out, except Applications.
+///   it, those of others are left out, except Applications and ApplicationSets.
 ///
 /// Blocking; call it outside the request path.
 ///
@@ -36,49 +85,60 @@ pub(in crate::state) use walk::GITLAB;
 /// YAML mistakes, wrong types, missing names, duplicates, bad base64, files
 /// that changed while they were read or are empty.
 pub fn load(folder: &Path, namespace: &str) -> Loaded<Resources> {
-    let mut collector = Collector::new(namespace);
-    let mut findings = Vec::new();
-    for path in walk::files(folder, &mut findings) {
-        let name: Arc<str> = Arc::from(path.display().to_string());
-        // Folders above the state's own say nothing about what is in it.
-        let inside = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
-        match walk::read(&path) {
-            Ok(text) => read(&text, (name, &inside), &mut collector),
-            Err(refused) => {
-                let finding = Diagnostic::error(Location::new(name, refused.line), refused.message);
-                let finding = match refused.hint {
-                    Some(hint) => finding.with_hint(hint),
-                    None => finding,
-                };
-                collector.unreadable(&inside, finding);
-            }
-        }
+    load_with(folder, namespace, &[])
+}
+
+/// A file as it would be.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::state) struct Draft<'a> {
+    /// Its path, of the folder as it was given.
+    pub(in crate::state) path: &'a Path,
+    /// Its text; none when it would go.
+    pub(in crate::state) text: Option<&'a str>,
+}
+
+/// Reads the folder as [`load`] would with some files changed.
+pub(in crate::state) fn load_with(folder: &Path, namespace: &str, drafts: &[Draft<'_>]) -> Loaded<Resources> {
+    let loaded = Kept::default().load(folder, namespace, drafts);
+    Loaded {
+        value: loaded.value.map(Arc::unwrap_or_clone),
+        diagnostics: loaded.diagnostics,
     }
-    let (resources, more) = collector.finish();
-    findings.extend(more);
-    Loaded::new(resources, findings)
+}
+
+/// The files that [`load`] reads objects from, in path order.
+pub(in crate::state) fn files(folder: &Path) -> Vec<PathBuf> {
+    let found = walk::files(folder, &mut Vec::new());
+    let mut files: Vec<PathBuf> = found.into_iter().map(|found| found.path).collect();
+    let is_object = |path: &PathBuf| {
+        let inside = path.strip_prefix(folder).unwrap_or(path).display().to_string();
+        !is_configuration(&inside)
+    };
+    files.retain(is_object);
+    files
 }
 
 /// Reads objects from one text, as [`load`] does from one file; `name` stands
 /// for the path.
 pub fn load_text(text: &str, name: &str, namespace: &str) -> Loaded<Resources> {
+    let pieces = read(text, (Arc::from(name), name), namespace);
     let mut collector = Collector::new(namespace);
-    read(text, (Arc::from(name), name), &mut collector);
-    let (resources, findings) = collector.finish();
+    collector.take(&pieces);
+    let (resources, findings) = collector.finish(&mut Memo::default());
     Loaded::new(resources, findings)
 }
 
-fn read(text: &str, (name, inside): (Arc<str>, &str), collector: &mut Collector) {
-    let source = Source::file(name);
+/// What one file says; `inside` is its path in the folder.
+fn read(text: &str, (name, inside): (Arc<str>, &str), namespace: &str) -> Vec<Piece> {
+    let source = Text::file(name);
     let parsed = yaml::parse(text);
-    if collector.configuration(inside, &parsed, &source) {
-        return;
+    if let Some(pieces) = configuration(inside, &parsed, &source) {
+        return pieces;
     }
+    let mut reader = Reader::new(namespace);
     for problem in parsed.problems {
-        collector.findings.push(Diagnostic::error(
-            source.at(problem.line, problem.column),
-            problem.message,
-        ));
+        let location = source.at(problem.line, problem.column);
+        reader.say(Diagnostic::error(location, problem.message));
     }
     if let Some(last) = parsed
         .documents
@@ -87,12 +147,29 @@ fn read(text: &str, (name, inside): (Arc<str>, &str), collector: &mut Collector)
         .and_then(|node| last_scalar(node))
     {
         let finding = Diagnostic::warning(source.of(last), "the file ends inside this text, without a line break");
-        collector
-            .findings
-            .push(finding.with_hint("a file cut short looks like this; end it with a line break"));
+        reader.say(finding.with_hint("a file cut short looks like this; end it with a line break"));
     }
     for document in &parsed.documents {
-        collector.document(document, &source);
+        reader.document(document, &source);
+    }
+    let mut pieces = reader.finish();
+    add_versions(&mut pieces, text);
+    pieces
+}
+
+/// An ApplicationSet that is given out says which state of its file it is from.
+fn add_versions(pieces: &mut [Piece], text: &str) {
+    let mut version = None;
+    for piece in pieces {
+        let Piece::Object(decoded) = piece else { continue };
+        let Said::ApplicationSet(set) = &mut decoded.content else {
+            continue;
+        };
+        let version = version.get_or_insert_with(|| version_of(text.as_bytes()));
+        let set = Arc::get_mut(set).and_then(|set| set.get_mut("metadata"));
+        if let Some(metadata) = set.and_then(|metadata| metadata.as_object_mut()) {
+            metadata.insert("resourceVersion".to_owned(), version.as_str().into());
+        }
     }
 }
 

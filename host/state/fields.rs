@@ -123,6 +123,11 @@ impl<'a> Fields<'a> {
         self.node.entries().unwrap_or_default()
     }
 
+    /// The mapping itself.
+    pub(crate) fn whole(&self) -> &'a Node {
+        self.node
+    }
+
     /// A key's value when present and not null.
     pub(crate) fn node(&self, key: &str) -> Option<&'a Rc<Node>> {
         self.node.get(key)

@@ -91,6 +91,28 @@ pub async fn watch(paths: Vec<PathBuf>, timing: Timing, events: Events) -> Watch
     Watch { changes }
 }
 
+/// A watch of something else than files, which counts its changes up; several
+/// changes within [`Timing`] are one. [`Timing::poll`] has no meaning.
+pub(in crate::state) fn follow(mut count: tokio::sync::watch::Receiver<u64>, timing: Timing) -> Watch {
+    let (sender, changes) = mpsc::channel(1);
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                () = sender.closed() => return,
+                changed = count.changed() => if changed.is_err() { return },
+            }
+            let quiet = async {
+                // An error is the end, which the loop sees too.
+                while let Ok(Ok(())) = tokio::time::timeout(timing.settle, count.changed()).await {}
+            };
+            let _ = tokio::time::timeout(timing.patience, quiet).await;
+            // A full channel already says "changed"; a closed one ends the loop.
+            let _ = sender.try_send(());
+        }
+    });
+    Watch { changes }
+}
+
 struct Task {
     paths: Arc<[PathBuf]>,
     timing: Timing,

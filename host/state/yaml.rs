@@ -7,8 +7,10 @@
 use std::fmt;
 use std::rc::Rc;
 
+mod json;
 mod parse;
 
+pub(crate) use json::from_json;
 pub(crate) use parse::parse;
 
 /// What one text held.

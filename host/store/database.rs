@@ -14,7 +14,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sqlx::any::{Any, AnyConnectOptions, AnyPoolOptions, install_default_drivers};
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 use sqlx::{AnyConnection, AnyPool, Connection as _, Executor as _, SqlSafeStr as _, Transaction};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::Error;
 
@@ -22,6 +22,8 @@ use super::Error;
 const LIMIT: Duration = Duration::from_secs(10);
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
+/// Between two tries of a database that is busy.
+const PAUSE: Duration = Duration::from_millis(20);
 /// Connections for reads, for each process.
 const READERS: u32 = 8;
 /// One is at work; the other is for when that one hangs.
@@ -80,32 +82,49 @@ impl Database {
     }
 }
 
-/// Makes the tables, on a connection of its own: sqlx's lock for PostgreSQL ends
-/// with it, also after an error.
+/// Makes the tables, again and again while another process is at it.
 async fn migrate(kind: Kind, options: &AnyConnectOptions) -> Result<(), Error> {
-    let migrator = migrator(kind);
-    let done = async {
-        let mut connection = AnyConnection::connect_with(options).await?;
-        prepare(kind, &mut connection).await?;
-        match kind {
-            // sqlx locks nothing here, so the whole of it is one transaction.
-            Kind::Sqlite => {
-                let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
-                migrator.run_direct(None, &mut *transaction, false).await?;
-                transaction.commit().await?;
-            }
-            Kind::Postgres => migrator.run_direct(None, &mut connection, false).await?,
-        }
-        connection.close().await?;
-        Ok::<_, MigrateError>(())
-    };
-    done.await.map_err(|error| {
-        open_error(match error {
-            MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => detail(&error),
+    loop {
+        let error = match try_migrate(kind, options).await {
+            Ok(()) => return Ok(()),
+            Err(MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _)) => error,
             // The others name versions of tables only.
-            other => other.to_string(),
-        })
-    })
+            Err(other) => return Err(open_error(other.to_string())),
+        };
+        if !(kind == Kind::Sqlite && is_busy(&error)) {
+            return Err(open_error(detail(&error)));
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Whether SQLite says that another connection is at work. Its `busy_timeout` does
+/// not count for the change to WAL, which waits for nobody.
+fn is_busy(error: &sqlx::Error) -> bool {
+    const BUSY: u32 = 5;
+    let code = error.as_database_error().and_then(|error| error.code());
+    // The low byte of an extended code is the plain one.
+    code.and_then(|code| code.parse::<u32>().ok())
+        .is_some_and(|code| code & 0xff == BUSY)
+}
+
+/// On a connection of its own: sqlx's lock for PostgreSQL ends with it, also after
+/// an error.
+async fn try_migrate(kind: Kind, options: &AnyConnectOptions) -> Result<(), MigrateError> {
+    let migrator = migrator(kind);
+    let mut connection = AnyConnection::connect_with(options).await?;
+    prepare(kind, &mut connection).await?;
+    match kind {
+        // sqlx locks nothing here, so the whole of it is one transaction.
+        Kind::Sqlite => {
+            let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+            migrator.run_direct(None, &mut *transaction, false).await?;
+            transaction.commit().await?;
+        }
+        Kind::Postgres => migrator.run_direct(None, &mut connection, false).await?,
+    }
+    connection.close().await?;
+    Ok(())
 }
 
 /// Runs a read or a transaction, within its time.

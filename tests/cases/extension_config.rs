@@ -233,7 +233,7 @@ fn resources(argocd_cm: BTreeMap<String, String>, secrets: BTreeMap<String, Stri
         argocd_cm: ConfigMap {
             data: argocd_cm.into_iter().map(text).collect(),
         },
-        secrets: [("argocd-secret".to_owned(), secret)].into(),
+        secrets: [("argocd-secret".to_owned(), secret.into())].into(),
         ..Resources::default()
     }
 }

@@ -19,9 +19,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+#[expect(dead_code, reason = "the tests of the gateway use the rest")]
+#[path = "../gateway/clusters/api.rs"]
+mod api;
+mod applicationsets;
 mod extension_config;
 mod extension_requests;
 mod glob;
+mod impersonation;
 mod kubernetes_access;
 mod project_destinations;
 mod providers;
@@ -35,9 +40,11 @@ use suite::{Case, Exceptions, Suite, Table};
 
 /// Everyone who can run cases. A new table's kinds get a module and a line.
 const SUITES: &[&dyn Suite] = &[
+    &applicationsets::ApplicationSets,
     &extension_config::ExtensionConfig,
     &extension_requests::ExtensionRequests,
     &glob::Globs,
+    &impersonation::Impersonation,
     &kubernetes_access::KubernetesAccess,
     &project_destinations::ProjectDestinations,
     &providers::Providers,

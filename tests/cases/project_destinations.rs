@@ -102,11 +102,9 @@ fn decide(case: Question) -> Result<bool, Error> {
     let project = Project {
         name: "project".to_owned(),
         destinations: case.project_destinations.into_iter().map(rule).collect(),
-        source_repos: Vec::new(),
-        source_namespaces: Vec::new(),
         permit_only_project_scoped_clusters: case.permit_only_project_scoped_clusters,
-        roles: Vec::new(),
         location: Location::new("case", 0),
+        ..Project::default()
     };
     let known = |Known { name, server }: Known| Cluster {
         name,

@@ -99,6 +99,19 @@ impl Case {
         Ok(Self { id, kind, fields })
     }
 
+    /// The same case with every text `from` another one, wherever it stands.
+    pub(crate) fn with(&self, from: &str, to: &str) -> Self {
+        let mut fields = self.fields.clone();
+        for value in fields.values_mut() {
+            replace(value, (from, to));
+        }
+        Self {
+            id: self.id.clone(),
+            kind: self.kind.clone(),
+            fields,
+        }
+    }
+
     /// The fields a run depends on, as a type that refuses unknown ones. What
     /// only tells where a case comes from is left out.
     ///
@@ -110,6 +123,21 @@ impl Case {
             fields.remove(told);
         }
         serde_json::from_value(Value::Object(fields)).map_err(|error| error.to_string())
+    }
+}
+
+fn replace(value: &mut Value, (from, to): (&str, &str)) {
+    match value {
+        Value::String(text) => *text = text.replace(from, to),
+        Value::Array(values) => values.iter_mut().for_each(|value| replace(value, (from, to))),
+        Value::Object(fields) => {
+            let old = std::mem::take(fields);
+            fields.extend(old.into_iter().map(|(key, mut value)| {
+                replace(&mut value, (from, to));
+                (key.replace(from, to), value)
+            }));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 

@@ -12,14 +12,24 @@
 
 mod access;
 mod admin;
+mod application_grants;
+mod applications;
+mod applicationsets;
+mod argocd_cli;
 mod attacks;
 mod behaviours;
+#[expect(dead_code, unreachable_pub, reason = "other tests use the rest; shared with a crate")]
+#[path = "../../xtask/src/cache.rs"]
+mod cache;
 mod clusters;
 mod expiry;
+mod extension_objects;
+mod grpc;
 mod limits;
 mod memory;
 mod platform;
 mod plugins;
+mod projects;
 mod reload;
 mod streaming;
 #[expect(dead_code, reason = "unit tests, case runner and benches use the rest")]

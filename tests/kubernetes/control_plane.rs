@@ -1,12 +1,14 @@
 //! Who is let in, what they may do, and what the audit log says of it.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use crate::support::authority::Authority;
-use crate::support::cache::Kubernetes;
+use crate::support::cache::{self, Kubernetes};
 use crate::support::cluster::{Cluster, Options};
 use crate::support::kubectl::Credential;
-use crate::support::{eventually, kubernetes};
+use crate::support::{eventually, helm, kubernetes};
 
 /// A role that may read config maps, bound to a service account.
 fn reader(namespace: &str, account: &str) -> String {
@@ -242,4 +244,43 @@ async fn a_cluster_accepts_the_tokens_of_an_issuer_it_is_told_of() {
     );
     let complaint = stray.fail(&["auth", "whoami"]).await;
     assert!(complaint.contains("You must be logged in"), "{complaint}");
+}
+
+/// The server knows Argo CD's objects as the release defines them: it refuses what
+/// is none.
+#[tokio::test]
+async fn objects_of_argo_cd_are_judged_by_its_own_schema() {
+    let cluster = Cluster::shared().await.with_crds().await;
+    let home = cluster.namespace("defined").await;
+    let project = |accounts: Value| {
+        json!({
+            "apiVersion": "argoproj.io/v1alpha1",
+            "kind": "AppProject",
+            "metadata": {"name": "shop", "namespace": home},
+            "spec": {"destinationServiceAccounts": accounts},
+        })
+        .to_string()
+    };
+    let entry = json!({"server": "https://kubernetes.default.svc", "namespace": "*", "defaultServiceAccount": "robot"});
+    cluster.admin().apply(&project(json!([entry]))).await;
+    let run = cluster
+        .admin()
+        .run_with(&["apply", "--filename=-"], &project(json!([{"namespace": "*"}])))
+        .await;
+    assert!(!run.status.success(), "{run:?}");
+    let missing = "spec.destinationServiceAccounts[0].defaultServiceAccount: Required value";
+    assert!(run.stderr.contains(missing), "{}", run.stderr);
+}
+
+/// helm is the one `tests/kubernetes/helm/go.mod` requires, and reaches the cluster.
+#[tokio::test]
+async fn helm_is_of_the_pinned_release() {
+    let cluster = Cluster::shared().await;
+    let helm = cluster.admin().beside(helm());
+    let version = helm.succeed(&["version", "--template={{.Version}}"]).await;
+    let (_, required) = cache::helm(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
+    assert_eq!(version, required);
+    let home = cluster.namespace("helm").await;
+    let listed = helm.succeed(&["list", "--output=json", "--namespace", &home]).await;
+    assert_eq!(listed.trim(), "[]");
 }

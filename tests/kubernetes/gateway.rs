@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use crate::support::authority::Authority;
-use crate::support::eventually;
+use crate::support::{PATIENCE, eventually};
 
 /// Key of the control plane's sessions.
 const SESSION_KEY: &str = "a-key-only-tests-know-0123456789abcdef";
@@ -19,28 +19,39 @@ pub(crate) struct Gateway {
     folder: TempDir,
     address: SocketAddr,
     admin: SocketAddr,
-    _process: Child,
+    process: Child,
 }
 
 /// The folder of a gateway that does not run yet.
 pub(crate) struct Layout {
     folder: TempDir,
+    namespace: String,
     settings: Value,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
 }
 
 impl Layout {
     /// Accounts of the control plane with their rights (`policy.csv`), and nothing else.
     pub(crate) fn new(accounts: &[&str], policy: &str) -> Self {
+        Self::new_in("argocd", accounts, policy)
+    }
+
+    /// The same for a control plane in another namespace.
+    pub(crate) fn new_in(namespace: &str, accounts: &[&str], policy: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for name in ["state", "plugins", "policies"] {
             std::fs::create_dir(folder.path().join(name)).unwrap();
         }
         let layout = Self {
             folder,
+            namespace: namespace.to_owned(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
             settings: json!({
                 "listen": "127.0.0.1:0",
                 "admin": {"listen": "127.0.0.1:0"},
-                "state": {"directory": "state", "namespace": "argocd"},
+                "state": {"directory": "state", "namespace": namespace},
                 "policies": {"directory": "policies"},
                 "plugins": {"directory": "plugins", "cache": "cache"},
                 "authentication": {"argocdSessions": true},
@@ -82,6 +93,37 @@ impl Layout {
         self.settings.pointer_mut(above).unwrap()[name] = value;
     }
 
+    /// Flags of `tollgate serve` besides those every gateway has.
+    pub(crate) fn arguments(&mut self, more: &[&str]) {
+        self.arguments
+            .extend(more.iter().map(|argument| (*argument).to_owned()));
+    }
+
+    /// A variable of its environment.
+    pub(crate) fn variable(&mut self, name: &str, value: &str) {
+        self.environment.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// A second gateway of the same settings, in a folder of its own.
+    pub(crate) fn replica(&self) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        copy(self.root(), folder.path());
+        Self {
+            folder,
+            namespace: self.namespace.clone(),
+            settings: self.settings.clone(),
+            arguments: self.arguments.clone(),
+            environment: self.environment.clone(),
+        }
+    }
+
+    /// Every object of the state that was written so far.
+    pub(crate) fn objects(&self) -> Vec<Value> {
+        let entries = std::fs::read_dir(self.root().join("state")).unwrap();
+        let read = |path: PathBuf| serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        entries.map(|entry| read(entry.unwrap().path())).collect()
+    }
+
     /// Plain HTTP after all.
     pub(crate) fn without_tls(&mut self) {
         self.settings.as_object_mut().unwrap().remove("tls");
@@ -99,7 +141,7 @@ impl Layout {
         let key = if kind == "Secret" { "stringData" } else { "data" };
         self.write(&json!({
             "apiVersion": "v1", "kind": kind,
-            "metadata": {"name": name, "namespace": "argocd", "labels": labels},
+            "metadata": {"name": name, "namespace": self.namespace, "labels": labels},
             key: data,
         }));
     }
@@ -114,8 +156,7 @@ impl Layout {
 
     /// Any object of the state.
     pub(crate) fn write(&self, object: &Value) {
-        let name = format!("state/{}-{}.yaml", object["kind"], object["metadata"]["name"]).replace('"', "");
-        std::fs::write(self.root().join(name), object.to_string()).unwrap();
+        std::fs::write(self.root().join(file_of(object)), object.to_string()).unwrap();
     }
 
     /// A certificate, without which kubectl sends no token.
@@ -132,19 +173,19 @@ impl Layout {
         self.settings(json!({"tls": {"certificate": "gateway.pem", "key": "gateway.key"}}));
     }
 
+    /// Starts the real binary, which is to give up; what it says.
+    pub(crate) async fn fail(self) -> String {
+        let (mut process, log) = self.spawn();
+        let end = tokio::time::timeout(PATIENCE, process.wait()).await;
+        let said = std::fs::read_to_string(log).unwrap();
+        let status = end.unwrap_or_else(|_| panic!("the gateway goes on: {said}")).unwrap();
+        assert!(!status.success(), "{said}");
+        said
+    }
+
     /// Starts the real binary.
     pub(crate) async fn start(self) -> Gateway {
-        let settings = self.root().join("tollgate.yaml");
-        std::fs::write(&settings, self.settings.to_string()).unwrap();
-        let log = self.root().join("log");
-        let mut process = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-            .args(["serve", "--log-json", "--config"])
-            .arg(&settings)
-            .stdout(Stdio::null())
-            .stderr(std::fs::File::create(&log).unwrap())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
+        let (mut process, log) = self.spawn();
         let fields = eventually("the gateway listens", async || {
             let text = std::fs::read_to_string(&log).unwrap();
             assert!(process.try_wait().unwrap().is_none(), "the gateway ended: {text}");
@@ -158,8 +199,25 @@ impl Layout {
             folder: self.folder,
             address: address("listen"),
             admin: address("admin"),
-            _process: process,
+            process,
         }
+    }
+
+    fn spawn(&self) -> (Child, PathBuf) {
+        let settings = self.root().join("tollgate.yaml");
+        std::fs::write(&settings, self.settings.to_string()).unwrap();
+        let log = self.root().join("log");
+        let process = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .args(["serve", "--log-json", "--config"])
+            .arg(&settings)
+            .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(&log).unwrap())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        (process, log)
     }
 }
 
@@ -172,6 +230,29 @@ impl Gateway {
     /// A file or folder of it.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// Ends it at once, as SIGKILL does, and waits until it is gone.
+    pub(crate) async fn kill(&mut self) {
+        self.process.kill().await.unwrap();
+    }
+
+    /// What it logged so far, a JSON object a line.
+    pub(crate) fn log(&self) -> Vec<Value> {
+        lines(&self.path("log"))
+    }
+
+    /// Its decision records so far.
+    pub(crate) fn decisions(&self) -> Vec<Value> {
+        lines(&self.path("decisions.jsonl"))
+    }
+
+    /// Writes an object of its state folder anew, at once for who reads it.
+    pub(crate) fn rewrite(&self, object: &Value) {
+        let path = self.path(&file_of(object));
+        let partial = path.with_extension("partial");
+        std::fs::write(&partial, object.to_string()).unwrap();
+        std::fs::rename(partial, path).unwrap();
     }
 
     /// The authority of its certificate, PEM; none without TLS.
@@ -187,10 +268,15 @@ impl Gateway {
 
     /// A JSON answer of its admin listener.
     pub(crate) async fn admin(&self, path: &str) -> Value {
+        serde_json::from_str(&self.admin_text(path).await).unwrap()
+    }
+
+    /// An answer of its admin listener.
+    pub(crate) async fn admin_text(&self, path: &str) -> String {
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let answer = client.get(format!("http://{}{path}", self.admin)).send().await.unwrap();
         assert!(answer.status().is_success(), "{path}: {}", answer.status());
-        answer.json().await.unwrap()
+        answer.text().await.unwrap()
     }
 
     /// A client that trusts it.
@@ -229,6 +315,19 @@ pub(crate) fn kubeconfig(cluster: &Value, user: &Value) -> String {
         "current-context": "x",
     })
     .to_string()
+}
+
+/// Where an object of the state is, below the gateway's folder.
+fn file_of(object: &Value) -> String {
+    let (kind, metadata) = (&object["kind"], &object["metadata"]);
+    format!("state/{kind}-{}-{}.yaml", metadata["namespace"], metadata["name"]).replace('"', "")
+}
+
+/// The whole lines of a file of JSON lines; none where there is no file yet.
+fn lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    whole.filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
 /// A file's name and content below `from`, all the way down.

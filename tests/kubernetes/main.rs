@@ -11,17 +11,21 @@
 )]
 
 mod access;
+mod application_grants;
+mod applications;
 mod browser;
 #[expect(dead_code, reason = "tests of the gateway use the rest")]
 #[path = "../gateway/support/client.rs"]
 mod client;
 mod control_plane;
 mod credentials;
+mod deployment;
 mod escalation;
 mod gateway;
 mod kubelet;
 mod least_privilege;
 mod lifetime;
+mod projects;
 #[path = "../oidc/provider.rs"]
 mod provider;
 mod support;

@@ -12,10 +12,13 @@
 pub mod audit;
 #[path = "support/authority.rs"]
 pub mod authority;
+#[expect(dead_code, reason = "other tests use the rest")]
 #[path = "../../xtask/src/cache.rs"]
 pub mod cache;
 #[path = "support/cluster.rs"]
 pub mod cluster;
+#[path = "support/crds.rs"]
+pub mod crds;
 #[path = "support/daemon.rs"]
 pub mod daemon;
 #[path = "support/kubectl.rs"]
@@ -76,11 +79,19 @@ pub fn programs() -> PathBuf {
 /// # Panics
 /// It is not built; the text has the command that builds it.
 pub fn kubelet() -> PathBuf {
-    let program = cache::kubelet(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
-    assert!(
-        program.is_file(),
-        "no {}: run `cargo xtask kubernetes`",
-        program.display()
-    );
-    program
+    built(cache::kubelet(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap())
+}
+
+/// The real helm; [`kubectl::Kubectl::beside`] runs it.
+///
+/// # Panics
+/// It is not built; the text has the command that builds it.
+pub fn helm() -> PathBuf {
+    built(cache::helm(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap().0)
+}
+
+/// A program or file of the cache.
+fn built(path: PathBuf) -> PathBuf {
+    assert!(path.is_file(), "no {}: run `cargo xtask kubernetes`", path.display());
+    path
 }

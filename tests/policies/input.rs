@@ -18,11 +18,9 @@ pub(crate) fn prepared(permitted: bool) -> Prepared {
     let project = state::Project {
         name: "payments".into(),
         destinations: vec![destination.clone()],
-        source_repos: vec![],
         source_namespaces: vec!["argocd".into()],
-        permit_only_project_scoped_clusters: false,
-        roles: vec![],
         location: place.clone(),
+        ..state::Project::default()
     };
     let application = state::Application {
         name: state::ObjectName {
@@ -31,6 +29,7 @@ pub(crate) fn prepared(permitted: bool) -> Prepared {
         },
         project: "payments".into(),
         destination,
+        application_set: None,
         labels: [("team".to_owned(), "payments".to_owned())].into(),
         location: place,
     };

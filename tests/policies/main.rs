@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use tollgate::authorize::rego::Checker;
 
+mod applications;
+mod applicationsets;
 mod bundles;
 mod commands;
 mod input;

@@ -10,6 +10,7 @@
     reason = "helpers of tests fail like tests"
 )]
 
+mod generators;
 mod hostile;
 mod languages;
 mod world;

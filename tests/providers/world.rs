@@ -402,6 +402,20 @@ impl World {
             };
             grants.insert(name, grant);
         }
+        self.load_all(allocation, folder, grants)
+    }
+
+    /// The guests of `folder`, with exactly these grants.
+    pub(crate) fn load_granted(&self, folder: &Path, grants: BTreeMap<String, config::Grant>) -> (Set, Vec<String>) {
+        self.load_all(Allocation::OnDemand, folder, grants)
+    }
+
+    fn load_all(
+        &self,
+        allocation: Allocation,
+        folder: &Path,
+        grants: BTreeMap<String, config::Grant>,
+    ) -> (Set, Vec<String>) {
         let settings = config::Plugins {
             directory: Some(folder.to_owned()),
             cache: Some(cache()),

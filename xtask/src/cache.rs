@@ -16,6 +16,19 @@ pub const KUBERNETES_MODULE: &str = "tests/kubernetes/build";
 /// Where the Go module of the tests' kubelet is, in the checkout.
 pub const KUBELET_MODULE: &str = "tests/kubernetes/kubelet";
 
+/// Where the Go module of the tests' helm is, in the checkout.
+pub const HELM_MODULE: &str = "tests/kubernetes/helm";
+
+/// Where the Go module is that pins the release of Argo CD whose
+/// CustomResourceDefinitions the tests install, in the checkout.
+pub const CRDS_MODULE: &str = "tests/kubernetes/crds";
+
+/// Where the Go module of Argo CD's own command line and judge is, in the checkout.
+pub const ARGOCD_MODULE: &str = "tests/argocd";
+
+/// Argo CD's CustomResourceDefinitions, as its release names the files.
+pub const CRDS: [&str; 3] = ["application-crd.yaml", "applicationset-crd.yaml", "appproject-crd.yaml"];
+
 /// Folder of all that is kept; made when it is not there.
 ///
 /// # Errors
@@ -62,7 +75,8 @@ impl Kubernetes {
             std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
         };
         let (requirements, sums) = (read("go.mod")?, read("go.sum")?);
-        let version = release(&requirements).context("go.mod requires no release of k8s.io/kubernetes")?;
+        let version =
+            release(&requirements, "k8s.io/kubernetes").context("go.mod requires no release of k8s.io/kubernetes")?;
         let digest = Sha256::new().chain_update(&requirements).chain_update(&sums).finalize();
         Ok(Self::Built {
             folder: folder()?.join(format!("kubernetes-{version}-{}", short(&digest))),
@@ -104,13 +118,103 @@ impl Kubernetes {
 /// # Errors
 /// The module's files cannot be read, or there is no cache.
 pub fn kubelet(root: &Path) -> Result<PathBuf> {
-    let module = root.join(KUBELET_MODULE);
+    let files = ["go.mod", "go.sum", "main.go", "pods.go"];
+    Ok(folder()?.join(format!("kubelet-for-tests-{}", digest(root, KUBELET_MODULE, &files)?)))
+}
+
+/// Where the tests' helm for the checkout at `root` is, or is to be built, and its
+/// release, e.g. `v4.3.1`.
+///
+/// Not among what `KUBEBUILDER_ASSETS` gives: envtest has none.
+///
+/// # Errors
+/// The module's files cannot be read or name no release, or there is no cache.
+pub fn helm(root: &Path) -> Result<(PathBuf, String)> {
+    let path = root.join(HELM_MODULE).join("go.mod");
+    let requirements = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let version = release(&requirements, "helm.sh/helm/v4").context("go.mod requires no release of helm")?;
+    let digest = digest(root, HELM_MODULE, &["go.mod", "go.sum"])?;
+    Ok((folder()?.join(format!("helm-{version}-{digest}")), version.to_owned()))
+}
+
+/// The folder that has, or is to have, [`CRDS`] for the checkout at `root`.
+///
+/// # Errors
+/// The module's files cannot be read, or there is no cache.
+pub fn crds(root: &Path) -> Result<PathBuf> {
+    let digest = digest(root, CRDS_MODULE, &["go.mod", "go.sum"])?;
+    Ok(folder()?.join(format!("argocd-crds-{digest}")))
+}
+
+/// What the tests have of Argo CD itself.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Argocd {
+    /// Its command line.
+    pub cli: PathBuf,
+    /// What says what Argo CD's own code makes of an ApplicationSet.
+    pub judge: PathBuf,
+    /// Folder with the ApplicationSets of its documentation, under their paths there.
+    pub examples: PathBuf,
+    /// Release, with the `v`.
+    pub version: String,
+}
+
+impl Argocd {
+    /// Where it is, or is to be, for the checkout at `root`; names change with what
+    /// they are made of.
+    ///
+    /// # Errors
+    /// The module's files cannot be read or name no release, or there is no cache.
+    pub fn find(root: &Path) -> Result<Self> {
+        let module = root.join(ARGOCD_MODULE);
+        let path = module.join("go.mod");
+        let requirements = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        let version = release(&requirements, "github.com/argoproj/argo-cd/v3")
+            .context("go.mod requires no release of Argo CD")?;
+        let cache = folder()?;
+        let named = |what: &str, source: Option<&str>| -> Result<PathBuf> {
+            let mut files = vec!["go.mod".to_owned(), "go.sum".to_owned()];
+            files.extend(
+                source
+                    .map(|source| sources(&module, source))
+                    .transpose()?
+                    .unwrap_or_default(),
+            );
+            let files: Vec<&str> = files.iter().map(String::as_str).collect();
+            Ok(cache.join(format!("{what}-{version}-{}", digest(root, ARGOCD_MODULE, &files)?)))
+        };
+        Ok(Self {
+            cli: named("argocd", Some("argocd"))?,
+            judge: named("argocd-judge", Some("judge"))?,
+            examples: named("argocd-examples", None)?,
+            version: version.to_owned(),
+        })
+    }
+}
+
+/// The Go files in a folder of a module, sorted, as paths from the module.
+fn sources(module: &Path, folder: &str) -> Result<Vec<String>> {
+    let path = module.join(folder);
+    let reading = || format!("reading {}", path.display());
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(&path).with_context(reading)? {
+        let name = entry.with_context(reading)?.file_name();
+        let name = name.to_str().filter(|name| name.ends_with(".go"));
+        files.extend(name.map(|name| format!("{folder}/{name}")));
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// What a module's files come to.
+fn digest(root: &Path, module: &str, files: &[&str]) -> Result<String> {
+    let module = root.join(module);
     let mut digest = Sha256::new();
-    for name in ["go.mod", "go.sum", "main.go", "pods.go"] {
+    for name in files {
         let path = module.join(name);
         digest.update(std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?);
     }
-    Ok(folder()?.join(format!("kubelet-for-tests-{}", short(&digest.finalize()))))
+    Ok(short(&digest.finalize()))
 }
 
 /// As much of a digest as tells folders apart.
@@ -118,11 +222,11 @@ fn short(digest: &[u8]) -> String {
     digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The release of Kubernetes a go.mod requires.
-fn release(requirements: &str) -> Option<&str> {
+/// The release of a module that a go.mod requires.
+fn release<'a>(requirements: &'a str, module: &str) -> Option<&'a str> {
     requirements.lines().find_map(|line| {
         let mut words = line.split_whitespace().filter(|word| *word != "require");
-        (words.next() == Some("k8s.io/kubernetes")).then(|| words.next())?
+        (words.next() == Some(module)).then(|| words.next())?
     })
 }
 
@@ -133,11 +237,10 @@ mod tests {
     #[test]
     fn the_release_is_the_required_one() {
         let block = "module m\n\nrequire (\n\tk8s.io/kubernetes-x v2.0.0\n\tk8s.io/kubernetes v1.2.3 // indirect\n)\n";
+        let release = |text| release(text, "k8s.io/kubernetes");
         assert_eq!(release(block), Some("v1.2.3"));
         assert_eq!(release("require k8s.io/kubernetes v1.2.4\n"), Some("v1.2.4"));
-        assert_eq!(
-            release("require k8s.io/kubectl v0.2.3\ntool k8s.io/kubernetes/cmd/kubectl\n"),
-            None
-        );
+        let other = "require k8s.io/kubectl v0.2.3\ntool k8s.io/kubernetes/cmd/kubectl\n";
+        assert_eq!(release(other), None);
     }
 }

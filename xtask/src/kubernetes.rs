@@ -1,18 +1,20 @@
-//! A real Kubernetes for the tests: etcd, kube-apiserver, kubectl, and a kubelet
-//! that is none.
+//! A real Kubernetes for the tests: etcd, kube-apiserver, kubectl, helm, a kubelet
+//! that is none, and Argo CD's CustomResourceDefinitions.
 //!
-//! In: `tests/kubernetes/build`, a Go module that pins both projects, and
-//! `tests/kubernetes/kubelet`. Out: the binaries in the cache, built once. Never: a
-//! download outside Go's checksums, nor a build of what `KUBEBUILDER_ASSETS` gives.
+//! In: `tests/kubernetes/{build,helm,kubelet,crds}`, Go modules that pin what they
+//! need. Out: binaries and files in the cache, made once. Never: a download outside
+//! Go's checksums, nor a build of what `KUBEBUILDER_ASSETS` gives.
 
 use std::path::Path;
-use std::process::Command;
-use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::cache::{KUBELET_MODULE, KUBERNETES_MODULE, Kubernetes, kubelet};
-use crate::{execute, setup};
+use crate::cache::{CRDS, CRDS_MODULE, HELM_MODULE, KUBELET_MODULE, KUBERNETES_MODULE, Kubernetes};
+use crate::cache::{crds, helm, kubelet};
+use crate::go;
+
+/// The module with Argo CD.
+pub const ARGO_CD: &str = "github.com/argoproj/argo-cd/v3";
 
 /// Builds what is missing and gives the folder.
 ///
@@ -20,13 +22,38 @@ use crate::{execute, setup};
 /// A given folder lacks a program, Go is missing or too old, or a build fails.
 pub fn build(root: &Path) -> Result<Kubernetes> {
     let kubernetes = build_control_plane(root)?;
-    let kubelet = kubelet(root)?;
-    if !kubelet.is_file() {
-        go_is_there()?;
-        eprintln!("building {}", kubelet.display());
-        go_build(&root.join(KUBELET_MODULE), &kubelet, ".", "-s -w")?;
+    let (helm, version) = helm(root)?;
+    let helm_flags = format!("-s -w -X helm.sh/helm/v4/internal/version.version={version}");
+    let programs = [
+        (kubelet(root)?, KUBELET_MODULE, ".", "-s -w"),
+        (helm, HELM_MODULE, "helm.sh/helm/v4/cmd/helm", &helm_flags),
+    ];
+    for (program, module, package, flags) in programs {
+        go::program(&root.join(module), &program, package, flags)?;
     }
+    fetch_crds(root)?;
     Ok(kubernetes)
+}
+
+/// Argo CD's CustomResourceDefinitions, out of the release's Go module: they are
+/// files of it, and the module has a checksum.
+fn fetch_crds(root: &Path) -> Result<()> {
+    let folder = crds(root)?;
+    if CRDS.iter().all(|name| folder.join(name).is_file()) {
+        return Ok(());
+    }
+    eprintln!("fetching {}", folder.display());
+    let module = go::module(&root.join(CRDS_MODULE), ARGO_CD)?;
+    std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    for name in CRDS {
+        let (from, to) = (module.join("manifests/crds").join(name), folder.join(name));
+        let text = std::fs::read(&from).with_context(|| format!("reading {}", from.display()))?;
+        let partial = to.with_extension(format!("{}.partial", std::process::id()));
+        std::fs::write(&partial, text)
+            .and_then(|()| std::fs::rename(&partial, &to))
+            .with_context(|| format!("writing {}", to.display()))?;
+    }
+    Ok(())
 }
 
 fn build_control_plane(root: &Path) -> Result<Kubernetes> {
@@ -45,15 +72,13 @@ fn build_control_plane(root: &Path) -> Result<Kubernetes> {
     if missing.is_empty() {
         return Ok(kubernetes);
     }
-    go_is_there()?;
     std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     eprintln!(
         "building Kubernetes {version} into {} (once, minutes)",
         folder.display()
     );
     for (index, program) in missing.iter().enumerate() {
-        eprintln!("building {program} ({} of {})", index + 1, missing.len());
-        let start = SystemTime::now();
+        eprintln!("{} of {}", index + 1, missing.len());
         let package = match *program {
             "etcd" => "go.etcd.io/etcd/server/v3",
             "kube-apiserver" => "k8s.io/kubernetes/cmd/kube-apiserver",
@@ -61,35 +86,9 @@ fn build_control_plane(root: &Path) -> Result<Kubernetes> {
             other => bail!("`{other}` is no program of the module"),
         };
         let flags = linker_flags(version);
-        go_build(&root.join(KUBERNETES_MODULE), &folder.join(program), package, &flags)?;
-        let took = start.elapsed().unwrap_or_default().as_secs();
-        eprintln!("built {program} in {took} s");
+        go::program(&root.join(KUBERNETES_MODULE), &folder.join(program), package, &flags)?;
     }
     Ok(kubernetes)
-}
-
-fn go_is_there() -> Result<()> {
-    setup::go().context("building Kubernetes for the tests; KUBEBUILDER_ASSETS may name a folder with binaries")
-}
-
-/// Builds one program; it appears under its name only when it is whole.
-fn go_build(module: &Path, program: &Path, package: &str, linker_flags: &str) -> Result<()> {
-    let partial = program.with_extension(format!("{}.partial", std::process::id()));
-    let mut command = Command::new("go");
-    command
-        .args(["build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags"])
-        .arg(linker_flags)
-        .arg("-o")
-        .arg(&partial)
-        .arg(package)
-        .current_dir(module);
-    // A static binary, whatever C compiler is here; no other toolchain, no workspace.
-    command
-        .env("CGO_ENABLED", "0")
-        .env("GOTOOLCHAIN", "local")
-        .env("GOWORK", "off");
-    execute(&mut command).with_context(|| format!("building {}", program.display()))?;
-    std::fs::rename(&partial, program).with_context(|| format!("writing {}", program.display()))
 }
 
 /// No symbols, and the version as a release has it: without, a server says

@@ -9,9 +9,11 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
+mod argocd;
 mod cache;
 mod compare;
 mod demo;
+mod go;
 mod kubernetes;
 mod languages;
 mod lint;
@@ -30,8 +32,10 @@ enum Task {
     Test(test::Test),
     /// Build the guests into target/guests.
     Plugins,
-    /// Build etcd, kube-apiserver and kubectl for the tests, once, and print their folder.
+    /// Build etcd, kube-apiserver, kubectl and helm for the tests, once, and print their folder.
     Kubernetes,
+    /// Build Argo CD's command line and its judge of ApplicationSets for the tests, once, and print where they are.
+    Argocd,
     /// Measure Tollgate beside its peers in one run and write the tables of docs/performance.md.
     Compare(compare::Compare),
     /// Formatting, lints, documentation, licences and sources.
@@ -66,6 +70,16 @@ async fn perform() -> Result<()> {
         }
         Task::Kubernetes => {
             println!("{}", kubernetes::build(&root)?.folder().display());
+            Ok(())
+        }
+        Task::Argocd => {
+            let built = argocd::build(&root)?;
+            println!(
+                "{}\n{}\n{}",
+                built.cli.display(),
+                built.judge.display(),
+                built.examples.display()
+            );
             Ok(())
         }
         Task::Compare(task) => task.run(&root).await,

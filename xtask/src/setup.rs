@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 pub use crate::cache::folder as cache;
-use crate::{execute, kubernetes, postgres, run};
+use crate::{argocd, execute, kubernetes, postgres, run};
 
 /// A program and the Debian package that has it.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +38,13 @@ const POSTGRES: Tool = Tool {
     package: "postgresql",
 };
 
+/// Makes and serves the repositories of `tests/repository` and `tests/applicationsets`;
+/// Argo CD's repository server runs it.
+const GIT: Tool = Tool {
+    program: "git",
+    package: "git",
+};
+
 /// Browser of `tests/kubernetes/browser.rs`.
 pub const CHROMIUM: Tool = Tool {
     program: "chromium",
@@ -52,7 +59,7 @@ pub fn all(root: &Path) -> Result<()> {
     tests(root)
 }
 
-/// Installs what the tests need, and builds their Kubernetes.
+/// Installs what the tests need, and builds their Kubernetes and Argo CD.
 pub fn tests(root: &Path) -> Result<()> {
     node_modules(&root.join("tests/oidc"))?;
     if postgres::folder().is_none() {
@@ -63,8 +70,9 @@ pub fn tests(root: &Path) -> Result<()> {
             postgres::REMEDY
         );
     }
-    packages(&[CHROMIUM])?;
-    kubernetes::build(root).map(drop)
+    packages(&[CHROMIUM, GIT])?;
+    kubernetes::build(root)?;
+    argocd::build(root).map(drop)
 }
 
 /// Installs the Debian packages of those tools that are missing.

@@ -237,16 +237,3 @@ async fn a_question_that_does_not_end_is_given_up() {
     let answer = counted.memory.answer(counted.key(), std::future::pending).await;
     assert!(matches!(answer, Err(Error::Unavailable { detail }) if detail == "no answer in time"));
 }
-
-#[tokio::test]
-async fn a_session_is_forgotten_alone() {
-    let counted = Counted::new();
-    counted.ask(Ok(access("s", None))).await.unwrap();
-    let session = |id: &str| SessionId::new(AccessType::PersonalAccessToken, id);
-    counted.memory.forget(&session("other"));
-    counted.ask(Ok(access("s", None))).await.unwrap();
-    assert_eq!(counted.asked(), 1);
-    counted.memory.forget(&session("s"));
-    counted.ask(Ok(access("s", None))).await.unwrap();
-    assert_eq!(counted.asked(), 2);
-}

@@ -314,15 +314,16 @@ async fn sessions_count_only_where_they_are_wanted() {
 #[test]
 fn a_signing_key_is_needed() {
     let mut resources = resources();
-    resources
-        .secrets
-        .insert("argocd-secret".to_owned(), super::secret(&[("server.secretkey", "")]));
+    resources.secrets.insert(
+        "argocd-secret".to_owned(),
+        super::secret(&[("server.secretkey", "")]).into(),
+    );
     let expected = "argocd-secret.yaml:1: error: Secret `argocd-secret` has no `server.secretkey` \
         (set `authentication.argocdSessions: false` if Argo CD's sessions are not wanted)";
     assert_eq!(findings(&argocd_sessions(), &resources), [expected]);
     resources.secrets.insert(
         "argocd-secret".to_owned(),
-        super::secret(&[("server.secretkey", "short")]),
+        super::secret(&[("server.secretkey", "short")]).into(),
     );
     let expected = "argocd-secret.yaml:1: warning: `server.secretkey` has 5 bytes, \
         at least 16 are needed to resist guessing";

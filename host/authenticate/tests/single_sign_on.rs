@@ -138,12 +138,12 @@ async fn references_are_looked_up() {
         &[("sso.issuer", &format!("{}\n", issuer.url))],
     );
     let mut corp = super::secret(&[("client", "gate")]);
-    resources.secrets.insert("corp".to_owned(), corp.clone());
+    resources.secrets.insert("corp".to_owned(), corp.clone().into());
     let expected = "argocd-cm.yaml:1: error: `oidc.config`: `clientID` refers to `$corp:client`, which does not exist";
     assert_eq!(findings(&argocd_sessions(), &resources), [expected]);
     corp.labels
         .insert("app.kubernetes.io/part-of".to_owned(), "argocd".to_owned());
-    resources.secrets.insert("corp".to_owned(), corp);
+    resources.secrets.insert("corp".to_owned(), corp.into());
     assert!(
         bearer(&build(&argocd_sessions(), &resources), &issuer.token(&[]))
             .await

@@ -10,6 +10,7 @@ use http::Method;
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 
+use crate::diagnostic::shortened;
 use crate::headers::Protocol;
 
 mod query;
@@ -100,13 +101,7 @@ impl Attributes {
     /// thousands of them stay in memory.
     #[must_use]
     pub fn shortened(&self) -> Self {
-        let cut = |text: &String| {
-            let end = text.floor_char_boundary(KEPT_BYTES);
-            match text.get(..end) {
-                Some(start) if end < text.len() => format!("{start}…"),
-                Some(_) | None => text.clone(),
-            }
-        };
+        let cut = |text: &String| shortened(text, KEPT_BYTES);
         Self {
             verb: cut(&self.verb),
             also_verb: self.also_verb.as_ref().map(cut),

@@ -62,7 +62,7 @@ fn asks(method: &Method, path: &str, upgrade: Option<Protocol>) -> Attributes {
 }
 
 fn judge(access: &Arc<Access>, attributes: Attributes) -> Result<KubernetesPermit, Error> {
-    policy().authorize(access, attributes)
+    policy().authorize(access, &Arc::new(attributes))
 }
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -199,7 +199,9 @@ fn an_identity_the_guard_rails_refuse_enters_nowhere() {
 fn what_follows_from_an_access_is_made_once() {
     let policy = policy();
     let ask = |access: &Arc<Access>| {
-        let permit = policy.authorize(access, asks(&Method::GET, PODS, None)).unwrap();
+        let permit = policy
+            .authorize(access, &Arc::new(asks(&Method::GET, PODS, None)))
+            .unwrap();
         Arc::clone(permit.impersonation())
     };
     let alice = access("my-agent", "alice", developer(1));
@@ -272,7 +274,11 @@ fn what_the_policy_is_told_fits_its_schema() {
 fn a_request_prepares_nothing() {
     let policy = policy();
     let alice = access("my-agent", "alice", developer(3));
-    let ask = || policy.authorize(&alice, asks(&Method::GET, PODS, None)).is_ok();
+    let ask = || {
+        policy
+            .authorize(&alice, &Arc::new(asks(&Method::GET, PODS, None)))
+            .is_ok()
+    };
     assert!(ask());
     let started = std::time::Instant::now();
     assert!((0..10_000).all(|_| ask()));

@@ -13,7 +13,7 @@ const NAME_CHARS: usize = 253;
 
 /// `pods is forbidden: User "ada" cannot list resource "pods" in API group ""
 /// in the namespace "n": reason`.
-pub(super) fn forbidden(user: &str, attributes: &Attributes, reason: &str) -> String {
+pub(in crate::authorize) fn forbidden(user: &str, attributes: &Attributes, reason: &str) -> String {
     let user = quoted(user);
     let verb = shortened(&attributes.verb);
     let because = if reason.is_empty() {

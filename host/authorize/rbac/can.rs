@@ -138,9 +138,9 @@ pub fn validate_request(resource: &str, action: &str) -> Result<(), RequestError
         "applications" => &[
             "create", "get", "update", "delete", "action", "override", "sync", "rollback",
         ],
-        "applicationsets" | "clusters" | "projects" | "repositories" | "write-repositories" => {
-            &["create", "get", "update", "delete"]
-        }
+        // `preview` is the gateway's own.
+        "applicationsets" => &["create", "get", "update", "delete", "preview"],
+        "clusters" | "projects" | "repositories" | "write-repositories" => &["create", "get", "update", "delete"],
         "certificates" | "gpgkeys" => &["create", "get", "delete"],
         "accounts" => &["create", "get", "update"],
         "exec" => &["create"],

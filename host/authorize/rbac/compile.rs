@@ -1,7 +1,8 @@
 //! Rows to an index.
 //!
 //! In: a policy source. Out: a compiled policy and everything there is to say
-//! about it. Never: a policy out of a text with a broken line.
+//! about it. Never: a policy out of a text with a broken line, a role out
+//! of a project with one.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::index::Table;
-use super::matcher::{Dialect, Matcher, Pool};
+use super::matcher::{Dialect, Matcher, PatternId, Pool};
 use super::read::{Grant, Lines, Row, builtin_text, project_lines, undefined};
 use super::{Builtin, Effect, MatchMode, PolicySource, ProjectId, Rbac, Rule, SubjectId, identity};
 use crate::config::Semantics;
@@ -19,6 +20,8 @@ use crate::diagnostic::{Diagnostic, Loaded};
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Author {
     Operator,
+    /// Who writes a project; its patterns are judged before anything of it counts.
+    Project,
     Argocd,
 }
 
@@ -27,7 +30,8 @@ impl Rbac {
     ///
     /// Refused when a line is broken or a pattern is over the bounds of
     /// [`crate::glob`]; under strict semantics also for an effect or a pattern
-    /// that can never apply. Every finding is reported at once.
+    /// that can never apply. In a project the same drops all of its roles, with a
+    /// warning. Every finding is reported at once.
     pub fn compile(source: &PolicySource) -> Loaded<Self> {
         let mut build = Build::new(source);
         if let Some(text) = builtin_text(&source.builtin) {
@@ -58,12 +62,14 @@ impl Rbac {
         build.lines(lines, None, build.dialect, Author::Operator);
         for (name, project) in &source.projects {
             let id = build.project(name);
-            build.lines(
-                project_lines(project, source.semantics),
-                Some(id),
-                build.dialect,
-                Author::Operator,
-            );
+            let mut lines = project_lines(project, source.semantics);
+            for row in &lines.rows {
+                let patterns = build.patterns(row, build.dialect);
+                let findings = build.judge_patterns(row, patterns, Author::Operator);
+                lines.diagnostics.extend(findings);
+            }
+            lines.drop_if_broken(project);
+            build.lines(lines, Some(id), build.dialect, Author::Project);
         }
         build.finish(&grants)
     }
@@ -146,11 +152,20 @@ impl Build {
         }
     }
 
+    fn patterns(&mut self, row: &Row, dialect: Dialect) -> [PatternId; 3] {
+        let [_, resource, action, object] = &row.fields;
+        [resource, action, object].map(|pattern| self.rbac.pool.intern(dialect, pattern))
+    }
+
     fn row(&mut self, row: Row, project: Option<ProjectId>, dialect: Dialect, author: Author) {
+        let patterns = self.patterns(&row, dialect);
+        if author != Author::Project {
+            let findings = self.judge_patterns(&row, patterns, author);
+            self.diagnostics.extend(findings);
+        }
         let [subject, resource, action, object] = row.fields;
         let id = self.subject(&subject);
         self.mention(id, project);
-        let patterns = [&resource, &action, &object].map(|pattern| self.rbac.pool.intern(dialect, pattern));
         let number = number(self.rbac.rules.len());
         let rule = Rule {
             subject: self.rbac.names.get(id.0 as usize).cloned().unwrap_or_default(),
@@ -163,7 +178,6 @@ impl Build {
             project: project.and_then(|id| self.project_name(id)),
             patterns,
         };
-        self.judge_patterns(&rule, author);
         self.insert(number, &rule, (project, id));
         self.rbac.rules.push(rule);
     }
@@ -177,13 +191,14 @@ impl Build {
     }
 
     /// Says which fields can never match.
-    fn judge_patterns(&mut self, rule: &Rule, author: Author) {
-        for (field, id) in ["resource", "action", "object"].into_iter().zip(rule.patterns) {
+    fn judge_patterns(&self, rule: &Row, patterns: [PatternId; 3], author: Author) -> Vec<Diagnostic> {
+        let mut findings = Vec::new();
+        for (field, id) in ["resource", "action", "object"].into_iter().zip(patterns) {
             let finding = match self.rbac.pool.matcher(id) {
                 Some(Matcher::OutOfBounds { what }) => {
                     Diagnostic::error(rule.location.clone(), format!("{field}: {what}"))
                 }
-                Some(Matcher::Broken { what, .. }) if author == Author::Operator => {
+                Some(Matcher::Broken { what, .. }) if author != Author::Argocd => {
                     let message = format!("{field} pattern never matches: {what}");
                     match self.rbac.semantics {
                         Semantics::Argocd => Diagnostic::warning(rule.location.clone(), message),
@@ -196,8 +211,9 @@ impl Build {
                 }
                 Some(Matcher::Broken { .. } | Matcher::Glob(_) | Matcher::Regex(_)) | None => continue,
             };
-            self.diagnostics.push(finding);
+            findings.push(finding);
         }
+        findings
     }
 
     fn insert(&mut self, number: u32, rule: &Rule, key: (Option<ProjectId>, SubjectId)) {

@@ -11,7 +11,7 @@ use super::line::{self, Line};
 use super::names::{OWN_RESOURCES, RESOURCES};
 use super::{BUILTIN_POLICY, Builtin, Effect, MatchMode, PolicySource, project};
 use crate::config::Semantics;
-use crate::diagnostic::{Diagnostic, Loaded, Location};
+use crate::diagnostic::{Diagnostic, Loaded, Location, Severity};
 use crate::state::{Project, Resources, Text};
 
 /// A row before its patterns are compiled.
@@ -112,9 +112,23 @@ impl Lines {
         self.diagnostics.push(finding.with_hint(hint));
     }
 
-    /// Whether a line was broken.
-    pub(super) fn is_broken(&self) -> bool {
-        self.diagnostics.iter().any(Diagnostic::is_error)
+    /// Drops what a project with a broken line says, all of it: what the line was to
+    /// deny is not known.
+    pub(super) fn drop_if_broken(&mut self, project: &Project) {
+        if !self.diagnostics.iter().any(Diagnostic::is_error) {
+            return;
+        }
+        for finding in &mut self.diagnostics {
+            finding.severity = Severity::Warning;
+        }
+        let message = format!(
+            "roles of project `{}` do not count: a line of them is broken",
+            project.name
+        );
+        self.diagnostics
+            .push(Diagnostic::warning(project.location.clone(), message));
+        self.rows.clear();
+        self.grants.clear();
     }
 }
 
@@ -131,8 +145,8 @@ pub(super) fn builtin_text(builtin: &Builtin) -> Option<Text> {
 }
 
 /// What a project's roles say: the implicit `projects, get`, their lines, their
-/// groups. A broken line drops the project's whole contribution under Argo CD's
-/// semantics, as there, and refuses the load under strict ones.
+/// groups. Projects are written by tenants: a broken line drops the project's whole
+/// contribution, as in Argo CD, and concerns nobody else.
 pub(super) fn project_lines(project: &Project, semantics: Semantics) -> Lines {
     let mut lines = Lines::default();
     for role in &project.roles {
@@ -164,20 +178,7 @@ pub(super) fn project_lines(project: &Project, semantics: Semantics) -> Lines {
             );
         }
     }
-    if lines.is_broken() && semantics == Semantics::Argocd {
-        for finding in &mut lines.diagnostics {
-            finding.severity = crate::diagnostic::Severity::Warning;
-        }
-        let message = format!(
-            "roles of project `{}` do not count: a line of them is broken",
-            project.name
-        );
-        lines
-            .diagnostics
-            .push(Diagnostic::warning(project.location.clone(), message));
-        lines.rows.clear();
-        lines.grants.clear();
-    }
+    lines.drop_if_broken(project);
     lines
 }
 

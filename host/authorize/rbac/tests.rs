@@ -87,12 +87,9 @@ fn project(name: &str, role: &str, policies: &[&str], groups: &[&str]) -> (Strin
     };
     let project = Project {
         name: name.to_owned(),
-        destinations: Vec::new(),
-        source_repos: Vec::new(),
-        source_namespaces: Vec::new(),
-        permit_only_project_scoped_clusters: false,
         roles: vec![role],
         location,
+        ..Project::default()
     };
     (name.to_owned(), Arc::new(project))
 }

@@ -89,7 +89,7 @@ pub struct CaseResult {
 pub(super) struct Cases {
     /// What the policy must decide.
     pub(super) decisions: Vec<Case>,
-    /// Which names the mapping must give.
+    /// Which names, and what besides, [`super::IMPERSONATION_FILE`] must give.
     pub(super) identities: Vec<identities::Case>,
 }
 
@@ -113,8 +113,12 @@ pub(super) fn read(source: &Source, found: &mut Vec<Diagnostic>) -> Cases {
         found.push(Diagnostic::error(here(), message));
         return Cases::default();
     }
-    if source.front != Front::Kubernetes && !raw.identities.is_empty() {
-        found.push(Diagnostic::error(here(), "only the Kubernetes bundle has `identities`"));
+    match source.front {
+        Front::Extensions | Front::ApplicationSets if !raw.identities.is_empty() => {
+            let message = format!("the bundle of {} has no `identities`", source.front.as_str());
+            found.push(Diagnostic::error(here(), message));
+        }
+        Front::Extensions | Front::ApplicationSets | Front::Kubernetes | Front::Applications => {}
     }
     for (wanted, word) in [(true, "allowed"), (false, "denied")] {
         if !raw.cases.iter().any(|case| case.value.want.allow == wanted) {

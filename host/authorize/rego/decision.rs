@@ -86,11 +86,11 @@ pub(super) fn read(front: Front, value: &Value) -> Result<Decision, Error> {
                 headers(value, &mut decision)?;
                 decision.obligations.insert(key.to_owned(), json(value));
             }
-            (Front::Extensions | Front::Kubernetes, "log") => {
+            (Front::Extensions | Front::Kubernetes | Front::Applications, "log") => {
                 decision.log = log(value)?;
                 decision.obligations.insert(key.to_owned(), json(value));
             }
-            (Front::Extensions | Front::Kubernetes, unknown) => {
+            (Front::Extensions | Front::Kubernetes | Front::Applications | Front::ApplicationSets, unknown) => {
                 return Err(Error::UnknownObligation {
                     key: unknown.chars().filter(|c| !c.is_control()).take(64).collect(),
                 });

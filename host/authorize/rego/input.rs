@@ -33,8 +33,18 @@ macro_rules! keys {
     (@text $name:ident $text:literal) => { $text };
 }
 
+mod applications;
+mod applicationsets;
 mod kubernetes;
 
+pub use applications::application_input_schema;
+pub(in crate::authorize) use applications::{
+    ApplicationFacts, ApplicationInput, ApplicationKnown, ApplicationVerdicts,
+};
+pub use applicationsets::application_set_input_schema;
+pub(in crate::authorize) use applicationsets::{
+    ApplicationPart, CheckFact, Fact, KnownSet, Placed, SetFacts, SetInput, Subject,
+};
 pub(super) use kubernetes::identity_json;
 pub use kubernetes::{KubernetesInput, Standing, kubernetes_input_schema};
 

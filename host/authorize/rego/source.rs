@@ -21,8 +21,8 @@ const CASES_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes of one file of CEL conditions.
 const CONDITION_BYTES: usize = 64 * 1024;
 
-/// File of the Kubernetes bundle that says which names people and jobs have in
-/// clusters.
+/// File that says which names people and jobs have in clusters (Kubernetes), or
+/// who acts where no entry names an account and what travels along (Applications).
 pub const IMPERSONATION_FILE: &str = "impersonation.cel.yaml";
 
 /// What a file is for.
@@ -33,7 +33,7 @@ pub(super) enum Kind {
     Policy,
     /// `*.cel.yaml`.
     Condition,
-    /// [`IMPERSONATION_FILE`] of the Kubernetes bundle.
+    /// [`IMPERSONATION_FILE`] of the fronts that have one.
     Mapping,
     /// `data/*.yaml`, `data/*.json`; known to policies as `data.<file name>`.
     Data,
@@ -69,8 +69,9 @@ impl Source {
         let mut found = Vec::new();
         let mut files = Vec::new();
         read_folder(directory, false, &mut files, &mut found);
-        if front == Front::Kubernetes {
-            take_mapping(directory, &mut files, &mut found);
+        match front {
+            Front::Kubernetes | Front::Applications => take_mapping(directory, &mut files, &mut found),
+            Front::Extensions | Front::ApplicationSets => {}
         }
         let data = directory.join("data");
         if data.is_dir() {
@@ -93,7 +94,8 @@ impl Source {
         file.text.lines().nth(before)
     }
 
-    /// Path and text of [`IMPERSONATION_FILE`]; only the Kubernetes bundle has it.
+    /// Path and text of [`IMPERSONATION_FILE`]; bundles of extensions and
+    /// ApplicationSets have none.
     pub fn impersonation(&self) -> Option<(&str, &str)> {
         let file = self.of(Kind::Mapping).next()?;
         Some((&file.path, &file.text))

@@ -52,8 +52,8 @@ fn print(inspection: &Inspection, out: &mut dyn Write) -> io::Result<()> {
     )?;
     writeln!(out, "asks for  {}", several(&words(imports)))?;
     match (world, provider) {
-        (World::CredentialProvider, Some(provider)) => terms(provider, out),
-        (World::HeaderFilter | World::CredentialProvider, _) => {
+        (World::CredentialProvider | World::Generator, Some(provider)) => terms(provider, out),
+        (World::HeaderFilter | World::CredentialProvider | World::Generator, _) => {
             writeln!(out, "called    {}", several(&words(filters)))?;
             writeln!(out, "sees      {}", several(&manifest.sees()))
         }

@@ -11,6 +11,7 @@ use super::{Error, write};
 use crate::plugin::World;
 
 mod filter;
+mod generator;
 mod provider;
 
 /// The contract, whole: a package that lacks a file is another package.
@@ -20,6 +21,7 @@ const CONTRACT: &[(&str, &str)] = &[
     ("credentials.wit", include_str!("../../../wit/credentials.wit")),
     ("crypto.wit", include_str!("../../../wit/crypto.wit")),
     ("egress.wit", include_str!("../../../wit/egress.wit")),
+    ("generators.wit", include_str!("../../../wit/generators.wit")),
     ("header-types.wit", include_str!("../../../wit/header-types.wit")),
     ("headers.wit", include_str!("../../../wit/headers.wit")),
     ("json-path.wit", include_str!("../../../wit/json-path.wit")),
@@ -70,6 +72,7 @@ pub(super) fn run(world: World, name: &str, into: &Path, out: &mut dyn Write) ->
     let template = match world {
         World::HeaderFilter => filter::TEMPLATE,
         World::CredentialProvider => provider::TEMPLATE,
+        World::Generator => generator::TEMPLATE,
     };
     let Template {
         sdk,

@@ -1,5 +1,5 @@
 //! `tollgate rbac manifest`: the Kubernetes roles the gateway's identity needs to
-//! act in people's names.
+//! act in people's names, or as the service accounts of Applications.
 //!
 //! In: settings, state folder and mapping policy. Out: YAML for `kubectl apply`.
 //! Never: roles of two clusters in one answer; a service account that was not
@@ -18,7 +18,9 @@ use crate::impersonate::Mapping;
 use crate::self_check::grants::{Grants, Names};
 use crate::self_check::manifest::{Reach, ServiceAccount, Subject, classic, constrained, service_account};
 use crate::state::agent::{AgentObject, Binding};
-use crate::state::{Resources, directory};
+use crate::state::{Resources, source};
+
+mod applications;
 
 /// Paths that kubectl and clients read to find out what a cluster has; those of
 /// Kubernetes' own role `system:discovery`.
@@ -29,6 +31,15 @@ pub(super) struct ManifestArgs {
     /// Agents of one cluster, by name or number; every agent when left out
     #[arg(long = "agent", value_name = "NAME|ID", num_args = 1..)]
     agents: Vec<String>,
+    /// Roles for the service accounts of Applications in place of agents' people
+    #[arg(long, conflicts_with_all = ["agents", "service_accounts"])]
+    applications: bool,
+    /// Cluster of the Applications, by name or server; needed where they act in several
+    #[arg(long, value_name = "NAME", requires = "applications")]
+    cluster: Option<String>,
+    /// Let the gateway see, too, whether the service accounts are there
+    #[arg(long, requires = "applications")]
+    with_account_check: bool,
     /// How the cluster is to let the gateway impersonate
     #[arg(long, value_enum, default_value_t)]
     mode: ModeArg,
@@ -68,7 +79,8 @@ enum ModeArg {
     /// Verb `impersonate`, in every Kubernetes
     #[default]
     Classic,
-    /// Verb `impersonate:user-info` and the verbs of requests besides, from Kubernetes 1.36
+    /// Verb `impersonate:user-info`, or `impersonate:serviceaccount`, and the verbs of requests
+    /// besides, from Kubernetes 1.36
     Constrained,
     /// Both; the cluster prefers the constrained one, and the other grants more
     Both,
@@ -83,6 +95,9 @@ struct Needed {
 
 /// Prints the roles.
 pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Result<u8, Error> {
+    if args.applications {
+        return applications::run(args, out, complaints);
+    }
     let Needed {
         cluster,
         agents,
@@ -150,10 +165,7 @@ impl ManifestArgs {
         let Some(settings) = &config.kubernetes else {
             return Err(Error::Failed("the settings have no `kubernetes`".to_owned()));
         };
-        let resources = used(directory::load(
-            &config.state_directory,
-            &config.control_plane_namespace,
-        ))?;
+        let resources = used(source::load_once(&config))?;
         let folder = config.policies_directory.join("kubernetes");
         let mapping = used(Mapping::load(&folder, settings.max_groups))?;
         self.of_agents(&resources, settings, &mapping)

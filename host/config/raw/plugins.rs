@@ -85,6 +85,7 @@ struct RawGrant {
     hosts: Vec<crate::plugin::EntrySpec>,
     audiences: Vec<String>,
     config: serde_json::Value,
+    secret: Option<String>,
     time: Option<Spanned<String>>,
     memory_bytes: Option<Spanned<u64>>,
 }
@@ -151,6 +152,7 @@ impl Check<'_> {
             hosts,
             audiences,
             config,
+            secret,
             time,
             memory_bytes,
         } = raw;
@@ -161,6 +163,7 @@ impl Check<'_> {
             hosts,
             audiences,
             config,
+            secret,
             time: time.and_then(|part| self.time(&part)),
             memory_bytes: memory_bytes.and_then(|part| self.memory(&part)),
             location: Some(location),

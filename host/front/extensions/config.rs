@@ -1,7 +1,7 @@
 //! Argo CD's extension configuration, checked.
 //!
 //! In: keys `extension.config` and `extension.config.<name>` of `argocd-cm`,
-//! and the Secrets they refer to. Out: [`ExtensionSpec`]s, or every mistake
+//! the Secrets they refer to, and `ArgoCDExtension` objects. Out: [`ExtensionSpec`]s, or every mistake
 //! with its place. Never: half a configuration; a secret value in a finding.
 //!
 //! Source: Argo CD, proxy extensions; the first proposal for extensions
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use crate::diagnostic::{Loaded, Location};
 use crate::state::fields::Source;
-use crate::state::{ConfigMap, Resources, Text, yaml};
+use crate::state::{ConfigMap, ExtensionObject, Resources, Text, yaml};
 
 mod backend;
 mod reader;
@@ -182,6 +182,9 @@ pub fn parse_with(resources: &Resources, options: Options) -> Parsed {
             _ => registry.single(view, &entry),
         }
     }
+    for object in resources.extensions.values() {
+        registry.object(object);
+    }
     let specs = registry.specs;
     service::compare_with_clusters(&mut reader, &specs, &resources.clusters);
     let classes = reader.findings.iter().filter_map(|(class, _)| *class).collect();
@@ -261,6 +264,12 @@ fn document(reader: &mut Reader<'_>, entry: &ConfigEntry<'_>, source: &Source) -
     Some(node)
 }
 
+/// Whether an extension may have this name: it is part of paths and file names.
+fn is_safe(name: &str) -> bool {
+    name.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+}
+
 /// What all extensions share while they are read.
 struct Registry<'a, 'r> {
     reader: &'r mut Reader<'a>,
@@ -308,11 +317,42 @@ impl Registry<'_, '_> {
         self.extension(view, view, entry.name.clone());
     }
 
+    /// An `ArgoCDExtension`: one service, everything else as it is by default.
+    fn object(&mut self, object: &ExtensionObject) {
+        // Others than the operator may write these: one that cannot count is left out,
+        // and what argocd-cm says wins.
+        let name = object.name.escape_debug();
+        if !is_safe(&object.name) {
+            let message = format!("ArgoCDExtension `{name}` is left out: its name has unsafe characters");
+            let hint = "letters, digits, `-` and `_` are allowed";
+            return self.reader.warn(object.location.clone(), message, hint);
+        }
+        if let Some(first) = self.names.get(&object.name) {
+            let message = format!("ArgoCDExtension `{name}` is left out: the extension is configured at {first}");
+            let hint = "give one of both another name";
+            return self.reader.warn(object.location.clone(), message, hint);
+        }
+        self.names.insert(object.name.clone(), object.location.clone());
+        self.specs.push(ExtensionSpec {
+            name: object.name.clone(),
+            scope: Scope::default(),
+            services: vec![ServiceSpec {
+                url: object.url.clone(),
+                cluster: None,
+                headers: Vec::new(),
+                location: object.location.clone(),
+            }],
+            connection: ConnectionSpec::default(),
+            timeouts: TimeoutSpec::default(),
+            limits: LimitSpec::default(),
+            tls: TlsSpec::default(),
+            identity: IdentitySpec::default(),
+            location: object.location.clone(),
+        });
+    }
+
     fn check_name(&mut self, name: &str, location: Location) {
-        let is_safe = name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
-        if !is_safe {
+        if !is_safe(name) {
             let message = format!(
                 "extension name `{}` has other characters than letters, digits, `-` and `_`",
                 name.escape_debug()

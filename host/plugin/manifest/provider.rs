@@ -80,10 +80,10 @@ impl Check {
     pub(super) fn fits_world(&mut self, world: Option<World>, filter: Option<&Spanned<String>>, asked: &Asked) {
         match (world, filter, asked.first()) {
             (Some(World::HeaderFilter), _, Some(part)) => {
-                let message = "only credential providers have hosts, secrets, audiences and captures".to_owned();
+                let message = "header filters have no hosts, secrets, audiences and captures".to_owned();
                 self.refuse(part, message, "remove the key, or change `world`");
             }
-            (Some(World::CredentialProvider), Some(part), _) => {
+            (Some(World::CredentialProvider | World::Generator), Some(part), _) => {
                 let message = "only header filters have fields, context and filters".to_owned();
                 self.refuse(part, message, "remove the key, or change `world`");
             }

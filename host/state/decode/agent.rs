@@ -52,10 +52,18 @@ pub(super) struct Draft {
 }
 
 /// An agent, and whether its configuration is in the object.
-#[derive(Debug)]
-struct Read {
+#[derive(Clone, Debug)]
+pub(in crate::state) struct Read {
     agent: AgentObject,
     inline: Option<Location>,
+}
+
+/// What a configuration file says.
+#[derive(Clone, Debug)]
+pub(crate) struct File {
+    name: String,
+    sharing: Sharing,
+    location: Location,
 }
 
 /// The agent a file configures: `…/agents/<name>/config.yaml`.
@@ -65,16 +73,16 @@ pub(super) fn configured_by(path: &str) -> Option<&str> {
     (path.ends_with("/config.yaml") && folder == "agents" && !name.is_empty()).then_some(name)
 }
 
-impl Draft {
-    /// Reads an `Agent` object.
-    pub(super) fn object(&mut self, object: &Object<'_>, findings: &mut Vec<Diagnostic>) {
+impl Read {
+    /// Reads an `Agent` object; none where its name cannot be one.
+    pub(super) fn object(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Option<Self> {
         let mut mistakes = Vec::new();
         let name = object.name.name.clone();
         if !is_name(&name) {
             let message = format!("agent `{name}` is closed: its name is no DNS label with a letter in it");
             let hint = "names are 1 to 63 of a-z, 0-9 and `-`, with a letter or digit at both ends";
             findings.push(Diagnostic::warning(object.fields.location(), message).with_hint(hint));
-            return;
+            return None;
         }
         let spec = object.fields.child("spec", &mut mistakes);
         if spec.is_none() && mistakes.is_empty() {
@@ -94,16 +102,18 @@ impl Draft {
         }
         close(&name, mistakes, findings);
         let agent = AgentObject {
-            name: name.clone(),
+            name,
             binding,
             sharing,
             location: object.fields.location(),
         };
-        self.agents.insert(name, Read { agent, inline });
+        Some(Self { agent, inline })
     }
+}
 
+impl File {
     /// Reads the configuration file of `name`.
-    pub(super) fn file(&mut self, name: &str, parsed: &Parsed, source: &Source, findings: &mut Vec<Diagnostic>) {
+    pub(super) fn read(name: &str, parsed: &Parsed, source: &Source, findings: &mut Vec<Diagnostic>) -> Self {
         let mut mistakes: Vec<Diagnostic> = parsed
             .problems
             .iter()
@@ -125,16 +135,29 @@ impl Draft {
         let broken = mistakes.iter().any(Diagnostic::is_error);
         let sharing = if broken { Sharing::Broken } else { sharing };
         close(name, mistakes, findings);
-        self.insert(name, sharing, source.at(1, 0), findings);
+        Self {
+            name: name.to_owned(),
+            sharing,
+            location: source.at(1, 0),
+        }
     }
 
-    /// Notes that the configuration file of `name` cannot be read.
-    pub(super) fn unreadable(&mut self, name: &str, finding: Diagnostic, findings: &mut Vec<Diagnostic>) {
+    /// The configuration file of `name` cannot be read.
+    pub(super) fn unreadable(name: &str, finding: Diagnostic, findings: &mut Vec<Diagnostic>) -> Option<Self> {
         let location = finding.location.clone();
         close(name, vec![finding], findings);
-        if let Some(location) = location {
-            self.insert(name, Sharing::Broken, location, findings);
-        }
+        Some(Self {
+            name: name.to_owned(),
+            sharing: Sharing::Broken,
+            location: location?,
+        })
+    }
+}
+
+impl Draft {
+    /// Takes an agent in.
+    pub(super) fn add(&mut self, read: Read) {
+        self.agents.insert(read.agent.name.clone(), read);
     }
 
     /// Closes an agent: nobody can say which of several objects is meant.
@@ -142,14 +165,20 @@ impl Draft {
         self.shut.insert(name.to_owned());
     }
 
-    fn insert(&mut self, name: &str, sharing: Sharing, location: Location, findings: &mut Vec<Diagnostic>) {
-        if let Some((_, first)) = self.files.get(name) {
+    /// Takes a configuration file in.
+    pub(super) fn add_file(&mut self, file: File, findings: &mut Vec<Diagnostic>) {
+        let File {
+            name,
+            sharing,
+            location,
+        } = file;
+        if let Some((_, first)) = self.files.get(&name) {
             let first = &first.file;
             let message = format!("agent `{name}` has two configuration files, the other is {first}");
             findings.push(Diagnostic::error(location, message));
             return;
         }
-        self.files.insert(name.to_owned(), (sharing, location));
+        self.files.insert(name, (sharing, location));
     }
 
     /// Puts all together.

@@ -18,6 +18,7 @@ use serde_json::Value;
 use super::Object;
 use crate::diagnostic::{Diagnostic, Location};
 use crate::state::destination::IN_CLUSTER_SERVER;
+use crate::state::fields::Fields;
 use crate::state::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Secret, Verification};
 
 pub(super) mod kubeconfig;
@@ -66,6 +67,9 @@ const OWN_VALUES: [&str; 7] = [
     "shard",
 ];
 
+/// Where kubectl keeps what it applied.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
 /// The plugin behind `webAPIProviderConfig`.
 const WEB_API_PLUGIN: &str = "webapi";
 
@@ -105,6 +109,7 @@ pub(super) fn config(
         tls,
         values: other_values(secret),
         labels: secret.labels.clone(),
+        annotations: metadata.as_ref().map(annotations).unwrap_or_default(),
         object: Some(name.clone()),
         resource_version: metadata.and_then(|metadata| metadata.text("resourceVersion", findings)),
         location: Some(secret.location.clone()),
@@ -118,10 +123,22 @@ pub(super) fn own() -> ClusterConfig {
         tls: ClusterTls::default(),
         values: BTreeMap::new(),
         labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
         object: None,
         resource_version: None,
         location: None::<Location>,
     }
+}
+
+/// Annotations that are texts; others are no reason to refuse a Secret.
+fn annotations(metadata: &Fields<'_>) -> BTreeMap<String, String> {
+    let read = metadata.text_map("annotations", &mut Vec::new()).into_iter();
+    // SECURITY: kubectl's annotation has the Secret's values.
+    let shown = read.map(|(key, text)| {
+        let text = if key == LAST_APPLIED { "" } else { &text.value };
+        (key, text.to_owned())
+    });
+    shown.collect()
 }
 
 fn other_values(secret: &Secret) -> BTreeMap<String, SecretString> {

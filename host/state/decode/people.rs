@@ -14,15 +14,43 @@ use crate::diagnostic::{Diagnostic, Location};
 use crate::state::fields::Fields;
 use crate::state::people::{Directory, Members, Namespace, Person, PersonState};
 
-/// What all directories say, before names are looked up.
-#[derive(Debug, Default)]
-pub(super) struct Draft {
+/// What one object says, or all of them, before names are looked up.
+#[derive(Clone, Debug, Default)]
+pub(in crate::state) struct Draft {
     people: Vec<(Person, Location)>,
     groups: Vec<DraftNamespace>,
     projects: Vec<DraftNamespace>,
 }
 
-#[derive(Debug)]
+/// The directory of the last load, as long as it is made of the same objects.
+#[derive(Debug, Default)]
+pub(super) struct Memo {
+    parts: Vec<Arc<Draft>>,
+    directory: Arc<Directory>,
+    findings: Vec<Diagnostic>,
+}
+
+impl Memo {
+    /// The directory of all parts, the last one where they are the same ones.
+    pub(super) fn directory(&mut self, parts: Vec<Arc<Draft>>, findings: &mut Vec<Diagnostic>) -> Arc<Directory> {
+        let same = parts.len() == self.parts.len() && parts.iter().zip(&self.parts).all(|(a, b)| Arc::ptr_eq(a, b));
+        if !same {
+            self.findings.clear();
+            let mut all = Draft::default();
+            for part in &parts {
+                all.people.extend_from_slice(&part.people);
+                all.groups.extend_from_slice(&part.groups);
+                all.projects.extend_from_slice(&part.projects);
+            }
+            self.directory = Arc::new(all.finish(&mut self.findings));
+            self.parts = parts;
+        }
+        findings.extend_from_slice(&self.findings);
+        Arc::clone(&self.directory)
+    }
+}
+
+#[derive(Clone, Debug)]
 struct DraftNamespace {
     id: i64,
     path: Arc<str>,
@@ -32,26 +60,28 @@ struct DraftNamespace {
 
 impl Draft {
     /// Reads one object.
-    pub(super) fn add(&mut self, object: &Object<'_>, findings: &mut Vec<Diagnostic>) {
+    pub(super) fn read(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Self {
+        let mut draft = Self::default();
         let Some(spec) = object.fields.child("spec", findings) else {
             let message = format!("UserDirectory `{}` has no `spec`", object.name.name);
             findings.push(Diagnostic::error(object.fields.location(), message));
-            return;
+            return draft;
         };
         spec.only(&["users", "groups", "projects"], findings);
         for fields in spec.children("users", findings) {
-            self.people.extend(person(&fields, findings));
+            draft.people.extend(person(&fields, findings));
         }
         for fields in spec.children("groups", findings) {
-            self.groups.extend(namespace(&fields, findings));
+            draft.groups.extend(namespace(&fields, findings));
         }
         for fields in spec.children("projects", findings) {
-            self.projects.extend(namespace(&fields, findings));
+            draft.projects.extend(namespace(&fields, findings));
         }
+        draft
     }
 
     /// Puts all together.
-    pub(super) fn finish(self, findings: &mut Vec<Diagnostic>) -> Directory {
+    fn finish(self, findings: &mut Vec<Diagnostic>) -> Directory {
         let mut ids = Once::new("user number");
         // GitLab's names are unique whatever their case.
         let mut names = Once::new("username");

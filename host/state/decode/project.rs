@@ -6,11 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use super::Object;
+use super::{Object, application_set};
 use crate::diagnostic::{Diagnostic, Location};
 use crate::state::destination::compiles;
 use crate::state::fields::Fields;
-use crate::state::{Application, Destination, Project, ProjectRole, RoleToken, Text};
+use crate::state::{
+    Application, Destination, DestinationServiceAccount, Project, ProjectRole, ResourceRule, ResourceRules, RoleToken,
+    Text,
+};
 
 /// Decodes an AppProject.
 pub(super) fn project(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Option<Project> {
@@ -20,10 +23,13 @@ pub(super) fn project(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Op
     let issued = status_tokens(&object.fields, findings);
     Some(Project {
         name: object.name.name.clone(),
+        labels: object.labels.clone(),
         destinations,
         source_repos: plain(spec.texts("sourceRepos", findings)),
         source_namespaces: plain(spec.texts("sourceNamespaces", findings)),
         permit_only_project_scoped_clusters: spec.boolean("permitOnlyProjectScopedClusters", findings),
+        destination_service_accounts: service_accounts(&spec, findings),
+        resources: resources(&spec, findings),
         roles: roles(&spec, issued, findings),
         location: object.fields.location(),
     })
@@ -39,6 +45,10 @@ pub(super) fn application(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -
         project: project.unwrap_or_else(|| "default".to_owned()),
         destination: target.map(|fields| destination(&fields, findings)).unwrap_or_default(),
         labels: object.labels.clone(),
+        application_set: object
+            .fields
+            .node("metadata")
+            .and_then(|node| application_set::controller(node)),
         location: object.fields.location(),
     })
 }
@@ -75,6 +85,39 @@ fn rule(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Destination {
         }
     }
     rule
+}
+
+fn service_accounts(spec: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Vec<DestinationServiceAccount> {
+    let entries = spec.children("destinationServiceAccounts", findings);
+    let entry = |fields: &Fields<'_>, findings: &mut Vec<Diagnostic>| DestinationServiceAccount {
+        server: fields.text("server", findings).unwrap_or_default(),
+        namespace: fields.text("namespace", findings).unwrap_or_default(),
+        default_service_account: fields.text("defaultServiceAccount", findings).unwrap_or_default(),
+        location: fields.location(),
+    };
+    entries.iter().map(|fields| entry(fields, findings)).collect()
+}
+
+fn resources(spec: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> ResourceRules {
+    let mut list = |key: &str| {
+        let rules = spec.children(key, findings);
+        let rule = |fields: &Fields<'_>, findings: &mut Vec<Diagnostic>| ResourceRule {
+            group: fields.text("group", findings).unwrap_or_default(),
+            kind: fields.text("kind", findings).unwrap_or_default(),
+            name: fields.text("name", findings).unwrap_or_default(),
+        };
+        let rules: Vec<ResourceRule> = rules.iter().map(|fields| rule(fields, findings)).collect();
+        rules
+    };
+    ResourceRules {
+        cluster_allowed: list("clusterResourceWhitelist"),
+        cluster_denied: list("clusterResourceBlacklist"),
+        namespaced_allowed: spec
+            .node("namespaceResourceWhitelist")
+            .is_some()
+            .then(|| list("namespaceResourceWhitelist")),
+        namespaced_denied: list("namespaceResourceBlacklist"),
+    }
 }
 
 fn plain(texts: Vec<Text>) -> Vec<String> {

@@ -72,8 +72,8 @@ pub(super) fn cluster(secret: &Secret, name: &str, findings: &mut Vec<Diagnostic
     let value = |key: &str| secret.values.get(key).map_or("", |value| value.expose_secret());
     let server = value("server").trim_end_matches('/');
     if server.is_empty() {
-        let message = format!("cluster secret `{name}` has no `server`");
-        findings.push(Diagnostic::error(secret.location.clone(), message));
+        let message = format!("cluster secret `{name}` has no `server` and is not used");
+        findings.push(Diagnostic::warning(secret.location.clone(), message));
         return None;
     }
     Some(Cluster {

@@ -1,4 +1,4 @@
-use super::{Error, IN_CLUSTER_SERVER, known_clusters, permitted, permitted_with, resolve};
+use super::{Error, IN_CLUSTER_SERVER, Places, known_clusters, permitted, permitted_with, resolve};
 use crate::diagnostic::Location;
 use crate::state::{Cluster, ConfigMap, Destination, Project, Text};
 
@@ -8,6 +8,14 @@ fn cluster(name: &str, server: &str, project: &str) -> Cluster {
         server: server.into(),
         project: project.into(),
     }
+}
+
+/// What is compiled once says the same as what is compiled for one question.
+fn both(project: &Project, cluster: &Cluster, namespace: &str, clusters: &[Cluster]) -> bool {
+    let once = permitted(project, cluster, namespace, clusters);
+    let kept = Places::of(project).permit(cluster, namespace, clusters);
+    assert_eq!(once, kept, "{project:?} {namespace}");
+    once
 }
 
 fn to(name: &str, server: &str) -> Destination {
@@ -27,11 +35,8 @@ fn project(rules: &[(&str, &str, &str)]) -> Project {
     Project {
         name: "p".into(),
         destinations: rules.iter().map(rule).collect(),
-        source_repos: Vec::new(),
-        source_namespaces: Vec::new(),
-        permit_only_project_scoped_clusters: false,
-        roles: Vec::new(),
         location: Location::new("p.yaml", 1),
+        ..Project::default()
     }
 }
 
@@ -96,7 +101,7 @@ fn the_own_cluster_is_known_unless_redefined_or_switched_off() {
 #[test]
 fn negated_names_refuse_everywhere_negated_servers_only_in_their_namespace() {
     let here = cluster("a", "https://a", "");
-    let check = |rules: &[(&str, &str, &str)], namespace: &str| permitted(&project(rules), &here, namespace, &[]);
+    let check = |rules: &[(&str, &str, &str)], namespace: &str| both(&project(rules), &here, namespace, &[]);
     let all = ("", "*", "*");
     assert!(check(&[all], "x"));
     assert!(!check(&[], "x"));
@@ -113,13 +118,8 @@ fn negated_names_refuse_everywhere_negated_servers_only_in_their_namespace() {
 #[test]
 fn a_broken_pattern_never_allows_and_refuses_when_negated() {
     let here = cluster("a", "https://a", "");
-    assert!(!permitted(&project(&[("", "[", "*")]), &here, "x", &[]));
-    assert!(!permitted(
-        &project(&[("", "*", "*"), ("", "![", "*")]),
-        &here,
-        "x",
-        &[]
-    ));
+    assert!(!both(&project(&[("", "[", "*")]), &here, "x", &[]));
+    assert!(!both(&project(&[("", "*", "*"), ("", "![", "*")]), &here, "x", &[]));
 }
 
 #[test]
@@ -127,9 +127,9 @@ fn project_scoped_clusters_are_told_by_a_known_name_or_server() {
     let mut scoped = project(&[("", "*", "*")]);
     scoped.permit_only_project_scoped_clusters = true;
     let here = cluster("", "https://a", "");
-    assert!(!permitted(&scoped, &here, "x", &[cluster("", "https://b", "p")]));
-    assert!(!permitted(&scoped, &here, "x", &[cluster("", "https://a", "other")]));
-    assert!(permitted(&scoped, &here, "x", &[cluster("", "https://a", "p")]));
+    assert!(!both(&scoped, &here, "x", &[cluster("", "https://b", "p")]));
+    assert!(!both(&scoped, &here, "x", &[cluster("", "https://a", "other")]));
+    assert!(both(&scoped, &here, "x", &[cluster("", "https://a", "p")]));
     let failed = permitted_with(&scoped, &here, "x", || Err("no answer".into())).unwrap_err();
     assert_eq!(failed.to_string(), "could not retrieve project clusters: no answer");
 }

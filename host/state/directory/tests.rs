@@ -44,6 +44,31 @@ fn samples(name: &str) -> std::path::PathBuf {
 }
 
 #[test]
+fn sets_are_read_in_every_namespace_and_broken_ones_left_out() {
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-cm}\n---\napiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {name: web, namespace: team, labels: {a: b}}\nspec: {goTemplate: true}\n---\napiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {name: broken}\n---\napiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata:\n  name: one\n  ownerReferences:\n    - {apiVersion: argoproj.io/v1alpha1, kind: ApplicationSet, name: web, uid: u, controller: true}\nspec: {}\n---\napiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata:\n  name: two\n  ownerReferences:\n    - {apiVersion: argoproj.io/v1alpha1, kind: ApplicationSet, name: web, uid: u}\nspec: {}\n";
+    let loaded = load_text(text, "f.yaml", "argocd");
+    let resources = loaded.value.unwrap();
+    let name = |namespace: &str, name: &str| ObjectName {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    };
+    assert_eq!(resources.application_sets.len(), 1);
+    let set = &resources.application_sets[&name("team", "web")];
+    assert_eq!(set["spec"]["goTemplate"], true);
+    assert_eq!(set["metadata"]["labels"]["a"], "b");
+    assert_eq!(set["metadata"]["resourceVersion"].as_str().unwrap().len(), 32);
+    let said = text_lines(text);
+    assert!(
+        said.iter()
+            .any(|line| line.contains("ApplicationSet `broken` has no `spec`")),
+        "{said:?}"
+    );
+    assert!(errors(text).is_empty());
+    let owner = |of: &str| resources.applications[&name("argocd", of)].application_set.clone();
+    assert_eq!((owner("one").as_deref(), owner("two")), (Some("web"), None));
+}
+
+#[test]
 fn the_good_sample_is_read_whole() {
     let resources = good(&samples("good"));
     assert_eq!(resources.control_plane_namespace, "argocd");
@@ -213,12 +238,16 @@ fn mounted_config_maps_are_read_once_and_link_loops_end() {
     fs::write(folder.path().join("kustomization.yaml"), "resources: []\n").unwrap();
     let resources = good(folder.path());
     assert!(resources.rbac_cm.data.contains_key("policy.csv"));
-    symlink("nothing", folder.path().join("dangling.yaml")).unwrap();
-    assert!(
-        lines(folder.path())
-            .iter()
-            .any(|line| line.starts_with("dangling.yaml: error: cannot be read"))
-    );
+    // The second may have led to a folder.
+    for name in ["dangling.yaml", "dangling"] {
+        symlink("nothing", folder.path().join(name)).unwrap();
+        let refused = format!("{name}: error: cannot be read");
+        let said = lines(folder.path());
+        assert!(said.iter().any(|line| line.starts_with(&refused)), "{said:?}");
+        fs::remove_file(folder.path().join(name)).unwrap();
+    }
+    symlink("nothing", folder.path().join("..gone")).unwrap();
+    good(folder.path());
 }
 
 #[test]
@@ -246,10 +275,32 @@ fn cluster_secrets_need_a_server_of_their_own() {
             .iter()
             .any(|finding| finding.message.starts_with("two clusters have the name `a`"))
     );
-    let found = errors(&(cluster("a", "https://x/") + &cluster("b", "https://x") + &cluster("c", "''")));
-    assert_eq!(found.len(), 2, "{found:?}");
-    assert!(found[0].contains("cluster secret `c` has no `server`"));
-    assert!(found[1].contains("two cluster secrets name the server `https://x`"));
+    // One mistake costs the clusters it is about, and no others.
+    let known = |text: &str| {
+        let loaded = load_text(text, "f.yaml", "argocd");
+        let said: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
+        let resources = loaded.value.unwrap();
+        let servers: Vec<String> = resources.clusters.iter().map(|known| known.server.clone()).collect();
+        let configured: Vec<&String> = resources.cluster_configs.keys().collect();
+        assert_eq!(configured.len(), servers.len(), "{configured:?}");
+        (servers, said.join("\n"))
+    };
+    let own = "https://kubernetes.default.svc";
+    let twins = cluster("a", "https://x/") + &cluster("b", "https://x");
+    let (servers, said) = known(&(twins.clone() + &cluster("c", "''") + &cluster("d", "https://d")));
+    assert_eq!(servers, [own, "https://d"]);
+    assert!(said.contains("warning: cluster secret `c` has no `server`"), "{said}");
+    assert!(
+        said.contains("warning: two cluster secrets name the server `https://x`"),
+        "{said}"
+    );
+    // A name that was in doubt does not become another cluster's.
+    let (servers, _) =
+        known(&(twins + &cluster("e", "https://e").replacen("  name: e\n  server", "  name: a\n  server", 1)));
+    assert_eq!(servers, [own]);
+    // The control plane's own cluster is not reached by default instead.
+    let (servers, _) = known(&(cluster("a", own) + &cluster("b", own)));
+    assert_eq!(servers, [""; 0]);
 }
 
 #[test]

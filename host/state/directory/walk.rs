@@ -3,10 +3,12 @@
 //! In: a folder. Out: texts. Never: a file above the bound, a hidden one except
 //! the configurations of agents.
 
-use std::collections::BTreeSet;
-use std::fs::{self, File, Metadata};
-use std::io::Read;
+use std::collections::HashSet;
+use std::fs::{self, DirEntry, File, Metadata};
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
+
+use rustc_hash::FxBuildHasher;
 
 use crate::diagnostic::{Diagnostic, Location};
 
@@ -34,18 +36,34 @@ impl Refused {
     }
 }
 
+/// A file that counts.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// Where it is.
+    pub(super) path: PathBuf,
+    /// As it was when it was found.
+    pub(super) metadata: Metadata,
+}
+
+/// A folder on the way: as it is named, and where it really is.
+#[derive(Clone, Copy)]
+struct Folder<'a> {
+    named: &'a Path,
+    real: &'a Path,
+}
+
 struct Walk<'a> {
-    files: Vec<PathBuf>,
-    visited: BTreeSet<PathBuf>,
+    files: Vec<Found>,
+    visited: HashSet<PathBuf, FxBuildHasher>,
     bytes: u64,
     findings: &'a mut Vec<Diagnostic>,
 }
 
 /// The files below `folder` that count, in path order.
-pub(super) fn files(folder: &Path, findings: &mut Vec<Diagnostic>) -> Vec<PathBuf> {
+pub(super) fn files(folder: &Path, findings: &mut Vec<Diagnostic>) -> Vec<Found> {
     let mut walk = Walk {
         files: Vec::new(),
-        visited: BTreeSet::new(),
+        visited: HashSet::default(),
         bytes: 0,
         findings,
     };
@@ -73,23 +91,35 @@ impl Walk<'_> {
             return self.refuse(folder, format!("folders nest deeper than {DEPTH}"));
         }
         // A real folder is read once: links in a loop end here.
-        match folder.canonicalize() {
-            Ok(real) if !self.visited.insert(real.clone()) => return,
-            Ok(_) => {}
-            Err(error) => return self.refuse(folder, format!("folder cannot be read: {error}")),
-        }
-        let entries = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        let mut paths: Vec<PathBuf> = match entries {
-            Ok(entries) => entries.into_iter().map(|entry| entry.path()).collect(),
+        let real = match folder.canonicalize() {
+            Ok(real) if self.visited.contains(&real) => return,
+            Ok(real) => real,
             Err(error) => return self.refuse(folder, format!("folder cannot be read: {error}")),
         };
-        paths.sort();
-        for path in paths {
-            self.entry(path, depth);
+        self.visited.insert(real.clone());
+        let entries = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let mut entries: Vec<(PathBuf, bool)> = match entries {
+            Ok(entries) => {
+                let is_link = |entry: &DirEntry| entry.file_type().is_ok_and(|kind| kind.is_symlink());
+                entries.iter().map(|entry| (entry.path(), is_link(entry))).collect()
+            }
+            Err(error) => return self.refuse(folder, format!("folder cannot be read: {error}")),
+        };
+        entries.sort();
+        let folder = Folder {
+            named: folder,
+            real: &real,
+        };
+        for (path, is_link) in entries {
+            // Asking for the real path of each of thousands of files takes longer
+            // than all the rest.
+            let inside = (!is_link).then_some(folder);
+            self.entry(path, inside, depth);
         }
     }
 
-    fn entry(&mut self, path: PathBuf, depth: usize) {
+    /// `inside` is the folder, unless the entry is a link out of it.
+    fn entry(&mut self, path: PathBuf, inside: Option<Folder<'_>>, depth: usize) {
         // A name that is not UTF-8 cannot end in one of our extensions.
         let Some(name) = path.file_name().and_then(|name| name.to_str()).map(str::to_owned) else {
             return;
@@ -102,10 +132,12 @@ impl Walk<'_> {
         }
         match fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() => self.folder(&path, depth.saturating_add(1)),
-            Ok(metadata) if metadata.is_file() && counts(&name) => self.file(path, &metadata),
+            Ok(metadata) if metadata.is_file() && counts(&name) => self.file(path, inside, metadata),
             Ok(_) => {}
-            Err(error) if counts(&name) => self.refuse(&path, format!("cannot be read: {error}")),
-            Err(_) => {}
+            // A file that was removed meanwhile. A link whose target is not there may
+            // have led to a folder of objects, which do not vanish silently.
+            Err(error) if error.kind() == ErrorKind::NotFound && inside.is_some() => {}
+            Err(error) => self.refuse(&path, format!("cannot be read: {error}")),
         }
     }
 
@@ -130,16 +162,17 @@ impl Walk<'_> {
             if let Ok(metadata) = fs::metadata(&path)
                 && metadata.is_file()
             {
-                self.file(path, &metadata);
+                self.file(path, None, metadata);
             }
         }
     }
 
-    fn file(&mut self, path: PathBuf, metadata: &Metadata) {
-        let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+    fn file(&mut self, path: PathBuf, inside: Option<Folder<'_>>, metadata: Metadata) {
+        let real = inside.and_then(|folder| Some(folder.real.join(path.strip_prefix(folder.named).ok()?)));
+        let real = real.unwrap_or_else(|| path.canonicalize().unwrap_or_else(|_| path.clone()));
         if self.visited.insert(real) {
             self.bytes = self.bytes.saturating_add(metadata.len());
-            self.files.push(path);
+            self.files.push(Found { path, metadata });
         }
     }
 }
@@ -153,8 +186,8 @@ fn counts(name: &str) -> bool {
     object && !other
 }
 
-/// Reads a file that does not change meanwhile.
-pub(super) fn read(path: &Path) -> Result<String, Refused> {
+/// Reads a file that does not change meanwhile, and gives what it was before.
+pub(super) fn read(path: &Path) -> Result<(String, Metadata), Refused> {
     let failed = |error: std::io::Error| Refused::whole(format!("cannot be read: {error}"), None);
     let mut file = File::open(path).map_err(failed)?;
     let before = file.metadata().map_err(failed)?;
@@ -177,7 +210,7 @@ pub(super) fn read(path: &Path) -> Result<String, Refused> {
         let hint = Some("remove the file if that is meant; a file being written looks like this");
         return Err(Refused::whole("file is empty".to_owned(), hint));
     }
-    String::from_utf8(bytes).map_err(|error| {
+    let text = String::from_utf8(bytes).map_err(|error| {
         let good = error.utf8_error().valid_up_to();
         let breaks = error
             .as_bytes()
@@ -191,5 +224,6 @@ pub(super) fn read(path: &Path) -> Result<String, Refused> {
             message: "text is not UTF-8".to_owned(),
             hint: None,
         }
-    })
+    })?;
+    Ok((text, before))
 }

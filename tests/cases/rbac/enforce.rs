@@ -267,12 +267,9 @@ fn projects(cases: &[CaseProject]) -> BTreeMap<String, Arc<Project>> {
     };
     let project = |project: &CaseProject| Project {
         name: project.name.clone(),
-        destinations: Vec::new(),
-        source_repos: Vec::new(),
-        source_namespaces: Vec::new(),
-        permit_only_project_scoped_clusters: false,
         roles: project.roles.iter().flatten().map(role).collect(),
         location: Location::new("project.yaml", 1),
+        ..Project::default()
     };
     cases
         .iter()

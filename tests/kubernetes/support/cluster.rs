@@ -55,6 +55,7 @@ pub struct Cluster {
     audit: Audit,
     namespaces: AtomicU32,
     node: OnceCell<Node>,
+    crds: OnceCell<()>,
     // In order of their end.
     apiserver: Daemon,
     etcd: Daemon,
@@ -109,6 +110,7 @@ impl Cluster {
             client_authority,
             namespaces: AtomicU32::new(0),
             node: OnceCell::const_new(),
+            crds: OnceCell::const_new(),
             apiserver,
             etcd,
             _port: port,
@@ -198,6 +200,12 @@ impl Cluster {
             )
         });
         node.await.run(&self.admin, namespace, name).await;
+    }
+
+    /// Installs the definitions of Argo CD's and Tollgate's objects, once.
+    pub async fn with_crds(&self) -> &Self {
+        self.crds.get_or_init(|| super::crds::install(self)).await;
+        self
     }
 
     /// Where all its files are while it lives.

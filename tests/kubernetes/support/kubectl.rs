@@ -110,6 +110,17 @@ impl Kubectl {
         }
     }
 
+    /// Another program in this one's home, with its kubeconfig; for as long as this
+    /// one lives.
+    pub fn beside(&self, program: PathBuf) -> Self {
+        Self {
+            program,
+            home: self.home.clone(),
+            environment: self.environment.clone(),
+            _owned: None,
+        }
+    }
+
     /// The kubeconfig, for other clients.
     pub fn kubeconfig(&self) -> PathBuf {
         self.home.join("kubeconfig")
@@ -186,15 +197,20 @@ impl Kubectl {
     /// Runs what must succeed; gives the output.
     pub async fn succeed(&self, arguments: &[&str]) -> String {
         let run = self.run(arguments).await;
-        assert!(run.status.success(), "kubectl {arguments:?}: {}", run.stderr);
+        assert!(run.status.success(), "{} {arguments:?}: {}", self.name(), run.stderr);
         run.stdout
     }
 
     /// Runs what must fail; gives the complaint.
     pub async fn fail(&self, arguments: &[&str]) -> String {
         let run = self.run(arguments).await;
-        assert!(!run.status.success(), "kubectl {arguments:?} succeeds: {}", run.stdout);
+        let name = self.name();
+        assert!(!run.status.success(), "{name} {arguments:?} succeeds: {}", run.stdout);
         run.stderr
+    }
+
+    fn name(&self) -> std::borrow::Cow<'_, str> {
+        self.program.file_name().unwrap_or_default().to_string_lossy()
     }
 
     /// Runs what must succeed with `--output=json`.

@@ -71,6 +71,12 @@ pub async fn run(world: &mut World) -> Result<()> {
     say("people reach a cluster through its agent, as themselves");
     agent(world).await?;
 
+    say("an Application acts as its own service account, as far as its project lets it");
+    application(world).await?;
+
+    say("an ApplicationSet is written with what it generates, if all of it may be");
+    application_set(world).await?;
+
     say("an edited policy takes effect");
     edit(
         &world.folder.join("state/argocd-rbac-cm.yaml"),
@@ -191,6 +197,85 @@ async fn cluster(world: &World) -> Result<()> {
         ensure!(body["path"] == "/api", "wrong path: {body}");
         ensure!(body["tokensMinted"] == 1, "not one token: {body}");
     }
+    Ok(())
+}
+
+/// alice may sync, bob may look; Secrets are kept back by the project.
+async fn application(world: &World) -> Result<()> {
+    let client = reqwest::Client::new();
+    let write = async |token: &str, resource: &str| -> Result<(u16, Value)> {
+        let front = format!("{}/applications/argocd/checkout/k8s", world.gateway);
+        let request = client.post(format!("{front}/api/v1/namespaces/checkout/{resource}"));
+        let request = request.bearer_auth(token).header("content-type", "application/json");
+        let response = request.body("{}").send().await?;
+        let status = response.status().as_u16();
+        Ok((
+            status,
+            serde_json::from_str(&response.text().await?).unwrap_or_default(),
+        ))
+    };
+    let (status, body) = write(&world.alice, "configmaps").await?;
+    ensure!(
+        status == 200 && body["impersonated"]["user"] == "system:serviceaccount:checkout:checkout-deployer",
+        "not the Application's account: {status} {body}"
+    );
+    for (token, resource, reason) in [
+        (&world.bob, "configmaps", "you may not sync this application"),
+        (&world.alice, "secrets", "namespaceResourceBlacklist"),
+    ] {
+        let (status, refused) = write(token, resource).await?;
+        let message = refused["message"].as_str().unwrap_or_default();
+        ensure!(
+            status == 403 && message.contains(reason),
+            "{resource}: {status} {refused}"
+        );
+    }
+    Ok(())
+}
+
+/// alice's set is written with its Applications; bob is told why his is not, and a set
+/// that leads out of the project is refused as a whole.
+async fn application_set(world: &World) -> Result<()> {
+    let client = reqwest::Client::new();
+    let sets = format!("{}/api/v1/applicationsets", world.gateway);
+    let create = async |token: &str, set: String| -> Result<(u16, Value)> {
+        let request = client
+            .post(&sets)
+            .bearer_auth(token)
+            .header("content-type", "application/yaml");
+        let response = request.body(set).send().await?;
+        let status = response.status().as_u16();
+        Ok((
+            status,
+            serde_json::from_str(&response.text().await?).unwrap_or_default(),
+        ))
+    };
+    let set = std::fs::read_to_string(world.folder.join("stages.yaml"))?;
+    let (status, refused) = create(&world.bob, set.clone()).await?;
+    ensure!(
+        status == 403 && refused["refusals"][0]["about"].is_string(),
+        "bob made a set: {status} {refused}"
+    );
+    let (status, refused) = create(&world.alice, set.replace("namespace: shop", "namespace: kube-system")).await?;
+    let refusals = refused["refusals"].as_array().map_or(0, Vec::len);
+    ensure!(
+        matches!(status, 400 | 403) && refusals == 2,
+        "not every refusal was told: {status} {refused}"
+    );
+    let (status, made) = create(&world.alice, set).await?;
+    ensure!(status == 200, "alice made no set: {status} {made}");
+    let made: Vec<&Value> = made["changes"].as_array().into_iter().flatten().collect();
+    ensure!(made.len() == 2, "not two Applications: {made:?}");
+    let deleted = client
+        .delete(format!("{sets}/stages"))
+        .bearer_auth(&world.alice)
+        .send()
+        .await?;
+    ensure!(
+        deleted.status() == 200,
+        "alice's set was not deleted: {}",
+        deleted.status()
+    );
     Ok(())
 }
 

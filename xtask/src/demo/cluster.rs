@@ -71,6 +71,24 @@ pub async fn start() -> Result<Cluster> {
     Ok(Cluster { address, ca_pem })
 }
 
+/// Whether the kinds of all groups are asked for at once.
+fn asks_kinds(head: &hyper::http::request::Parts) -> bool {
+    let accepted = head.headers.get("accept").and_then(|value| value.to_str().ok());
+    accepted.is_some_and(|accepted| accepted.contains("APIGroupDiscoveryList"))
+}
+
+/// What the cluster serves, as aggregated discovery has it: two kinds of one group.
+fn kinds(path: &str) -> serde_json::Value {
+    let kind = |resource: &str, kind: &str| {
+        json!({"resource": resource, "responseKind": {"group": "", "version": "v1", "kind": kind},
+               "scope": "Namespaced", "singularResource": kind.to_lowercase(), "verbs": ["create"]})
+    };
+    let resources = [kind("configmaps", "ConfigMap"), kind("secrets", "Secret")];
+    let group = json!({"metadata": {"name": ""}, "versions": [{"version": "v1", "resources": resources}]});
+    let items = if path == "/api" { vec![group] } else { Vec::new() };
+    json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
+}
+
 async fn answer(request: Request<Incoming>, minted: Arc<AtomicU64>) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
@@ -88,6 +106,9 @@ async fn answer(request: Request<Incoming>, minted: Arc<AtomicU64>) -> Result<Re
             )
         }
         "/token" => (StatusCode::UNAUTHORIZED, json!({"error": "invalid_client"})),
+        path @ ("/api" | "/apis") if asks_kinds(&head) && shown.starts_with("Bearer demo-token-") => {
+            (StatusCode::OK, kinds(path))
+        }
         path if path.starts_with("/api") && shown.starts_with("Bearer demo-token-") => {
             let latest = minted.load(Ordering::Relaxed);
             let told = |name: &str| -> Vec<String> {

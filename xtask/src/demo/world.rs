@@ -151,11 +151,24 @@ In another terminal:
     -d '{{"name": "laptop", "agent": 7}}'
   curl -s "$GATE/k8s-proxy/api" -H "Authorization: Bearer <the bearer it shows>"
 
+  # the Application `checkout` writes as its own service account; its project keeps Secrets back
+  curl -s -X POST "$GATE/applications/argocd/checkout/k8s/api/v1/namespaces/checkout/configmaps" -d '{{}}' \
+    -H 'Content-Type: application/json' -H "Authorization: Bearer $ALICE"
+  curl -s -X POST "$GATE/applications/argocd/checkout/k8s/api/v1/namespaces/checkout/secrets" -d '{{}}' \
+    -H 'Content-Type: application/json' -H "Authorization: Bearer $ALICE"
+
+  # an ApplicationSet: what it would generate, bob's refusals, then alice's is written
+  export TOLLGATE_SERVER=$GATE
+  TOLLGATE_AUTH_TOKEN=$ALICE {binary} appset generate {folder}/stages.yaml
+  TOLLGATE_AUTH_TOKEN=$BOB {binary} appset create {folder}/stages.yaml
+  TOLLGATE_AUTH_TOKEN=$ALICE {binary} appset create {folder}/stages.yaml
+
   # the records of both
   curl -s "$ADMIN/decisions?most=2"
 
 Everything under {folder} is read again when it changes. Stop with ctrl-c.
 "#,
+            binary = self.binary.display(),
             gate = self.gateway,
             admin = self.admin,
         )

@@ -134,6 +134,9 @@ fn can_advises_about_groups_without_grants() {
     );
     assert!(validate_request("applications", "action/apps/Deployment/restart").is_ok());
     assert!(validate_request("applications", "get/apps").is_err());
+    // The gateway's own action of Argo CD's resource.
+    assert!(validate_request("applicationsets", "preview").is_ok());
+    assert!(validate_request("applications", "preview").is_err());
     assert!(validate_request("logs", "create").is_err());
     assert!(validate_request("nothing", "get").is_err());
 }

@@ -167,25 +167,47 @@ fn global_denies_apply_on_top_of_project_roles() {
 }
 
 #[test]
-fn a_broken_project_line_drops_that_project_or_refuses() {
-    let projects = BTreeMap::from([
-        project(
-            "p1",
-            "r",
-            &["p, proj:p1:r, applications, *, p1/*, allow", "nonsense"],
-            &["team"],
-        ),
-        project("p2", "r", &["p, proj:p2:r, applications, *, p2/*, allow"], &["team"]),
-    ]);
-    let make = |semantics| PolicySource {
-        projects: projects.clone(),
-        ..source("", semantics)
-    };
-    let rbac = load(&make(Semantics::Argocd));
-    let caller = json!({"sub": "u", "groups": ["team"]});
-    assert!(!ask(&rbac, caller.clone(), ["applications", "get", "p1/x"]).is_allowed());
-    assert!(ask(&rbac, caller, ["applications", "get", "p2/x"]).is_allowed());
-    assert_eq!(errors(&make(Semantics::Strict)).len(), 1);
+fn a_broken_project_line_drops_that_project_and_nothing_else() {
+    // The last two: an effect and a pattern that can never apply, which strict
+    // semantics refuse.
+    let lines = [
+        ("nonsense", true),
+        ("p, proj:p1:r, applications, get, p1/secret, dney", false),
+        ("p, proj:p1:r, applications, get, p1/[, deny", false),
+    ];
+    for (line, is_broken_to_argocd) in lines {
+        let projects = BTreeMap::from([
+            project(
+                "p1",
+                "r",
+                &["p, proj:p1:r, applications, *, p1/*, allow", line],
+                &["team"],
+            ),
+            project("p2", "r", &["p, proj:p2:r, applications, *, p2/*, allow"], &["team"]),
+        ]);
+        for semantics in [Semantics::Argocd, Semantics::Strict] {
+            let loaded = Rbac::compile(&PolicySource {
+                projects: projects.clone(),
+                ..source("", semantics)
+            });
+            let said: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
+            let rbac = loaded.value.unwrap();
+            let caller = json!({"sub": "u", "groups": ["team"]});
+            let is_dropped = semantics == Semantics::Strict || is_broken_to_argocd;
+            assert_eq!(
+                ask(&rbac, caller.clone(), ["applications", "get", "p1/x"]).is_allowed(),
+                !is_dropped,
+                "{line} {semantics:?}"
+            );
+            assert!(ask(&rbac, caller, ["applications", "get", "p2/x"]).is_allowed());
+            let told = said
+                .iter()
+                .any(|line| line.contains("roles of project `p1` do not count"));
+            assert_eq!(told, is_dropped, "{said:?}");
+        }
+    }
+    // The operator's own line refuses as ever.
+    assert_eq!(errors(&source("nonsense", Semantics::Strict)).len(), 1);
 }
 
 #[test]

@@ -1,6 +1,7 @@
-//! Cases of the names people and jobs have in clusters.
+//! Cases of the names people and jobs have in clusters, and of what travels along
+//! where a service account acts.
 //!
-//! In: `identities` of `cases.yaml`, the mapping beside it. Out: a result a case.
+//! In: `identities` of `cases.yaml`, the mapping or the rules beside it. Out: a result a case.
 //! Never: a name that was not compared.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +15,9 @@ use crate::authorize::rego::input::identity_json;
 use crate::authorize::rego::source::Source;
 use crate::authorize::rego::{Front, shorten};
 use crate::diagnostic::{Diagnostic, Location};
+use crate::impersonate::service_account::{Human, Rules, Semantics};
 use crate::impersonate::{self, Known, Mapping};
+use crate::state::{Application, Destination, ObjectName};
 
 /// Groups an identity of a case may have: the most a setting allows.
 const MAX_GROUPS: usize = 2_000;
@@ -33,6 +36,8 @@ pub(super) struct RawCase {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
+    /// Never empty, but where the account's own name is no affair of the file.
+    #[serde(default)]
     username: String,
     #[serde(default)]
     groups: BTreeSet<String>,
@@ -62,24 +67,37 @@ impl RawCase {
     }
 }
 
-/// Compiles the mapping of a Kubernetes bundle and runs its cases.
+/// Compiles what says whom a cluster is told, and runs its cases.
 pub(in crate::authorize::rego) fn run(source: &Source, cases: &[Case], found: &mut Vec<Diagnostic>) -> Vec<CaseResult> {
     let Some((path, text)) = source.impersonation() else {
         return Vec::new();
     };
-    let loaded = Mapping::parse(path, text, MAX_GROUPS);
-    found.extend(loaded.diagnostics);
-    let Some(mapping) = loaded.value else { return Vec::new() };
-    cases
-        .iter()
-        .map(|case| timed((&case.note, &case.location), || case.verdict(&mapping)))
-        .collect()
+    let verdicts = |judge: &dyn Fn(&Case) -> Result<(), String>| {
+        let run = |case: &Case| timed((&case.note, &case.location), || case.judged_by(source.front, judge));
+        cases.iter().map(run).collect()
+    };
+    match source.front {
+        Front::Extensions | Front::ApplicationSets => Vec::new(),
+        Front::Kubernetes => {
+            let loaded = Mapping::parse(path, text, MAX_GROUPS);
+            found.extend(loaded.diagnostics);
+            let judge = |mapping: Mapping| verdicts(&|case| case.named_by(&mapping));
+            loaded.value.map(judge).unwrap_or_default()
+        }
+        Front::Applications => {
+            let loaded = Rules::parse(path, text, Semantics::default());
+            found.extend(loaded.diagnostics);
+            let judge = |rules: Rules| verdicts(&|case| case.accompanied_by(&rules));
+            loaded.value.map(judge).unwrap_or_default()
+        }
+    }
 }
 
 /// Gives an input of the Kubernetes front the identity it would have, unless it
 /// says one.
 pub(in crate::authorize::rego) fn fill(source: &Source, input: &mut Json, found: &mut Vec<Diagnostic>) {
-    let (Some((path, text)), None) = (source.impersonation(), input.get("identity")) else {
+    let (Front::Kubernetes, Some((path, text)), None) = (source.front, source.impersonation(), input.get("identity"))
+    else {
         return;
     };
     let loaded = Mapping::parse(path, text, MAX_GROUPS);
@@ -100,14 +118,53 @@ pub(in crate::authorize::rego) fn fill(source: &Source, input: &mut Json, found:
 }
 
 impl Case {
-    fn verdict(&self, mapping: &Mapping) -> Result<(), String> {
-        let wrong = schema_errors(Front::Kubernetes, &self.input);
+    fn judged_by(&self, front: Front, judge: &dyn Fn(&Self) -> Result<(), String>) -> Result<(), String> {
+        let wrong = schema_errors(front, &self.input);
         if !wrong.is_empty() {
             return Err(format!("the input does not fit the schema: {}", wrong.join("; ")));
         }
+        judge(self)
+    }
+
+    fn named_by(&self, mapping: &Mapping) -> Result<(), String> {
         let Some(named) = mapping.apply_case(&Known::from_input(&self.input)) else {
             return Err("the mapping names only `access.as` of `user` and `ci_job`".to_owned());
         };
+        self.compare(named)
+    }
+
+    /// What of the caller travels along; the account's name is the project's affair.
+    fn accompanied_by(&self, rules: &Rules) -> Result<(), String> {
+        let text = |pointer: &str| self.input.pointer(pointer).and_then(Json::as_str).unwrap_or_default();
+        let groups = self.input.pointer("/principal/groups").and_then(Json::as_array);
+        let groups = groups.into_iter().flatten().filter_map(Json::as_str);
+        let groups: Vec<String> = groups.map(str::to_owned).collect();
+        let human = Human {
+            username: text("/principal/username"),
+            groups: &groups,
+            issuer: text("/principal/issuer"),
+            kind: text("/principal/kind"),
+        };
+        let application = Application {
+            name: ObjectName {
+                namespace: text("/application/namespace").to_owned(),
+                name: text("/application/name").to_owned(),
+            },
+            project: text("/application/project").to_owned(),
+            destination: Destination::default(),
+            application_set: None,
+            labels: BTreeMap::new(),
+            location: Location::default(),
+        };
+        self.compare(rules.extra(&human, &application).map(|extra| Identity {
+            username: String::new(),
+            groups: Vec::new(),
+            uid: None,
+            extra,
+        }))
+    }
+
+    fn compare(&self, named: Result<Identity, impersonate::Error>) -> Result<(), String> {
         match (&self.want, &self.refused, named) {
             (Some(want), None, Ok(identity)) => want.compare(identity),
             (None, Some(refused), Err(error)) => {

@@ -99,12 +99,15 @@ impl KubernetesInput<'_> {
     pub fn to_value(&self) -> Value {
         KEYS.with(|keys| {
             let mut input = self.standing.0.clone();
-            input.insert(keys.request.clone(), self.request(keys));
+            input.insert(keys.request.clone(), request(self.attributes));
             input.into_value()
         })
     }
+}
 
-    fn request(&self, keys: &Keys) -> Value {
+/// What is asked of a cluster, as the input has it.
+pub(super) fn request(attributes: &Attributes) -> Value {
+    KEYS.with(|keys| {
         let Attributes {
             verb,
             also_verb,
@@ -117,9 +120,9 @@ impl KubernetesInput<'_> {
             name,
             path,
             upgrade,
-        } = self.attributes;
+        } = attributes;
         let mut request = Object::new();
-        let verbs: Vec<Value> = self.attributes.verbs().map(Value::from).collect();
+        let verbs: Vec<Value> = attributes.verbs().map(Value::from).collect();
         let given = [
             (&keys.verb, Value::from(verb.as_str())),
             (&keys.verbs, Value::from(verbs)),
@@ -145,7 +148,7 @@ impl KubernetesInput<'_> {
             }
         }
         request.into_value()
-    }
+    })
 }
 
 /// JSON Schema (2020-12) of the input of the Kubernetes front.

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::secrets::{self, Substituted};
@@ -60,14 +61,14 @@ impl Found {
 
 /// A finding that refuses, in the order Argo CD would come to it.
 pub(super) struct Reader<'a> {
-    secrets: &'a BTreeMap<String, Secret>,
+    secrets: &'a BTreeMap<String, Arc<Secret>>,
     options: Options,
     /// Findings; the class is there exactly for errors.
     pub(super) findings: Vec<(Option<ErrorClass>, Diagnostic)>,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(secrets: &'a BTreeMap<String, Secret>, options: Options) -> Self {
+    pub(super) fn new(secrets: &'a BTreeMap<String, Arc<Secret>>, options: Options) -> Self {
         Self {
             secrets,
             options,

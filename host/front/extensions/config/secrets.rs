@@ -6,6 +6,7 @@
 //! Source: Argo CD, `ReplaceStringSecret` and `updateSettingsFromSecret`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use secrecy::ExposeSecret;
 
@@ -94,7 +95,7 @@ pub enum Error {
 ///
 /// # Errors
 /// See [`Error`]; the text names the key, never a value.
-pub fn substitute(text: &str, secrets: &BTreeMap<String, Secret>) -> Result<Substituted, Error> {
+pub fn substitute(text: &str, secrets: &BTreeMap<String, Arc<Secret>>) -> Result<Substituted, Error> {
     let Some(reference) = text.strip_prefix('$') else {
         return Ok(Substituted {
             value: text.to_owned(),
@@ -134,7 +135,7 @@ pub fn substitute(text: &str, secrets: &BTreeMap<String, Secret>) -> Result<Subs
 /// As [`substitute`], with [`UnknownSecret::Refuse`] only.
 pub fn substitute_or(
     text: &str,
-    secrets: &BTreeMap<String, Secret>,
+    secrets: &BTreeMap<String, Arc<Secret>>,
     unknown: UnknownSecret,
 ) -> Result<(Substituted, Option<Error>), Error> {
     match (substitute(text, secrets), unknown) {

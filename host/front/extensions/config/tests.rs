@@ -43,13 +43,14 @@ fn resources(keys: &[(&str, &str)]) -> Resources {
                 secret(
                     &[],
                     &[("token", " Bearer hunter2\n"), ("empty", " "), ("url", "http://u")],
-                ),
+                )
+                .into(),
             ),
             (
                 "tls".to_owned(),
-                secret(&labelled, &[("key", &key_pem()), ("broken", "hunter3")]),
+                secret(&labelled, &[("key", &key_pem()), ("broken", "hunter3")]).into(),
             ),
-            ("private".to_owned(), secret(&[], &[("key", "hunter4")])),
+            ("private".to_owned(), secret(&[], &[("key", "hunter4")]).into()),
         ]
         .into(),
         ..Resources::default()

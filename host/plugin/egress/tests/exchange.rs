@@ -212,19 +212,29 @@ async fn a_host_is_asked_twenty_times_at_once_then_ten_times_a_second() {
     for _ in 0..20 {
         sender.send(request()).await.unwrap();
     }
-    let hurried = Request {
-        timeout: Duration::from_millis(1),
+    let hurried = || Request {
+        timeout: Duration::from_millis(20),
         ..request()
     };
-    let error = sender.send(hurried).await.unwrap_err();
+    // On a busy machine the first turns come back before the last ones are taken.
+    let mut sent = 20;
+    let error = loop {
+        match sender.send(hurried()).await {
+            Ok(_) => sent += 1,
+            Err(error) => break error,
+        }
+        assert!(sent < 200, "nothing holds requests up");
+    };
     assert_eq!(
         error.to_string(),
-        "no answer within 1 ms, while waiting for the rate limit of this host"
+        "no answer within 20 ms, while waiting for the rate limit of this host"
     );
     for _ in 0..15 {
         sender.send(request()).await.unwrap();
     }
-    // 35 are 20 at once and 15 at 10 a second.
-    assert!(start.elapsed() >= Duration::from_millis(1490), "{:?}", start.elapsed());
-    assert_eq!(world.connected.lock().unwrap().len(), 35);
+    sent += 15;
+    // 20 at once, the others at 10 a second.
+    let least = Duration::from_millis(100) * (sent - 20) - Duration::from_millis(10);
+    assert!(start.elapsed() >= least, "{:?}", start.elapsed());
+    assert_eq!(world.connected.lock().unwrap().len(), sent as usize);
 }

@@ -1,0 +1,286 @@
+//! What an ApplicationSet of 1,000 Applications costs: the check before anything is
+//! generated, generating and rendering, the check of every Application, the plan with
+//! the differences, and all of it together.
+//!
+//! `cargo bench --bench applicationsets`; docs/performance.md has the numbers.
+
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a bench that cannot start says so"
+)]
+
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::Arc;
+
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use serde_json::{Value, json};
+use tollgate::applicationset::plan::Existing;
+use tollgate::applicationset::{
+    ApplicationSet, Budget, ClusterInput, Guests, InputError, Inputs, KindName, Limits, Params, Plan, Repositories,
+    Tree, generate,
+};
+use tollgate::authorize::applicationsets::{Asked, Desk, Operation, Reads};
+use tollgate::authorize::rego::Checker;
+use tollgate::caller::Caller;
+use tollgate::clock::Clock;
+use tollgate::config::raw;
+use tollgate::credential::cache::{self, Cache};
+use tollgate::metrics::Metrics;
+use tollgate::snapshot::{Loader, Snapshot};
+
+#[expect(unreachable_pub, reason = "the tests share it")]
+#[path = "../tests/gateway/support/token.rs"]
+mod token;
+
+const APPLICATIONS: usize = 1_000;
+const TEAMS: usize = 10;
+const KEY: &str = "a-key-only-benches-know-0123456789abcdef";
+const GROUP: &str = "argoproj.io/v1alpha1";
+
+/// Generators that read nothing.
+#[derive(Debug)]
+struct Nothing;
+
+impl Repositories for Nothing {
+    fn open(&self, url: &str, _: &str, _: &Budget) -> Result<Box<dyn Tree>, InputError> {
+        Err(InputError(format!("`{url}` is not asked for here")))
+    }
+}
+
+impl Guests for Nothing {
+    fn generate(&self, kind: KindName, _: &Value, _: &Budget) -> Result<Vec<Params>, InputError> {
+        Err(InputError(format!("`{}` is not asked for here", kind.as_str())))
+    }
+}
+
+/// A set of 1,000 Applications over ten projects: a matrix of teams and services.
+fn set(go_template: bool, revision: &str) -> ApplicationSet {
+    let list = |name: &str, count: usize| {
+        let elements: Vec<Value> = (0..count).map(|at| json!({name: format!("{name}-{at}")})).collect();
+        json!({"list": {"elements": elements}})
+    };
+    let matrix = json!([{"matrix": {"generators": [list("team", TEAMS), list("service", APPLICATIONS / TEAMS)]}}]);
+    let put = |text: &str| match go_template {
+        true => text.replace("{{", "{{."),
+        false => text.to_owned(),
+    };
+    let template = json!({
+        "metadata": {
+            "name": put("{{team}}-{{service}}"),
+            "labels": {"team": put("{{team}}"), "service": put("{{service}}")},
+            "annotations": {"example.com/owner": put("{{team}}@example.com")},
+        },
+        "spec": {
+            "project": put("{{team}}"),
+            "source": {
+                "repoURL": "https://git.example.com/services.git",
+                "path": put("services/{{service}}"),
+                "targetRevision": revision,
+                "helm": {
+                    "releaseName": put("{{service}}"),
+                    "parameters": [{"name": "team", "value": put("{{team}}")}],
+                },
+            },
+            "destination": {"server": "https://kubernetes.default.svc", "namespace": put("{{team}}-{{service}}")},
+        },
+    });
+    let object = json!({
+        "apiVersion": GROUP,
+        "kind": "ApplicationSet",
+        "metadata": {"name": "services", "namespace": "argocd"},
+        "spec": {"generators": matrix, "template": template, "goTemplate": go_template},
+    });
+    ApplicationSet::read(object).expect("a set")
+}
+
+/// A folder of state in which `alice` may do everything in the teams' projects.
+fn state(root: &Path) {
+    let object = |version: &str, kind: &str, name: &str, body: Value| {
+        let mut object =
+            json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "argocd"}});
+        for (key, value) in body.as_object().into_iter().flatten() {
+            object[key] = value.clone();
+        }
+        object
+    };
+    let rows = |team: usize| {
+        let row = |resource| format!("p, role:teams, {resource}, *, team-{team}/*, allow\n");
+        row("applications") + &row("applicationsets")
+    };
+    let policy: String = (0..TEAMS).map(rows).collect();
+    let mut objects = vec![
+        object(
+            "v1",
+            "ConfigMap",
+            "argocd-cm",
+            json!({"data": {"accounts.alice": "login"}}),
+        ),
+        object(
+            "v1",
+            "ConfigMap",
+            "argocd-rbac-cm",
+            json!({"data": {"policy.csv": format!("{policy}g, alice, role:teams\n")}}),
+        ),
+        object(
+            "v1",
+            "Secret",
+            "argocd-secret",
+            json!({"stringData": {"server.secretkey": KEY}}),
+        ),
+    ];
+    for team in 0..TEAMS {
+        let spec = json!({
+            "sourceRepos": ["https://git.example.com/*"],
+            "destinations": [{"server": "*", "namespace": format!("team-{team}-*")}],
+        });
+        objects.push(object(
+            GROUP,
+            "AppProject",
+            &format!("team-{team}"),
+            json!({"spec": spec}),
+        ));
+    }
+    std::fs::create_dir_all(root.join("state")).expect("a folder");
+    for (at, object) in objects.iter().enumerate() {
+        std::fs::write(root.join(format!("state/{at}.yaml")), object.to_string()).expect("a file");
+    }
+}
+
+fn snapshot(root: &Path, runtime: &tokio::runtime::Runtime) -> Snapshot {
+    state(root);
+    let policies = concat!(env!("CARGO_MANIFEST_DIR"), "/policies");
+    let settings = json!({
+        "state": {"directory": "state"}, "policies": {"directory": policies},
+        "authentication": {"argocdSessions": true}, "applicationSets": {},
+    });
+    let config = raw::parse(&settings.to_string(), "tollgate.yaml", root);
+    let config = Arc::new(config.value.expect("settings"));
+    let clock: Arc<dyn cache::clock::Clock> = Arc::new(cache::clock::SystemClock::start());
+    let credentials = Arc::new(Cache::new(cache::Settings::default(), clock, runtime.handle().clone()));
+    let checker = Checker::new(env!("CARGO_BIN_EXE_tollgate").into());
+    let loader = Loader::new(
+        config,
+        checker,
+        Arc::new(Metrics::new()),
+        (credentials, Clock::default()),
+    );
+    let first = loader.expect("a loader").first();
+    first.value.unwrap_or_else(|| panic!("{:?}", first.diagnostics))
+}
+
+fn caller(snapshot: &Snapshot, runtime: &tokio::runtime::Runtime) -> Arc<Caller> {
+    let token = token::session(KEY, "alice");
+    let request = http::Request::get("/").header("authorization", format!("Bearer {token}"));
+    let (head, ()) = request.body(()).expect("a request").into_parts();
+    let principal = runtime
+        .block_on(snapshot.authenticator.authenticate(&head))
+        .expect("alice");
+    snapshot.callers.of(&principal, &snapshot.rbac)
+}
+
+/// One request, step by step.
+struct Walk<'a> {
+    desk: Desk<'a>,
+    clusters: Vec<ClusterInput>,
+    existing: Existing,
+}
+
+impl Walk<'_> {
+    fn asked<'s>(&self, set: &'s ApplicationSet, owned: &'s [&'s Value]) -> Asked<'s> {
+        Asked {
+            operation: Operation::Create,
+            name: &set.name,
+            sent: Some(set),
+            stored: None,
+            owned,
+            reads: Reads::default(),
+        }
+    }
+
+    fn before(&self, set: &ApplicationSet) -> tollgate::authorize::applicationsets::Cleared {
+        self.desk
+            .before(&self.asked(set, &[]), &mut Vec::new())
+            .expect("alice may")
+    }
+
+    fn made(&self, set: &ApplicationSet) -> Vec<Value> {
+        let cleared = self.before(set);
+        let inputs = Inputs {
+            clusters: &self.clusters,
+            gate: &self.desk.gate(&cleared),
+            repositories: &Nothing,
+            guests: &Nothing,
+        };
+        let made = generate(set, &inputs, &Budget::new(Limits::default())).expect("Applications");
+        assert_eq!(made.len(), APPLICATIONS);
+        made
+    }
+
+    fn plan(&self, set: &ApplicationSet, made: Vec<Value>) -> Plan {
+        let plan = Plan::new(set, self.existing.clone(), made);
+        assert_eq!(plan.changes.len(), APPLICATIONS);
+        plan
+    }
+}
+
+fn differences(plan: &Plan) -> usize {
+    plan.changes.iter().map(|change| change.diff().len()).sum()
+}
+
+fn applicationsets(criterion: &mut Criterion) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let _inside = runtime.enter();
+    let snapshot = snapshot(folder.path(), &runtime);
+    let caller = caller(&snapshot, &runtime);
+    let walk = Walk {
+        desk: Desk::new(&snapshot, &caller).expect("an open front"),
+        clusters: ClusterInput::all(&snapshot.resources),
+        existing: Existing::default(),
+    };
+    let mut group = criterion.benchmark_group("applicationsets");
+    group.sample_size(20);
+    for (engine, go_template) in [("fasttemplate", false), ("Go templates", true)] {
+        let set = set(go_template, "main");
+        group.bench_function(format!("check before, {engine}"), |bench| {
+            bench.iter(|| walk.before(black_box(&set)))
+        });
+        group.bench_function(format!("generate and render 1,000, {engine}"), |bench| {
+            bench.iter(|| walk.made(black_box(&set)));
+        });
+        let made = walk.made(&set);
+        group.bench_function(format!("plan and diff 1,000, {engine}"), |bench| {
+            bench.iter_batched(
+                || made.clone(),
+                |made| differences(&walk.plan(&set, made)),
+                BatchSize::PerIteration,
+            );
+        });
+        let cleared = walk.before(&set);
+        group.bench_function(format!("check each of 1,000, {engine}"), |bench| {
+            bench.iter_batched(
+                || walk.plan(&set, made.clone()),
+                |plan| walk.desk.after(&cleared, plan, &mut Vec::new()).expect("alice may"),
+                BatchSize::PerIteration,
+            );
+        });
+        group.bench_function(format!("all of it, 1,000, {engine}"), |bench| {
+            bench.iter(|| {
+                let cleared = walk.before(&set);
+                let plan = walk.plan(&set, walk.made(&set));
+                let size = differences(&plan);
+                (
+                    walk.desk.after(&cleared, plan, &mut Vec::new()).expect("alice may"),
+                    size,
+                )
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, applicationsets);
+criterion_main!(benches);

@@ -1,0 +1,234 @@
+//! Bounds on what one ApplicationSet may take.
+//!
+//! In: limits. Out: a budget that is spent. Never: a budget that grows.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Bounds on generating and rendering one set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Applications of one set.
+    pub applications: u64,
+    /// Sets of parameters that all its generators make on the way, those a matrix
+    /// or merge throws away included.
+    pub parameters: u64,
+    /// Generators, children counted.
+    pub generators: u64,
+    /// Bytes of everything rendered.
+    pub bytes: u64,
+    /// Wall time, waiting for git and plugins included.
+    pub time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            applications: 5_000,
+            parameters: 50_000,
+            generators: 100,
+            bytes: 64 * 1024 * 1024,
+            time: Duration::from_secs(30),
+        }
+    }
+}
+
+/// A bound was reached: observed against allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Exceeded {
+    /// Too many Applications.
+    #[error("the set generates {observed} applications or more, at most {allowed} are allowed")]
+    Applications {
+        /// So many so far.
+        observed: u64,
+        /// Allowed.
+        allowed: u64,
+    },
+    /// Too many sets of parameters.
+    #[error("the generators make {observed} sets of parameters or more, at most {allowed} are allowed")]
+    Parameters {
+        /// So many so far.
+        observed: u64,
+        /// Allowed.
+        allowed: u64,
+    },
+    /// Too many generators.
+    #[error("the set has {observed} generators or more, at most {allowed} are allowed")]
+    Generators {
+        /// So many so far.
+        observed: u64,
+        /// Allowed.
+        allowed: u64,
+    },
+    /// Too much text.
+    #[error("the set renders {observed} bytes or more, at most {allowed} are allowed")]
+    Bytes {
+        /// So many so far.
+        observed: u64,
+        /// Allowed.
+        allowed: u64,
+    },
+    /// Too slow.
+    #[error("generating takes longer than {allowed:?}")]
+    Time {
+        /// Allowed.
+        allowed: Duration,
+    },
+    /// Nobody waits for it any more.
+    #[error("nobody waits for what is generated any more")]
+    Cancelled,
+}
+
+/// What is left for one set. Shared by all who work on it.
+#[derive(Debug)]
+pub struct Budget {
+    limits: Limits,
+    ends: Instant,
+    applications: AtomicU64,
+    parameters: AtomicU64,
+    generators: AtomicU64,
+    bytes: AtomicU64,
+    cancelled: AtomicBool,
+}
+
+impl Budget {
+    /// A whole budget; its time begins now.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            ends: Instant::now() + limits.time,
+            applications: AtomicU64::new(0),
+            parameters: AtomicU64::new(0),
+            generators: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            cancelled: AtomicBool::new(false),
+        }
+    }
+
+    /// Ends all work on it at its next look at the clock.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// The bounds it began with.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// When its time is over.
+    pub fn ends(&self) -> Instant {
+        self.ends
+    }
+
+    /// Takes `count` Applications.
+    ///
+    /// # Errors
+    /// [`Exceeded::Applications`], [`Exceeded::Time`].
+    pub fn applications(&self, count: u64) -> Result<(), Exceeded> {
+        let allowed = self.limits.applications;
+        spend(&self.applications, count, allowed).map_err(|observed| Exceeded::Applications { observed, allowed })?;
+        self.time()
+    }
+
+    /// Takes `count` sets of parameters.
+    ///
+    /// # Errors
+    /// [`Exceeded::Parameters`], [`Exceeded::Time`].
+    pub fn parameters(&self, count: u64) -> Result<(), Exceeded> {
+        let allowed = self.limits.parameters;
+        spend(&self.parameters, count, allowed).map_err(|observed| Exceeded::Parameters { observed, allowed })?;
+        self.time()
+    }
+
+    /// Takes `count` generators.
+    ///
+    /// # Errors
+    /// [`Exceeded::Generators`], [`Exceeded::Time`].
+    pub fn generators(&self, count: u64) -> Result<(), Exceeded> {
+        let allowed = self.limits.generators;
+        spend(&self.generators, count, allowed).map_err(|observed| Exceeded::Generators { observed, allowed })?;
+        self.time()
+    }
+
+    /// Takes `count` bytes.
+    ///
+    /// # Errors
+    /// [`Exceeded::Bytes`].
+    pub fn bytes(&self, count: u64) -> Result<(), Exceeded> {
+        let allowed = self.limits.bytes;
+        spend(&self.bytes, count, allowed).map_err(|observed| Exceeded::Bytes { observed, allowed })
+    }
+
+    /// Bytes that may still be rendered.
+    pub fn bytes_left(&self) -> u64 {
+        self.limits.bytes.saturating_sub(self.bytes.load(Ordering::Relaxed))
+    }
+
+    /// Looks at the clock.
+    ///
+    /// # Errors
+    /// [`Exceeded::Time`], [`Exceeded::Cancelled`].
+    pub fn time(&self) -> Result<(), Exceeded> {
+        if self.cancelled.load(Ordering::Relaxed) {
+            return Err(Exceeded::Cancelled);
+        }
+        if Instant::now() < self.ends {
+            return Ok(());
+        }
+        Err(Exceeded::Time {
+            allowed: self.limits.time,
+        })
+    }
+}
+
+fn spend(spent: &AtomicU64, count: u64, allowed: u64) -> Result<(), u64> {
+    let before = spent.fetch_add(count, Ordering::Relaxed);
+    let observed = before.saturating_add(count);
+    if observed > allowed { Err(observed) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Budget, Exceeded, Limits};
+    use std::time::Duration;
+
+    #[test]
+    fn each_bound_is_told_with_what_was_observed() {
+        let limits = Limits {
+            applications: 2,
+            parameters: 2,
+            generators: 2,
+            bytes: 2,
+            ..Limits::default()
+        };
+        let budget = Budget::new(limits);
+        let (observed, allowed) = (3, 2);
+        assert_eq!(budget.applications(2), Ok(()));
+        assert_eq!(
+            budget.applications(1),
+            Err(Exceeded::Applications { observed, allowed })
+        );
+        assert_eq!(budget.parameters(3), Err(Exceeded::Parameters { observed, allowed }));
+        assert_eq!(budget.generators(3), Err(Exceeded::Generators { observed, allowed }));
+        assert_eq!(budget.bytes_left(), 2);
+        assert_eq!(budget.bytes(3), Err(Exceeded::Bytes { observed, allowed }));
+        assert_eq!(budget.bytes_left(), 0);
+    }
+
+    #[test]
+    fn time_ends() {
+        let allowed = Duration::ZERO;
+        let over = Budget::new(Limits {
+            time: allowed,
+            ..Limits::default()
+        });
+        assert_eq!(over.time(), Err(Exceeded::Time { allowed }));
+        assert_eq!(over.parameters(1), Err(Exceeded::Time { allowed }));
+        let budget = Budget::new(Limits::default());
+        assert_eq!(budget.time(), Ok(()));
+        budget.cancel();
+        assert_eq!(budget.time(), Err(Exceeded::Cancelled));
+    }
+}

@@ -1,0 +1,162 @@
+//! Generators, run.
+//!
+//! In: a set, what its generators may read, a budget. Out: its Applications, in
+//! order. Never: some of them where one failed; a read the gate refuses; memory
+//! taken before the budget was asked.
+//!
+//! Differs from Argo CD: clusters come by name and merged sets in the order of the
+//! first child, where upstream has no order; patterns that cannot be read are
+//! errors, where upstream takes nothing by them, also where they exclude; a
+//! generator whose kind is not known is an error, also one that is stored.
+//!
+//! Source: Argo CD, `applicationset/generators` and `controllers/template`.
+
+use serde_json::Value;
+
+use super::decode::fields::{below, member};
+use super::inputs::InputError;
+use super::{ApplicationSet, Exceeded, Inputs, Params, Refusal, Spec, decode, selector, template};
+
+mod clusters;
+mod fixed;
+mod flatten;
+mod git;
+mod guest;
+mod list;
+mod matrix;
+mod merge;
+mod run;
+#[cfg(test)]
+mod tests;
+mod values;
+mod yaml;
+
+pub use fixed::{ClusterChoice, StaticInputs, static_inputs};
+
+use super::Budget;
+use run::Run;
+
+/// Why a set generates nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Generators would read what the caller may not; all of it that was found.
+    #[error("generators may not read {} of what they name", .0.len())]
+    Refused(Vec<Refusal>),
+    /// A bound was reached.
+    #[error(transparent)]
+    Exceeded(#[from] Exceeded),
+    /// An input cannot be had.
+    #[error("`{path}`: {error}")]
+    Input {
+        /// The generator, from the root of the object.
+        path: String,
+        /// Why not.
+        error: InputError,
+    },
+    /// A template cannot be rendered.
+    #[error("`{path}`: {error}")]
+    Template {
+        /// The generator whose parameters were put in.
+        path: String,
+        /// Why not.
+        error: template::Error,
+    },
+    /// A generator cannot be run as it is.
+    #[error("`{path}`: {what}")]
+    Invalid {
+        /// The generator, from the root of the object.
+        path: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// A generator's settings have the wrong type.
+    #[error(transparent)]
+    Decode(#[from] decode::Error),
+}
+
+/// The Applications of a set, in the order of its generators and their parameters.
+///
+/// Blocks while repositories and plugins are read; call it off the runtime.
+///
+/// - Gives: each with `apiVersion`, `kind`, `metadata` and `spec`, in the set's
+///   namespace. Names may be empty or twice; that is judged with the rest.
+///
+/// # Errors
+/// [`Error`], the first there is; [`Error::Refused`] before any other.
+pub fn generate(set: &ApplicationSet, inputs: &Inputs<'_>, budget: &Budget) -> Result<Vec<Value>, Error> {
+    let templates = templates(set)?;
+    let made = parameters(&set.spec, inputs, budget)?;
+    let mut applications = Vec::new();
+    for ((path, template), Made { params, .. }) in templates.iter().zip(&made) {
+        for params in params {
+            budget.applications(1)?;
+            let rendered = template.render(params, budget);
+            applications.push(rendered.map_err(|error| unrendered(path, error))?);
+        }
+    }
+    Ok(applications)
+}
+
+/// What one kind of one entry made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Made {
+    /// The generator, from the root of the object.
+    pub path: String,
+    /// Its sets of parameters, in order.
+    pub params: Vec<Params>,
+}
+
+/// The parameters of each kind of each entry of a set, in order.
+///
+/// # Errors
+/// As [`generate`].
+pub fn parameters(spec: &Spec, inputs: &Inputs<'_>, budget: &Budget) -> Result<Vec<Made>, Error> {
+    let run = Run::new(spec.engine, inputs, budget);
+    let made = run.all(spec);
+    // A refusal is why the rest failed, or may be: it is what the caller hears of.
+    match run.refused() {
+        refused if refused.is_empty() => made,
+        refused => Err(Error::Refused(refused)),
+    }
+}
+
+/// Every kind's template, parsed, with the kind's path, in the order of [`parameters`].
+fn templates(set: &ApplicationSet) -> Result<Vec<(String, template::Applications)>, Error> {
+    let mut templates = Vec::new();
+    for (index, generator) in set.spec.generators.iter().enumerate() {
+        for kind in &generator.kinds {
+            let path = below(&format!("spec.generators[{index}]"), kind.name.as_str());
+            let own = kind
+                .settings
+                .as_object()
+                .and_then(|settings| member(settings, "template"));
+            let template = template::Applications::new(&set.spec, own, &set.name.namespace);
+            let template = template.map_err(|error| unrendered(&path, error))?;
+            templates.push((path, template));
+        }
+    }
+    Ok(templates)
+}
+
+fn unrendered(path: &str, error: template::Error) -> Error {
+    match error {
+        template::Error::Exceeded(exceeded) => Error::Exceeded(exceeded),
+        error => Error::Template {
+            path: path.to_owned(),
+            error,
+        },
+    }
+}
+
+fn invalid(path: &str, what: impl Into<String>) -> Error {
+    Error::Invalid {
+        path: path.to_owned(),
+        what: what.into(),
+    }
+}
+
+impl Error {
+    fn selector(path: &str, error: &selector::Error) -> Self {
+        invalid(&below(path, "selector"), error.to_string())
+    }
+}

@@ -1,0 +1,192 @@
+//! Patterns of directories, as Go's `path.Match` has them.
+//!
+//! In: a pattern, a path. Out: whether the whole path matches. Never: time
+//! exponential in the pattern.
+//!
+//! `*` and `?` stop at `/`; `[a-z]` and `[^a-z]` are classes; `\` escapes.
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+/// A pattern that was parsed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pattern(Vec<Token>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Token {
+    /// Itself.
+    One(char),
+    /// `?`.
+    Any,
+    /// `*`.
+    Star,
+    /// `[…]`: ranges, and whether they are what does not match.
+    Class { ranges: Vec<(char, char)>, negated: bool },
+}
+
+impl Pattern {
+    /// Parses a pattern.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn new(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` has a syntax error in pattern");
+        let mut symbols = text.chars().peekable();
+        let mut tokens = Vec::new();
+        while let Some(symbol) = symbols.next() {
+            tokens.push(match symbol {
+                // Several are as one.
+                '*' if tokens.last() == Some(&Token::Star) => continue,
+                '*' => Token::Star,
+                '?' => Token::Any,
+                '[' => class(&mut symbols).ok_or_else(wrong)?,
+                '\\' => Token::One(symbols.next().ok_or_else(wrong)?),
+                other => Token::One(other),
+            });
+        }
+        Ok(Self(tokens))
+    }
+
+    /// Whether it matches all of `path`.
+    pub(super) fn matches(&self, path: &str) -> bool {
+        let mut tokens = self.0.as_slice();
+        let mut rest = path;
+        // What follows the last star, and where the star may end next.
+        let mut retry: Option<(&[Token], &str)> = None;
+        loop {
+            match (tokens.split_first(), rest.chars().next()) {
+                (None, None) => return true,
+                (Some((Token::Star, after)), _) => {
+                    retry = Some((after, rest));
+                    tokens = after;
+                    continue;
+                }
+                (Some((token, after)), Some(symbol)) if token.takes(symbol) => {
+                    tokens = after;
+                    rest = rest.strip_prefix(symbol).unwrap_or_default();
+                    continue;
+                }
+                (Some(_) | None, Some(_)) | (Some(_), None) => {}
+            }
+            // The star takes one more, unless that is what it stops at.
+            let Some((after, from)) = retry else {
+                return false;
+            };
+            let Some(longer) = from.chars().next().filter(|symbol| *symbol != '/') else {
+                return false;
+            };
+            rest = from.strip_prefix(longer).unwrap_or_default();
+            tokens = after;
+            retry = Some((after, rest));
+        }
+    }
+}
+
+impl Token {
+    fn takes(&self, symbol: char) -> bool {
+        match self {
+            Self::One(own) => *own == symbol,
+            Self::Any => symbol != '/',
+            Self::Star => false,
+            Self::Class { ranges, negated } => {
+                let within = ranges.iter().any(|(low, high)| (*low..=*high).contains(&symbol));
+                within != *negated
+            }
+        }
+    }
+}
+
+/// What stands between brackets: one range or more.
+fn class(symbols: &mut Peekable<Chars<'_>>) -> Option<Token> {
+    let negated = symbols.next_if_eq(&'^').is_some();
+    let mut ranges = Vec::new();
+    loop {
+        if !ranges.is_empty() && symbols.next_if_eq(&']').is_some() {
+            return Some(Token::Class { ranges, negated });
+        }
+        let low = bound(symbols)?;
+        let high = match symbols.next_if_eq(&'-') {
+            Some(_) => bound(symbols)?,
+            None => low,
+        };
+        ranges.push((low, high));
+    }
+}
+
+fn bound(symbols: &mut Peekable<Chars<'_>>) -> Option<char> {
+    match symbols.next()? {
+        '-' | ']' => None,
+        '\\' => symbols.next(),
+        symbol => Some(symbol),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pattern;
+
+    #[test]
+    fn patterns_match_as_go_has_them() {
+        for (pattern, path, expected) in [
+            ("abc", "abc", true),
+            ("*", "abc", true),
+            ("*", "", true),
+            ("*", "a/b", false),
+            ("*/*", "a/b", true),
+            ("*/*", "a/b/c", false),
+            ("**", "a/b", false),
+            ("a*", "ab", true),
+            ("a*/b", "a/b", true),
+            ("a*/b", "a/c/b", false),
+            ("a*b*c*d*e*/f", "axbxcxdxe/f", true),
+            ("a*b*c*d*e*/f", "axbxcxdxexxx/f", true),
+            ("a*b*c*d*e*/f", "axbxcxdxe/xxx/f", false),
+            ("a*b?c*x", "abxbbxdbxebxczzx", true),
+            ("a*b?c*x", "abxbbxdbxebxczzy", false),
+            ("ab[c]", "abc", true),
+            ("ab[b-d]", "abc", true),
+            ("ab[e-g]", "abc", false),
+            ("ab[^c]", "abc", false),
+            ("ab[^e-g]", "abc", true),
+            ("a\\*b", "a*b", true),
+            ("a\\*b", "ab", false),
+            ("a?b", "aüb", true),
+            ("a?b", "a/b", false),
+            ("a[^a]b", "aüb", true),
+            ("[\\]a]", "]", true),
+            ("[\\-]", "-", true),
+            ("[x\\-]", "-", true),
+            ("[x\\-]", "z", false),
+            ("a]", "a]", true),
+            ("apps/*", "apps/one", true),
+            ("apps/*", "apps", false),
+            ("apps/*", "apps/one/two", false),
+            ("apps/team-?", "apps/team-a", true),
+            ("apps/team-?", "apps/team-", false),
+            ("", "", true),
+            ("", "a", false),
+        ] {
+            assert_eq!(
+                Pattern::new(pattern).unwrap().matches(path),
+                expected,
+                "{pattern} {path}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_pattern_go_cannot_read_is_refused() {
+        for pattern in [
+            "[", "[]", "[]a]", "[-]", "[x-]", "[-x]", "[a-b-c]", "a[", "a\\", "[^", "[^bc", "[\\",
+        ] {
+            let error = Pattern::new(pattern).unwrap_err();
+            assert!(error.contains("syntax error in pattern"), "{pattern}: {error}");
+        }
+    }
+
+    #[test]
+    fn many_stars_take_time_by_the_product_of_the_lengths() {
+        let pattern = Pattern::new(&"a*".repeat(2000)).unwrap();
+        assert!(!pattern.matches(&format!("{}/b", "a".repeat(4000))));
+    }
+}

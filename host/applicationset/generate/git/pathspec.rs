@@ -1,0 +1,120 @@
+//! Patterns of files, as `git ls-files` has them.
+//!
+//! In: a pattern, the path of a file. Out: whether it matches. Never: a path out of
+//! the repository.
+//!
+//! What has no wildcard is a file or everything in a directory; `*` and `?` do not
+//! stop at `/`. Source: gitglossary(7), pathspec; Argo CD lists files by it unless
+//! its new globbing is on.
+
+use gix::bstr::BStr;
+use gix::glob::wildmatch::Mode;
+
+/// A pattern, with `.`, `..` and doubled `/` resolved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pathspec {
+    text: String,
+    is_wild: bool,
+}
+
+impl Pathspec {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// It leaves the repository, or has the signs of a pathspec with other rules.
+    pub(super) fn new(text: &str) -> Result<Self, String> {
+        if text.starts_with(':') {
+            return Err(format!(
+                "`{text}` begins with `:`, which has a meaning that is not supported"
+            ));
+        }
+        let outside = || format!("`{text}` is outside repository");
+        if text.starts_with('/') {
+            return Err(outside());
+        }
+        let mut parts = Vec::new();
+        for part in text.split('/') {
+            match part {
+                "" | "." => {}
+                ".." => {
+                    parts.pop().ok_or_else(outside)?;
+                }
+                part => parts.push(part),
+            }
+        }
+        let mut normalized = parts.join("/");
+        if text.ends_with('/') && !normalized.is_empty() {
+            normalized.push('/');
+        }
+        Ok(Self {
+            is_wild: normalized.contains(['*', '?', '[', '\\']),
+            text: normalized,
+        })
+    }
+
+    /// Whether it takes the file at `path`.
+    pub(super) fn matches(&self, path: &str) -> bool {
+        let below = path.strip_prefix(&self.text);
+        let literal = below.is_some_and(|rest| {
+            rest.is_empty() || rest.starts_with('/') || self.text.is_empty() || self.text.ends_with('/')
+        });
+        let wild = || gix::glob::wildmatch(BStr::new(&self.text), BStr::new(path), Mode::empty());
+        literal || self.is_wild && wild()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pathspec;
+
+    #[test]
+    fn files_match_as_git_lists_them() {
+        for (pattern, path, expected) in [
+            ("config.json", "config.json", true),
+            ("config.json", "a/config.json", false),
+            ("*.json", "a/b/config.json", true),
+            ("**/config.json", "a/b/config.json", true),
+            ("**/config.json", "config.json", false),
+            ("a/**/config.json", "a/b/c/config.json", true),
+            ("a/**/config.json", "a/config.json", false),
+            ("a/*/config.json", "a/b/c/config.json", true),
+            ("a/*/config.json", "a/b/other.json", false),
+            ("a", "a/b/config.json", true),
+            ("a/", "a/b/config.json", true),
+            ("a/", "a", false),
+            ("a", "ab/config.json", false),
+            ("", "x/y", true),
+            (".", "x/y", true),
+            ("./x//y", "x/y", true),
+            ("x/../z", "z", true),
+            ("x/../z", "x/z", false),
+            ("a[", "a[", true),
+            ("a[", "ab", false),
+            ("a[bc]", "ab", true),
+            ("a[!b]", "ab", false),
+            ("a\\*", "a*", true),
+            ("a\\*", "ab", false),
+            ("a?c", "a/c", true),
+        ] {
+            assert_eq!(
+                Pathspec::new(pattern).unwrap().matches(path),
+                expected,
+                "{pattern} {path}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_leaves_the_repository_is_refused() {
+        for (pattern, why) in [
+            ("..", "is outside repository"),
+            ("a/../../b", "is outside repository"),
+            ("/etc/passwd", "is outside repository"),
+            (":(top)a", "is not supported"),
+            (":!a", "is not supported"),
+        ] {
+            let error = Pathspec::new(pattern).unwrap_err();
+            assert!(error.contains(why), "{pattern}: {error}");
+        }
+    }
+}

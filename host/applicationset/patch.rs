@@ -1,0 +1,301 @@
+//! `templatePatch`: what it changes of a rendered Application.
+//!
+//! In: `metadata` and `spec`; a patch as YAML or JSON. Out: both, patched. Never:
+//! another project than the template gave.
+//!
+//! Source: Kubernetes' strategic merge patch with the types of Argo CD's
+//! `Application`: lists are replaced, but `metadata.finalizers` are merged; below
+//! `valuesObject` there are no types, so nested objects cannot be merged there.
+
+use serde_json::{Map, Value};
+
+use crate::applicationset::template::read_yaml;
+
+#[cfg(test)]
+mod tests;
+
+const DIRECTIVE: &str = "$patch";
+const RETAIN: &str = "$retainKeys";
+const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
+const ORDER: &str = "$setElementOrder/";
+/// The one list of an Application that is merged.
+const MERGED_LIST: &str = "finalizers";
+/// The one field without a type.
+const UNTYPED: &str = "valuesObject";
+/// Fields of an Application that a set never sets.
+const FOREIGN: [&str; 4] = ["apiVersion", "kind", "status", "operation"];
+
+/// Why a patch cannot be laid over an Application.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Neither YAML nor JSON.
+    #[error("it is neither YAML nor JSON: {0}")]
+    Syntax(String),
+    /// Something other than an object.
+    #[error("it is {0}, not an object")]
+    Kind(&'static str),
+    /// A directive nobody knows, or one that does not fit its place.
+    #[error("the directive `{0}` is wrong here")]
+    Directive(String),
+    /// `$retainKeys` does not list what the patch sets.
+    #[error("`$retainKeys` must name `{0}`, which the patch sets")]
+    Retain(String),
+    /// Values that cannot be merged because nothing says how.
+    #[error("`{0}` cannot be merged: below `valuesObject` only whole values can be replaced")]
+    Untyped(String),
+    /// It starts an operation.
+    #[error("it must not set `operation`")]
+    Operation,
+}
+
+/// Lays `text` over an Application's `metadata` and `spec`. Nothing but blanks or
+/// `null` changes nothing.
+///
+/// # Errors
+/// [`Error`].
+pub fn apply(parts: Value, text: &str) -> Result<Value, Error> {
+    let mut patch = match read(text)? {
+        Value::Null => return Ok(parts),
+        Value::Object(fields) => fields,
+        Value::Bool(_) => return Err(Error::Kind("a boolean")),
+        Value::Number(_) => return Err(Error::Kind("a number")),
+        Value::String(_) => return Err(Error::Kind("a text")),
+        Value::Array(_) => return Err(Error::Kind("a list")),
+    };
+    if patch.get("operation").is_some_and(|value| !value.is_null()) {
+        return Err(Error::Operation);
+    }
+    patch.retain(|key, _| !FOREIGN.contains(&key.as_str()));
+    for key in ["metadata", "spec"] {
+        match patch.get(key) {
+            None | Some(Value::Null | Value::Object(_)) => {}
+            Some(_) => return Err(Error::Kind("an object whose `metadata` or `spec` is none")),
+        }
+    }
+    let project = parts.pointer("/spec/project").cloned();
+    let parts = match parts {
+        Value::Object(fields) => fields,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+    };
+    let mut patched = Value::Object(merge(parts, patch, Types::Known)?);
+    keep(&mut patched, project);
+    Ok(patched)
+}
+
+/// JSON when it begins as an object of JSON does, else YAML.
+fn read(text: &str) -> Result<Value, Error> {
+    if text.trim_start().starts_with('{') {
+        return serde_json::from_str(text).map_err(|error| Error::Syntax(error.to_string()));
+    }
+    read_yaml(text).map_err(Error::Syntax)
+}
+
+/// The project stays what the template made it.
+fn keep(patched: &mut Value, project: Option<Value>) {
+    let Some(fields) = patched.as_object_mut() else { return };
+    let spec = fields
+        .entry("spec")
+        .or_insert_with(|| Value::Object(Map::new()))
+        .as_object_mut();
+    let Some(spec) = spec else { return };
+    match project {
+        Some(project) => {
+            spec.insert("project".to_owned(), project);
+        }
+        None => {
+            spec.remove("project");
+        }
+    }
+}
+
+/// Whether the fields of an object have types that say how to merge them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Types {
+    Known,
+    None,
+}
+
+fn merge(
+    mut original: Map<String, Value>,
+    mut patch: Map<String, Value>,
+    types: Types,
+) -> Result<Map<String, Value>, Error> {
+    match patch.get(DIRECTIVE).cloned() {
+        None => {}
+        Some(Value::String(directive)) if directive == "replace" => {
+            patch.remove(DIRECTIVE);
+            return Ok(patch);
+        }
+        Some(Value::String(directive)) if directive == "delete" => return Ok(Map::new()),
+        Some(other) => return Err(Error::Directive(format!("{DIRECTIVE}: {other}"))),
+    }
+    retain(&mut original, &mut patch)?;
+    let order = ordered(&mut patch)?;
+    // Deletions come first, so that their place in the patch does not matter.
+    let (deletions, fields): (Vec<_>, Vec<_>) = patch.into_iter().partition(|(key, _)| key.starts_with(DELETE_FROM));
+    for (key, value) in deletions {
+        delete_from(&mut original, &key, &value)?;
+    }
+    for (key, value) in fields {
+        field(&mut original, &key, value, types)?;
+    }
+    if let Some(order) = order {
+        reorder(&mut original, &order);
+    }
+    Ok(original)
+}
+
+fn field(original: &mut Map<String, Value>, key: &str, value: Value, types: Types) -> Result<(), Error> {
+    if value.is_null() {
+        original.remove(key);
+        return Ok(());
+    }
+    let merged = match (original.remove(key), value) {
+        (Some(Value::Object(_)), Value::Object(_)) | (Some(Value::Array(_)), Value::Array(_))
+            if types == Types::None =>
+        {
+            return Err(Error::Untyped(key.to_owned()));
+        }
+        (Some(Value::Object(before)), Value::Object(after)) => {
+            let below = if key == UNTYPED { Types::None } else { Types::Known };
+            Some(Value::Object(merge(before, after, below)?))
+        }
+        (Some(Value::Array(before)), Value::Array(after)) if key == MERGED_LIST => {
+            Some(Value::Array(merge_list(&before, after)))
+        }
+        (Some(Value::Array(_)), Value::Array(after)) => Some(Value::Array(plain_list(after))),
+        (_, value) => fresh(value),
+    };
+    if let Some(merged) = merged {
+        original.insert(key.to_owned(), merged);
+    }
+    Ok(())
+}
+
+/// A value for a place that had none: without nulls and directives; none when it
+/// is itself a directive.
+fn fresh(value: Value) -> Option<Value> {
+    match value {
+        Value::Object(fields) if fields.contains_key(DIRECTIVE) => None,
+        Value::Object(fields) => {
+            let fields = fields
+                .into_iter()
+                .filter(|(key, value)| !value.is_null() && !directive(key));
+            let fields = fields.filter_map(|(key, value)| Some((key, fresh(value)?)));
+            Some(Value::Object(fields.collect()))
+        }
+        Value::Array(items) => Some(Value::Array(items.into_iter().filter_map(fresh).collect())),
+        scalar @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => Some(scalar),
+    }
+}
+
+/// A list that takes another's place whole; directives in it mean nothing.
+fn plain_list(items: Vec<Value>) -> Vec<Value> {
+    items
+        .into_iter()
+        .map(|item| match item {
+            Value::Object(fields) => Value::Object(fields.into_iter().filter(|(key, _)| !directive(key)).collect()),
+            other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => other,
+        })
+        .collect()
+}
+
+fn directive(key: &str) -> bool {
+    key == DIRECTIVE || key == RETAIN || key.starts_with(DELETE_FROM) || key.starts_with(ORDER)
+}
+
+/// Scalars of both lists, each once: those of the patch in its order, before what
+/// only the original has unless the original had it earlier.
+fn merge_list(original: &[Value], patch: Vec<Value>) -> Vec<Value> {
+    let mut wanted: Vec<Value> = Vec::new();
+    for item in patch {
+        if !wanted.contains(&item) {
+            wanted.push(item);
+        }
+    }
+    let place = |item: &Value| original.iter().position(|known| known == item);
+    let mut kept: Vec<&Value> = Vec::new();
+    for item in original {
+        if !wanted.contains(item) && !kept.contains(&item) {
+            kept.push(item);
+        }
+    }
+    let mut merged = Vec::with_capacity(kept.len() + wanted.len());
+    let mut kept = kept.into_iter().peekable();
+    for item in &wanted {
+        if let Some(after) = place(item) {
+            while let Some(earlier) = kept.next_if(|earlier| place(earlier).is_some_and(|before| before < after)) {
+                merged.push(earlier.clone());
+            }
+        }
+        merged.push(item.clone());
+    }
+    merged.extend(kept.cloned());
+    merged
+}
+
+/// `$retainKeys`: what it does not name is removed first.
+fn retain(original: &mut Map<String, Value>, patch: &mut Map<String, Value>) -> Result<(), Error> {
+    let Some(keys) = patch.remove(RETAIN) else {
+        return Ok(());
+    };
+    let keys = keys.as_array().ok_or_else(|| Error::Directive(RETAIN.to_owned()))?;
+    let named = |key: &str| keys.iter().any(|known| known.as_str() == Some(key));
+    let unnamed = patch.iter().find(|(key, value)| {
+        !value.is_null() && !key.starts_with(DELETE_FROM) && !key.starts_with(ORDER) && !named(key)
+    });
+    if let Some((key, _)) = unnamed {
+        return Err(Error::Retain(key.clone()));
+    }
+    original.retain(|key, _| named(key));
+    Ok(())
+}
+
+/// `$deleteFromPrimitiveList/<key>`.
+fn delete_from(original: &mut Map<String, Value>, key: &str, items: &Value) -> Result<(), Error> {
+    let wrong = || Error::Directive(key.to_owned());
+    let list = key.strip_prefix(DELETE_FROM).ok_or_else(wrong)?;
+    let items = match items {
+        Value::Null => return Ok(()),
+        Value::Array(items) => items,
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => return Err(wrong()),
+    };
+    match original.get_mut(list) {
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::Array(known)) => {
+            known.retain(|item| !items.contains(item));
+            Ok(())
+        }
+        Some(_) => Err(wrong()),
+    }
+}
+
+/// `$setElementOrder/finalizers`, the one list that has an order to set.
+fn ordered(patch: &mut Map<String, Value>) -> Result<Option<Vec<Value>>, Error> {
+    let keys: Vec<String> = patch.keys().filter(|key| key.starts_with(ORDER)).cloned().collect();
+    let mut order = None;
+    for key in keys {
+        let list = patch.remove(&key);
+        match (key.strip_prefix(ORDER), list) {
+            (Some(MERGED_LIST), Some(Value::Array(items))) => order = Some(items),
+            _ => return Err(Error::Directive(key)),
+        }
+    }
+    Ok(order)
+}
+
+fn reorder(original: &mut Map<String, Value>, order: &[Value]) {
+    let Some(Value::Array(items)) = original.get_mut(MERGED_LIST) else {
+        return;
+    };
+    let place = |item: &Value| order.iter().position(|known| known == item);
+    let mut named: Vec<Value> = items.iter().filter(|item| place(item).is_some()).cloned().collect();
+    named.sort_by_key(place);
+    let mut named = named.into_iter();
+    // What the order does not name keeps its place.
+    for item in items.iter_mut().filter(|item| place(item).is_some()) {
+        if let Some(next) = named.next() {
+            *item = next;
+        }
+    }
+}

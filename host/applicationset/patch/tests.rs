@@ -1,0 +1,112 @@
+//! Strategic merge patches of Applications.
+
+#![expect(clippy::needless_pass_by_value, reason = "callers pass what they just wrote")]
+
+use serde_json::{Value, json};
+
+use super::{Error, apply};
+
+fn base() -> Value {
+    json!({
+        "metadata": {"name": "a", "labels": {"x": "1", "y": "2"}, "finalizers": ["f1", "f2"]},
+        "spec": {
+            "project": "p",
+            "sources": [{"repoURL": "a"}, {"repoURL": "b"}],
+            "source": {"helm": {"parameters": [{"name": "a", "value": "1"}], "valuesObject": {"a": 1, "m": {"x": 1}}}},
+            "destination": {"server": "s", "namespace": "n"},
+        },
+    })
+}
+
+fn patched(patch: Value) -> Result<Value, Error> {
+    apply(base(), &patch.to_string())
+}
+
+fn at(patch: Value, pointer: &str) -> Value {
+    patched(patch).unwrap().pointer(pointer).cloned().unwrap_or_default()
+}
+
+#[test]
+fn objects_are_merged_lists_replaced_and_nulls_remove() {
+    let labels = json!({"metadata": {"labels": {"x": null, "y": "3", "z": "4", "w": null}}});
+    assert_eq!(at(labels, "/metadata/labels"), json!({"y": "3", "z": "4"}));
+    let sources = json!({"spec": {"sources": [{"repoURL": "c"}]}});
+    assert_eq!(at(sources, "/spec/sources"), json!([{"repoURL": "c"}]));
+    let parameters = json!({"spec": {"source": {"helm": {"parameters": [{"name": "b", "value": "2"}]}}}});
+    assert_eq!(
+        at(parameters, "/spec/source/helm/parameters"),
+        json!([{"name": "b", "value": "2"}])
+    );
+    let fresh = json!({"spec": {"syncPolicy": {"automated": {"prune": true, "x": null}}}});
+    assert_eq!(at(fresh, "/spec/syncPolicy"), json!({"automated": {"prune": true}}));
+    assert_eq!(
+        at(json!({"spec": {"destination": null}}), "/spec/destination"),
+        Value::Null
+    );
+}
+
+#[test]
+fn finalizers_are_merged_in_the_order_of_the_patch() {
+    let merged = |items: Value| at(json!({"metadata": {"finalizers": items}}), "/metadata/finalizers");
+    assert_eq!(merged(json!(["n"])), json!(["n", "f1", "f2"]));
+    assert_eq!(merged(json!(["f2", "n"])), json!(["f1", "f2", "n"]));
+    let deleted = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["f1"]}});
+    assert_eq!(at(deleted, "/metadata/finalizers"), json!(["f2"]));
+}
+
+#[test]
+fn directives_do_what_they_say_and_unknown_ones_are_errors() {
+    let replaced = json!({"spec": {"destination": {"$patch": "replace", "name": "c"}}});
+    assert_eq!(at(replaced, "/spec/destination"), json!({"name": "c"}));
+    let deleted = json!({"spec": {"destination": {"$patch": "delete"}}});
+    assert_eq!(at(deleted, "/spec/destination"), json!({}));
+    let kept = json!({"spec": {"destination": {"$retainKeys": ["name"], "name": "c"}}});
+    assert_eq!(at(kept, "/spec/destination"), json!({"name": "c"}));
+    let unnamed = json!({"spec": {"destination": {"$retainKeys": ["server"], "name": "c"}}});
+    assert_eq!(patched(unnamed), Err(Error::Retain("name".to_owned())));
+    let unknown = json!({"spec": {"destination": {"$patch": "explode"}}});
+    assert!(matches!(patched(unknown), Err(Error::Directive(_))));
+}
+
+#[test]
+fn the_project_stays_whatever_the_patch_does() {
+    assert_eq!(at(json!({"spec": {"project": "q"}}), "/spec/project"), "p");
+    assert_eq!(at(json!({"spec": {"project": null}}), "/spec/project"), "p");
+    assert_eq!(
+        at(json!({"spec": {"$patch": "replace", "project": "q"}}), "/spec"),
+        json!({"project": "p"})
+    );
+    assert_eq!(at(json!({"$patch": "delete"}), "/spec"), json!({"project": "p"}));
+    let without = apply(json!({"metadata": {}, "spec": {}}), "spec: {project: q}").unwrap();
+    assert_eq!(without["spec"], json!({}));
+}
+
+#[test]
+fn values_objects_are_no_types_to_merge_by() {
+    let values = |value: Value| patched(json!({"spec": {"source": {"helm": {"valuesObject": value}}}}));
+    let merged = values(json!({"a": 2, "b": 3})).unwrap();
+    assert_eq!(
+        merged["spec"]["source"]["helm"]["valuesObject"],
+        json!({"a": 2, "b": 3, "m": {"x": 1}})
+    );
+    assert_eq!(values(json!({"m": {"y": 2}})), Err(Error::Untyped("m".to_owned())));
+}
+
+#[test]
+fn empty_patches_change_nothing_and_others_must_be_objects() {
+    for text in ["", "  \n", "null", "# nothing", "{}"] {
+        assert_eq!(apply(base(), text), Ok(base()), "{text:?}");
+    }
+    for text in [
+        "hello world",
+        "[1]",
+        "5",
+        "true",
+        "spec: x",
+        "{\"a\": b}",
+        "a: [",
+        "operation: {sync: {}}",
+    ] {
+        assert!(apply(base(), text).is_err(), "{text:?}");
+    }
+}

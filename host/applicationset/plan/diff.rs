@@ -1,0 +1,114 @@
+//! A change as text for people.
+//!
+//! In: an object before and after. Out: a unified diff of YAML. Never: what the store
+//! alone says of an object; the password of a URL.
+
+use serde_json::{Map, Value};
+use similar::{Algorithm, TextDiff};
+
+use super::{Action, Change};
+use crate::state::{ObjectName, write};
+
+/// Lines around a change.
+const CONTEXT: usize = 3;
+
+/// What of `metadata` is shown.
+const SHOWN: [&str; 6] = [
+    "name",
+    "namespace",
+    "labels",
+    "annotations",
+    "finalizers",
+    "ownerReferences",
+];
+
+/// The diff of a change; empty where nothing changes.
+pub(super) fn unified(change: &Change) -> String {
+    let text = |object: Option<&Value>| object.map(|object| write::yaml(&shown(object))).unwrap_or_default();
+    let (before, after) = match change.action {
+        Action::Keep => return String::new(),
+        Action::Create => return whole('+', &change.name, &text(change.after.as_ref())),
+        Action::Update => (text(change.before.as_ref()), text(change.after.as_ref())),
+        Action::Delete => return whole('-', &change.name, &text(change.before.as_ref())),
+    };
+    let name = format!("{}/{}", change.name.namespace, change.name.name);
+    let diff = TextDiff::configure()
+        .algorithm(Algorithm::Myers)
+        .diff_lines(before.as_str(), after.as_str());
+    diff.unified_diff()
+        .context_radius(CONTEXT)
+        .header(&name, &name)
+        .to_string()
+}
+
+/// An object that comes or goes: there is nothing to compare it with.
+fn whole(sign: char, name: &ObjectName, text: &str) -> String {
+    let name = format!("{}/{}", name.namespace, name.name);
+    let lines = text.lines().count();
+    let mut diff = match sign {
+        '+' => format!("--- /dev/null\n+++ {name}\n@@ -0,0 +1,{lines} @@\n"),
+        _ => format!("--- {name}\n+++ /dev/null\n@@ -1,{lines} +0,0 @@\n"),
+    };
+    diff.reserve(text.len().saturating_add(lines));
+    for line in text.lines() {
+        diff.push(sign);
+        diff.push_str(line);
+        diff.push('\n');
+    }
+    diff
+}
+
+/// The object as people wrote it.
+fn shown(object: &Value) -> Value {
+    let mut kept = Map::new();
+    for key in ["apiVersion", "kind", "spec", "operation"] {
+        if let Some(value) = object.get(key) {
+            kept.insert(key.to_owned(), without_passwords(value));
+        }
+    }
+    if let Some(metadata) = object.get("metadata").and_then(Value::as_object) {
+        let shown = SHOWN.iter().filter_map(|key| metadata.get_key_value(*key));
+        let shown: Map<String, Value> = shown
+            .map(|(key, value)| (key.clone(), without_passwords(value)))
+            .collect();
+        kept.insert("metadata".to_owned(), Value::Object(shown));
+    }
+    Value::Object(kept)
+}
+
+fn without_passwords(value: &Value) -> Value {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        Value::String(text) => Value::String(masked(text)),
+        Value::Array(items) => Value::Array(items.iter().map(without_passwords).collect()),
+        Value::Object(members) => {
+            let members = members
+                .iter()
+                .map(|(key, value)| (key.clone(), without_passwords(value)));
+            Value::Object(members.collect())
+        }
+    }
+}
+
+/// SECURITY: `https://user:password@host` is how some write a repository's login.
+fn masked(text: &str) -> String {
+    if !text.contains("://") {
+        return text.to_owned();
+    }
+    let mut parts = text.split("://");
+    let mut result = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        result.push_str("://");
+        let end = part.find(['/', '?', '#', ' ', '\n', '"', '\'']).unwrap_or(part.len());
+        let (authority, rest) = part.split_at_checked(end).unwrap_or((part, ""));
+        let login = authority
+            .rsplit_once('@')
+            .and_then(|(login, host)| Some((login.split_once(':')?.0, host)));
+        match login {
+            Some((user, host)) => result.push_str(&format!("{user}:****@{host}")),
+            None => result.push_str(authority),
+        }
+        result.push_str(rest);
+    }
+    result
+}

@@ -1,0 +1,148 @@
+//! The set's own object.
+//!
+//! In: what is stored, what was sent. Out: what is to be stored. Never: an annotation
+//! of ours as the sender wrote it.
+
+use serde_json::{Map, Value, json};
+
+use super::{Action, ApplicationSet, Change, PROJECTS, put_or_remove};
+
+/// What the store says of an object, whatever is sent.
+const IDENTITY: [&str; 5] = [
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+];
+
+/// What an upsert makes of a stored set: spec and finalizers are those sent, labels
+/// and annotations are added to those stored, all else stays.
+///
+/// Source: Argo CD, `server/applicationset`, `updateAppSet`.
+pub fn upserted(stored: &Value, sent: &Value) -> Value {
+    let mut object = stored.clone();
+    let Some(members) = object.as_object_mut() else {
+        return sent.clone();
+    };
+    members.insert(
+        "spec".to_owned(),
+        sent.get("spec").cloned().unwrap_or_else(|| json!({})),
+    );
+    let metadata = members.entry("metadata").or_insert_with(|| json!({}));
+    if let Some(metadata) = metadata.as_object_mut() {
+        for key in ["labels", "annotations"] {
+            let mut all = texts(stored, key);
+            all.extend(texts(sent, key));
+            put_or_remove(metadata, key, (!all.is_empty()).then_some(Value::Object(all)));
+        }
+        let finalizers = sent.pointer("/metadata/finalizers").filter(|listed| !listed.is_null());
+        put_or_remove(metadata, "finalizers", finalizers.cloned());
+    }
+    object
+}
+
+/// What a `PUT` makes of a stored set: all that is sent, and of what is stored only
+/// what the store itself says. The version that is sent stays: the write is based on it.
+pub fn replaced(stored: &Value, sent: &Value) -> Value {
+    let mut object = sent.clone();
+    if let Some(members) = object.as_object_mut() {
+        put_or_remove(members, "status", stored.get("status").cloned());
+    }
+    let version = sent.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+    let is_sent = version.is_some_and(|version| !version.is_empty());
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+        for key in IDENTITY {
+            put_or_remove(metadata, key, stored.pointer(&format!("/metadata/{key}")).cloned());
+        }
+        if !is_sent {
+            put_or_remove(
+                metadata,
+                "resourceVersion",
+                stored.pointer("/metadata/resourceVersion").cloned(),
+            );
+        }
+    }
+    object
+}
+
+fn texts(object: &Value, key: &str) -> Map<String, Value> {
+    let members = object.get("metadata").and_then(|metadata| metadata.get(key));
+    members.and_then(Value::as_object).cloned().unwrap_or_default()
+}
+
+/// Whether two sets are equal in spec, labels, annotations and finalizers; the
+/// gateway's own annotation does not count.
+///
+/// Source: Argo CD, `server/applicationset`, `Create`.
+pub fn is_same(stored: &Value, sent: &Value) -> bool {
+    let annotations = |object: &Value| {
+        let mut all = texts(object, "annotations");
+        all.remove(PROJECTS);
+        all
+    };
+    let finalizers = |object: &Value| {
+        let listed = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+        listed.cloned().unwrap_or_default()
+    };
+    stored.get("spec") == sent.get("spec")
+        && texts(stored, "labels") == texts(sent, "labels")
+        && annotations(stored) == annotations(sent)
+        && finalizers(stored) == finalizers(sent)
+}
+
+/// The change of the set itself, with the projects of its Applications.
+pub(super) fn change(set: &ApplicationSet, before: Option<Value>, projects: Option<&str>) -> Change {
+    let mut after = match &before {
+        Some(stored) => replaced(stored, &set.object),
+        None => fresh(&set.object),
+    };
+    if let Some(metadata) = after.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("namespace".to_owned(), set.name.namespace.as_str().into());
+        let annotations = metadata.remove("annotations");
+        let mut annotations = match annotations {
+            Some(Value::Object(annotations)) => annotations,
+            Some(_) | None => Map::new(),
+        };
+        put_or_remove(&mut annotations, PROJECTS, projects.map(Value::from));
+        if !annotations.is_empty() {
+            metadata.insert("annotations".to_owned(), Value::Object(annotations));
+        }
+    }
+    let is_kept = before.as_ref().is_some_and(|before| {
+        let annotation = |object: &Value| texts(object, "annotations").get(PROJECTS).cloned();
+        is_same(before, &after) && annotation(before) == annotation(&after)
+    });
+    let action = match (&before, is_kept) {
+        (None, _) => Action::Create,
+        (Some(_), true) => Action::Keep,
+        (Some(_), false) => Action::Update,
+    };
+    Change {
+        name: set.name.clone(),
+        action,
+        before,
+        after: (action != Action::Keep).then_some(after),
+        held_back: None,
+    }
+}
+
+/// A new object has nothing a store said of another one.
+fn fresh(sent: &Value) -> Value {
+    let mut object = sent.clone();
+    if let Some(members) = object.as_object_mut() {
+        members.insert("apiVersion".to_owned(), "argoproj.io/v1alpha1".into());
+        members.insert("kind".to_owned(), "ApplicationSet".into());
+        members.remove("status");
+    }
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        for key in IDENTITY
+            .into_iter()
+            .chain(["resourceVersion", "managedFields", "selfLink"])
+        {
+            metadata.remove(key);
+        }
+    }
+    object
+}

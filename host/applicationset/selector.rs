@@ -1,0 +1,203 @@
+//! Label selectors, as Kubernetes and Argo CD read them.
+//!
+//! In: `matchLabels` and `matchExpressions`, or the text of `?selector=`. Out:
+//! whether labels match. Never: a requirement that was not understood and is left
+//! out.
+//!
+//! Source: Kubernetes, `labels.Parse` and `LabelSelectorAsSelector`; Argo CD, its
+//! own copy of the latter for post selectors, which takes any value.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::decode::fields;
+
+mod parse;
+#[cfg(test)]
+mod tests;
+
+/// Longest name of a label, and longest value, in bytes.
+const LONGEST: usize = 63;
+/// Longest prefix of a label's name, in bytes.
+const LONGEST_PREFIX: usize = 253;
+
+/// Why a selector is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The text of `?selector=` cannot be read; Argo CD's words.
+    #[error("error parsing the selector: {what}")]
+    Text {
+        /// What was found and what was expected.
+        what: String,
+    },
+    /// `matchLabels` or `matchExpressions` cannot be.
+    #[error("error parsing label selector: {what}")]
+    Object {
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// Which values a selector may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// What a label can have.
+    Labels,
+    /// Anything: parameters are compared, URLs among them.
+    Any,
+}
+
+/// Requirements that must all be met; none are met by everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selector {
+    requirements: Vec<Requirement>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Requirement {
+    key: String,
+    rule: Rule,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Rule {
+    In(Vec<String>),
+    NotIn(Vec<String>),
+    Exists,
+    DoesNotExist,
+    Greater(i64),
+    Less(i64),
+}
+
+impl Selector {
+    /// Reads the text of `?selector=`: `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`.
+    ///
+    /// # Errors
+    /// [`Error::Text`]. Source: Kubernetes, `labels.Parse`.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let requirements = parse::requirements(text).map_err(|what| Error::Text { what })?;
+        Ok(Self { requirements })
+    }
+
+    /// Reads `{matchLabels, matchExpressions}`; an empty one takes everything.
+    ///
+    /// # Errors
+    /// [`Error::Object`].
+    pub fn read(object: &Value, values: Values) -> Result<Self, Error> {
+        let requirements = from_object(object, values).map_err(|what| Error::Object { what })?;
+        Ok(Self { requirements })
+    }
+
+    /// Whether it asks for nothing.
+    pub fn is_empty(&self) -> bool {
+        self.requirements.is_empty()
+    }
+
+    /// Whether labels match.
+    pub fn takes(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.takes_by(|key| labels.get(key).map(|value| Cow::Borrowed(value.as_str())))
+    }
+
+    /// Whether what `label` gives by key matches.
+    pub fn takes_by<'v>(&self, label: impl Fn(&str) -> Option<Cow<'v, str>>) -> bool {
+        let met = |requirement: &Requirement| requirement.rule.is_met(label(&requirement.key).as_deref());
+        self.requirements.iter().all(met)
+    }
+}
+
+impl Rule {
+    fn is_met(&self, value: Option<&str>) -> bool {
+        let number = || value.and_then(|value| value.parse::<i64>().ok());
+        match self {
+            Self::In(values) => value.is_some_and(|value| values.iter().any(|one| one == value)),
+            Self::NotIn(values) => value.is_none_or(|value| values.iter().all(|one| one != value)),
+            Self::Exists => value.is_some(),
+            Self::DoesNotExist => value.is_none(),
+            Self::Greater(bound) => number().is_some_and(|number| number > *bound),
+            Self::Less(bound) => number().is_some_and(|number| number < *bound),
+        }
+    }
+}
+
+fn from_object(object: &Value, values: Values) -> Result<Vec<Requirement>, String> {
+    let read = |error: super::decode::Error| error.to_string();
+    let object = fields::object(object, "selector").map_err(read)?;
+    let mut requirements = Vec::new();
+    for (key, value) in fields::text_map(object, "matchLabels", "selector").map_err(read)? {
+        let rule = Rule::In(vec![value.to_owned()]);
+        requirements.push(requirement(key, rule, values)?);
+    }
+    for item in fields::list(object, "matchExpressions", "selector").map_err(read)? {
+        let path = "selector.matchExpressions[]";
+        let item = fields::object(item, path).map_err(read)?;
+        let key = fields::text(item, "key", path).map_err(read)?;
+        let operator = fields::text(item, "operator", path).map_err(read)?;
+        let given = fields::texts(item, "values", path).map_err(read)?;
+        let given: Vec<String> = given.into_iter().map(str::to_owned).collect();
+        requirements.push(requirement(key, expression(operator, given)?, values)?);
+    }
+    Ok(requirements)
+}
+
+fn expression(operator: &str, given: Vec<String>) -> Result<Rule, String> {
+    let rule = match operator {
+        "In" => Rule::In(given),
+        "NotIn" => Rule::NotIn(given),
+        "Exists" | "DoesNotExist" if !given.is_empty() => {
+            return Err("values set must be empty for exists and does not exist".to_owned());
+        }
+        "Exists" => Rule::Exists,
+        "DoesNotExist" => Rule::DoesNotExist,
+        _ => return Err(format!("\"{operator}\" is not a valid label selector operator")),
+    };
+    Ok(rule)
+}
+
+/// A requirement whose key and values can be.
+fn requirement(key: &str, rule: Rule, values: Values) -> Result<Requirement, String> {
+    if !is_key(key) {
+        return Err(format!("`{key}` is not a label's name"));
+    }
+    if let Rule::In(given) | Rule::NotIn(given) = &rule {
+        if given.is_empty() {
+            return Err("for 'in', 'notin' operators, values set can't be empty".to_owned());
+        }
+        let refused = given.iter().find(|value| !is_value(value));
+        if let (Values::Labels, Some(value)) = (values, refused) {
+            return Err(format!("`{value}` is not a value labels have"));
+        }
+    }
+    let key = key.to_owned();
+    Ok(Requirement { key, rule })
+}
+
+/// Whether labels may be called so. Source: Kubernetes, `IsQualifiedName`.
+fn is_key(key: &str) -> bool {
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    let prefix = prefix.is_none_or(|prefix| {
+        let part = |part: &str| {
+            let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+            is_wrapped(part, |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit(), inner)
+        };
+        prefix.len() <= LONGEST_PREFIX && prefix.split('.').all(part)
+    });
+    prefix && !name.is_empty() && is_value(name)
+}
+
+/// Whether labels may have this value. Source: Kubernetes, `IsValidLabelValue`.
+fn is_value(value: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    value.is_empty() || value.len() <= LONGEST && is_wrapped(value, |byte| byte.is_ascii_alphanumeric(), inner)
+}
+
+/// Whether the first and last byte are `outer` and all are `inner`.
+fn is_wrapped(text: &str, outer: impl Fn(u8) -> bool, inner: impl Fn(u8) -> bool) -> bool {
+    let bytes = text.as_bytes();
+    let ends = [bytes.first(), bytes.last()];
+    ends.into_iter().all(|end| end.is_some_and(|byte| outer(*byte))) && bytes.iter().all(|byte| inner(*byte))
+}

@@ -1,0 +1,197 @@
+//! The functions of Go templates.
+//!
+//! In: a name, arguments. Out: a value. Never: the environment, a file, a name
+//! server; a panic on arguments of a wrong kind.
+//!
+//! Source: the functions of `text/template`; those of the library `sprig` 3 as
+//! Argo CD offers them: without `env`, `expandenv` and `getHostByName`, with
+//! `normalize`, `slugify`, `toYaml`, `fromYaml` and `fromYamlArray`.
+
+use std::rc::Rc;
+use std::sync::LazyLock;
+
+use rustc_hash::FxHashMap;
+
+use super::exec::message;
+use super::value::{Heap, List, Map, Of, Value};
+use super::{Fault, print};
+
+mod cases;
+mod codec;
+mod compare;
+mod core;
+mod dates;
+mod dicts;
+mod json;
+mod kinds;
+mod lists;
+mod numbers;
+mod paths;
+mod printf;
+mod random;
+mod regexes;
+mod strings;
+mod write_yaml;
+
+/// A function.
+type Call = fn(&mut Heap<'_>, &Args<'_>) -> Result<Value, Fault>;
+/// Its name, the least and the most arguments, and what it does.
+type Entry = (&'static str, usize, usize, Call);
+
+/// As many arguments as anyone likes.
+const MANY: usize = usize::MAX;
+
+/// Functions that are known and not offered: they make keys, certificates or
+/// slow hashes, whose place is no ApplicationSet that anyone may read.
+pub(super) const REFUSED: [&str; 13] = [
+    "bcrypt",
+    "buildCustomCert",
+    "decryptAES",
+    "derivePassword",
+    "encryptAES",
+    "genCA",
+    "genCAWithKey",
+    "genPrivateKey",
+    "genSelfSignedCert",
+    "genSelfSignedCertWithKey",
+    "genSignedCert",
+    "genSignedCertWithKey",
+    "htpasswd",
+];
+
+static TABLE: LazyLock<FxHashMap<&'static str, Entry>> = LazyLock::new(|| {
+    // A later table wins: `slice` is the library's, not the language's.
+    let tables: [&[Entry]; 14] = [
+        core::TABLE,
+        compare::TABLE,
+        strings::TABLE,
+        cases::TABLE,
+        lists::TABLE,
+        dicts::TABLE,
+        numbers::TABLE,
+        dates::TABLE,
+        kinds::TABLE,
+        codec::TABLE,
+        paths::TABLE,
+        random::TABLE,
+        regexes::TABLE,
+        printf::TABLE,
+    ];
+    tables
+        .iter()
+        .flat_map(|table| table.iter())
+        .map(|entry| (entry.0, *entry))
+        .collect()
+});
+
+/// Whether there is a function of that name, offered or not.
+pub(super) fn known(name: &str) -> bool {
+    matches!(name, "and" | "or") || TABLE.contains_key(name) || REFUSED.contains(&name)
+}
+
+/// Calls `name`.
+pub(super) fn call(heap: &mut Heap<'_>, name: &str, arguments: &[Value]) -> Result<Value, Fault> {
+    heap.step()?;
+    let Some((name, least, most, call)) = TABLE.get(name) else {
+        let text = if REFUSED.contains(&name) {
+            format!("function `{name}` is not offered: it makes keys, certificates or slow hashes")
+        } else {
+            format!("function `{name}` is not defined")
+        };
+        return Err(message(text));
+    };
+    let observed = arguments.len();
+    if observed < *least || observed > *most {
+        let wanted = match (*least, *most) {
+            (least, MANY) => format!("at least {least}"),
+            (least, most) if least == most => least.to_string(),
+            (least, most) => format!("{least} to {most}"),
+        };
+        return Err(message(format!(
+            "wrong number of args for {name}: want {wanted} got {observed}"
+        )));
+    }
+    call(
+        heap,
+        &Args {
+            name,
+            values: arguments,
+        },
+    )
+}
+
+/// The arguments of a call.
+struct Args<'v> {
+    name: &'static str,
+    values: &'v [Value],
+}
+
+impl Args<'_> {
+    fn wrong(&self, wanted: &str, value: &Value) -> Fault {
+        message(format!(
+            "error calling {}: wrong type for value; expected {wanted}; got {}",
+            self.name,
+            value.type_name()
+        ))
+    }
+
+    fn error(&self, text: impl std::fmt::Display) -> Fault {
+        message(format!("error calling {}: {text}", self.name))
+    }
+
+    /// The argument at `index`; nil when there is none.
+    fn any(&self, index: usize) -> &Value {
+        self.values.get(index).unwrap_or(&Value::Nil)
+    }
+
+    /// The arguments from `index` on.
+    fn rest(&self, index: usize) -> &[Value] {
+        self.values.get(index..).unwrap_or_default()
+    }
+
+    fn text(&self, index: usize) -> Result<&Rc<str>, Fault> {
+        match self.any(index) {
+            Value::Text(text) => Ok(text),
+            other => Err(self.wrong("string", other)),
+        }
+    }
+
+    fn int(&self, index: usize) -> Result<i64, Fault> {
+        match self.any(index) {
+            Value::Int(number) => Ok(*number),
+            other => Err(self.wrong("int", other)),
+        }
+    }
+
+    fn bool(&self, index: usize) -> Result<bool, Fault> {
+        match self.any(index) {
+            Value::Bool(yes) => Ok(*yes),
+            other => Err(self.wrong("bool", other)),
+        }
+    }
+
+    fn map(&self, index: usize) -> Result<&Map, Fault> {
+        match self.any(index) {
+            Value::Map(map) if map.of == Of::Any => Ok(map),
+            other => Err(self.wrong("map[string]interface {}", other)),
+        }
+    }
+
+    fn list(&self, index: usize) -> Result<&Rc<List>, Fault> {
+        match self.any(index) {
+            Value::List(list) => Ok(list),
+            other => Err(self.error(format!("cannot do this on type {}", other.kind_name()))),
+        }
+    }
+
+    /// A length or a count that must not be negative.
+    fn count(&self, index: usize) -> Result<usize, Fault> {
+        let number = self.int(index)?;
+        usize::try_from(number).map_err(|_| self.error(format!("negative count {number}")))
+    }
+}
+
+/// A value as text: texts as they are, all else as `%v`.
+fn text_of(heap: &mut Heap<'_>, value: &Value) -> Result<Rc<str>, Fault> {
+    print::shown(heap, value)
+}

@@ -1,0 +1,448 @@
+//! `printf`.
+//!
+//! In: a format, values. Out: text, as `fmt` of Go has it. Never: a width that
+//! takes more memory than there is.
+
+use std::fmt::Write as _;
+use std::iter::Peekable;
+use std::str::Chars;
+
+use super::super::value::{DEPTH, Heap, Value};
+use super::super::{Fault, print};
+use super::{Args, Entry};
+
+pub(super) const TABLE: &[Entry] = &[("printf", 1, super::MANY, printf)];
+
+/// A width or precision that Go takes for a mistake.
+const TOO_LARGE: i64 = 1_000_000;
+
+/// What stands between `%` and the verb.
+#[derive(Clone, Copy, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the format")]
+struct Flags {
+    plus: bool,
+    minus: bool,
+    sharp: bool,
+    space: bool,
+    zero: bool,
+    width: Option<usize>,
+    precision: Option<usize>,
+}
+
+/// Where in the arguments it is.
+struct Cursor<'v> {
+    values: &'v [Value],
+    next: usize,
+    /// An index was written (`%[2]d`): then nothing is left over.
+    reordered: bool,
+    bad_index: bool,
+}
+
+impl<'v> Cursor<'v> {
+    fn take(&mut self) -> Option<&'v Value> {
+        let value = self.values.get(self.next);
+        self.next += usize::from(value.is_some());
+        value
+    }
+}
+
+fn printf(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let format = args.text(0)?;
+    let mut cursor = Cursor {
+        values: args.rest(1),
+        next: 0,
+        reordered: false,
+        bad_index: false,
+    };
+    let mut text = String::new();
+    let mut letters = format.chars().peekable();
+    while let Some(letter) = letters.next() {
+        heap.step()?;
+        if letter != '%' {
+            text.push(letter);
+            continue;
+        }
+        cursor.bad_index = false;
+        directive(heap, &mut text, (&mut letters, &mut cursor))?;
+    }
+    if !cursor.reordered && cursor.next < cursor.values.len() {
+        extra(heap, &mut text, args.rest(1 + cursor.next))?;
+    }
+    heap.text(text)
+}
+
+fn extra(heap: &mut Heap<'_>, text: &mut String, values: &[Value]) -> Result<(), Fault> {
+    text.push_str("%!(EXTRA ");
+    for (index, value) in values.iter().enumerate() {
+        if index > 0 {
+            text.push_str(", ");
+        }
+        text.push_str(value.type_name());
+        if !value.is_nil() {
+            text.push('=');
+            print::show(heap, text, value, 0)?;
+        }
+    }
+    text.push(')');
+    Ok(())
+}
+
+fn directive(
+    heap: &mut Heap<'_>,
+    text: &mut String,
+    (letters, cursor): (&mut Peekable<Chars<'_>>, &mut Cursor<'_>),
+) -> Result<(), Fault> {
+    let mut flags = Flags::default();
+    while let Some(flag) = letters.next_if(|letter| "+-# 0".contains(*letter)) {
+        match flag {
+            '+' => flags.plus = true,
+            '-' => flags.minus = true,
+            '#' => flags.sharp = true,
+            ' ' => flags.space = true,
+            _ => flags.zero = true,
+        }
+    }
+    index(letters, cursor);
+    match size(letters, cursor) {
+        Size::None => {}
+        Size::Some(width) => {
+            flags.minus |= width < 0;
+            flags.width = usize::try_from(width.unsigned_abs()).ok();
+        }
+        Size::Bad => text.push_str("%!(BADWIDTH)"),
+    }
+    if letters.next_if_eq(&'.').is_some() {
+        index(letters, cursor);
+        match size(letters, cursor) {
+            Size::None => flags.precision = Some(0),
+            Size::Some(precision) => flags.precision = usize::try_from(precision).ok(),
+            Size::Bad => text.push_str("%!(BADPREC)"),
+        }
+    }
+    index(letters, cursor);
+    flags.zero &= !flags.minus;
+    heap.fits(flags.width.unwrap_or(0).saturating_add(flags.precision.unwrap_or(0)), 4)?;
+    let Some(verb) = letters.next() else {
+        text.push_str("%!(NOVERB)");
+        return Ok(());
+    };
+    if verb == '%' {
+        text.push('%');
+        return Ok(());
+    }
+    if cursor.bad_index {
+        let _ = write!(text, "%!{verb}(BADINDEX)");
+        return Ok(());
+    }
+    let Some(value) = cursor.take() else {
+        let _ = write!(text, "%!{verb}(MISSING)");
+        return Ok(());
+    };
+    shown(heap, text, value, (verb, flags, 0))?;
+    heap.charge(super::super::value::size(flags.width.unwrap_or(0)))
+}
+
+/// `[2]`: the argument that comes next.
+fn index(letters: &mut Peekable<Chars<'_>>, cursor: &mut Cursor<'_>) {
+    if letters.next_if_eq(&'[').is_none() {
+        return;
+    }
+    cursor.reordered = true;
+    let mut digits = String::new();
+    while let Some(digit) = letters.next_if(|letter| *letter != ']') {
+        digits.push(digit);
+    }
+    letters.next();
+    match digits.parse::<usize>() {
+        Ok(place) if place >= 1 && place <= cursor.values.len() => cursor.next = place - 1,
+        _ => cursor.bad_index = true,
+    }
+}
+
+enum Size {
+    None,
+    Some(i64),
+    Bad,
+}
+
+fn size(letters: &mut Peekable<Chars<'_>>, cursor: &mut Cursor<'_>) -> Size {
+    if letters.next_if_eq(&'*').is_some() {
+        return match cursor.take() {
+            Some(Value::Int(size) | Value::Int64(size)) if size.abs() <= TOO_LARGE => Size::Some(*size),
+            _ => Size::Bad,
+        };
+    }
+    let mut size: Option<i64> = None;
+    while let Some(digit) = letters.next_if(char::is_ascii_digit) {
+        let digit = i64::from(digit.to_digit(10).unwrap_or(0));
+        size = Some(size.unwrap_or(0).saturating_mul(10).saturating_add(digit));
+    }
+    match size {
+        None => Size::None,
+        Some(size) if size <= TOO_LARGE => Size::Some(size),
+        Some(_) => Size::Bad,
+    }
+}
+
+type Verb = (char, Flags, usize);
+
+fn shown(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, depth): Verb) -> Result<(), Fault> {
+    if depth > DEPTH {
+        return Err(Fault::Depth { allowed: DEPTH });
+    }
+    heap.charge(8 + super::super::value::size(flags.width.unwrap_or(0)))?;
+    if verb == 'T' {
+        pad(text, value.type_name(), flags);
+        return Ok(());
+    }
+    match value {
+        Value::Missing | Value::Nil if verb == 'v' => pad(text, "<nil>", flags),
+        Value::Missing | Value::Nil => {
+            let _ = write!(text, "%!{verb}(<nil>)");
+        }
+        Value::List(list) => {
+            text.push('[');
+            for (index, item) in list.items.iter().enumerate() {
+                if index > 0 {
+                    text.push(' ');
+                }
+                shown(heap, text, item, (verb, flags, depth + 1))?;
+            }
+            text.push(']');
+        }
+        Value::Map(map) => {
+            text.push_str("map[");
+            for (index, (key, item)) in map.entries().into_iter().enumerate() {
+                if index > 0 {
+                    text.push(' ');
+                }
+                shown(heap, text, &Value::Text(key), (verb, flags, depth + 1))?;
+                text.push(':');
+                shown(heap, text, &item, (verb, flags, depth + 1))?;
+            }
+            text.push(']');
+        }
+        Value::Time(_) | Value::Version(_) => {
+            let inner = print::shown(heap, value)?;
+            return shown(heap, text, &Value::Text(inner), (verb, flags, depth));
+        }
+        Value::Bool(yes) if matches!(verb, 't' | 'v') => pad(text, if *yes { "true" } else { "false" }, flags),
+        Value::Int(number) | Value::Int64(number) => match integer(*number, verb, flags) {
+            Some(inner) => pad_number(text, &inner, flags),
+            None => return bad(heap, text, value, verb),
+        },
+        Value::Float(number) => match float(*number, verb, flags) {
+            Some(inner) => pad_number(text, &inner, flags),
+            None => return bad(heap, text, value, verb),
+        },
+        Value::Text(inner) => {
+            heap.charge(super::super::value::size(inner.len()).saturating_mul(4))?;
+            match string(inner, verb, flags) {
+                Some(inner) => pad(text, &inner, flags),
+                None => return bad(heap, text, value, verb),
+            }
+        }
+        Value::Bool(_) => return bad(heap, text, value, verb),
+    }
+    Ok(())
+}
+
+fn bad(heap: &mut Heap<'_>, text: &mut String, value: &Value, verb: char) -> Result<(), Fault> {
+    let _ = write!(text, "%!{verb}({}=", value.type_name());
+    print::show(heap, text, value, 0)?;
+    text.push(')');
+    Ok(())
+}
+
+fn pad(text: &mut String, inner: &str, flags: Flags) {
+    let missing = flags.width.unwrap_or(0).saturating_sub(inner.chars().count());
+    let filler = std::iter::repeat_n(if flags.zero { '0' } else { ' ' }, missing);
+    if flags.minus {
+        text.push_str(inner);
+        text.extend(filler);
+    } else {
+        text.extend(filler);
+        text.push_str(inner);
+    }
+}
+
+/// Zeros go between the sign and the digits.
+fn pad_number(text: &mut String, inner: &str, flags: Flags) {
+    let infinite = inner.ends_with("Inf") || inner.ends_with("NaN");
+    let flags = Flags {
+        zero: flags.zero && !infinite,
+        ..flags
+    };
+    let sign = inner.chars().next().filter(|first| matches!(first, '+' | '-' | ' '));
+    match (sign, flags.zero) {
+        (Some(sign), true) => {
+            text.push(sign);
+            let inner = inner.get(1..).unwrap_or_default();
+            let width = flags.width.map(|width| width.saturating_sub(1));
+            pad(text, inner, Flags { width, ..flags });
+        }
+        _ => pad(text, inner, flags),
+    }
+}
+
+fn sign(negative: bool, flags: Flags) -> &'static str {
+    match (negative, flags.plus, flags.space) {
+        (true, _, _) => "-",
+        (false, true, _) => "+",
+        (false, false, true) => " ",
+        (false, false, false) => "",
+    }
+}
+
+fn integer(number: i64, verb: char, flags: Flags) -> Option<String> {
+    let size = number.unsigned_abs();
+    let letter = || {
+        u32::try_from(number)
+            .ok()
+            .and_then(char::from_u32)
+            .unwrap_or('\u{fffd}')
+    };
+    let (prefix, digits) = match verb {
+        'd' | 'v' => ("", size.to_string()),
+        'b' => ("0b", format!("{size:b}")),
+        'o' => ("0", format!("{size:o}")),
+        'O' => ("", format!("0o{size:o}")),
+        'x' => ("0x", format!("{size:x}")),
+        'X' => ("0X", format!("{size:X}")),
+        'c' => return Some(letter().to_string()),
+        'q' => return Some(format!("'{}'", quoted(&letter().to_string()).trim_matches('"'))),
+        'U' => return Some(format!("U+{size:04X}")),
+        _ => return None,
+    };
+    let prefix = if flags.sharp { prefix } else { "" };
+    let zeros = flags.precision.unwrap_or(0).saturating_sub(digits.len());
+    Some(format!(
+        "{}{prefix}{}{digits}",
+        sign(number < 0, flags),
+        "0".repeat(zeros)
+    ))
+}
+
+fn float(number: f64, verb: char, flags: Flags) -> Option<String> {
+    if !"vgGeEfF".contains(verb) {
+        return None;
+    }
+    let negative = number.is_sign_negative() && !number.is_nan();
+    if let Some(special) = print::special(number) {
+        let plain = special.trim_start_matches(['+', '-']);
+        let plus = if flags.plus && !negative { "+" } else { "" };
+        let sign = if negative {
+            "-"
+        } else if number.is_nan() {
+            plus
+        } else {
+            "+"
+        };
+        return Some(format!("{sign}{plain}"));
+    }
+    let size = number.abs();
+    let text = match verb {
+        'f' | 'F' => format!("{size:.*}", flags.precision.unwrap_or(6)),
+        'e' | 'E' => exponent(size, flags.precision.unwrap_or(6)),
+        _ => match flags.precision {
+            None => print::general(size),
+            Some(precision) => significant(size, precision.max(1)),
+        },
+    };
+    let text = if verb.is_ascii_uppercase() {
+        text.to_ascii_uppercase()
+    } else {
+        text
+    };
+    Some(format!("{}{text}", sign(negative, flags)))
+}
+
+/// `d.ddde+dd`
+fn exponent(size: f64, precision: usize) -> String {
+    let text = format!("{size:.precision$e}");
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{mantissa}e{sign}{:02}", exponent.abs())
+}
+
+/// So many digits that count, zeros at the end left out.
+fn significant(size: f64, precision: usize) -> String {
+    let text = exponent(size, precision - 1);
+    let (mantissa, tail) = text.split_once('e').unwrap_or((&text, "+00"));
+    let power: i32 = tail.parse().unwrap_or(0);
+    let trimmed = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text.to_owned(),
+    };
+    if power < -4 || power >= i32::try_from(precision).unwrap_or(i32::MAX) {
+        return format!("{}e{tail}", trimmed(mantissa));
+    }
+    let places = usize::try_from(i32::try_from(precision).unwrap_or(i32::MAX) - 1 - power).unwrap_or(0);
+    trimmed(&format!("{size:.places$}"))
+}
+
+fn string(inner: &str, verb: char, flags: Flags) -> Option<String> {
+    let cut: String = match flags.precision {
+        Some(precision) if matches!(verb, 's' | 'v' | 'q') => inner.chars().take(precision).collect(),
+        _ => inner.to_owned(),
+    };
+    match verb {
+        's' | 'v' => Some(cut),
+        'q' if flags.sharp && !cut.contains(['`', '\n', '\r']) => Some(format!("`{cut}`")),
+        'q' if flags.plus => Some(ascii(&quoted(&cut))),
+        'q' => Some(quoted(&cut)),
+        'x' => Some(hex(cut.as_bytes(), |byte| format!("{byte:02x}"))),
+        'X' => Some(hex(cut.as_bytes(), |byte| format!("{byte:02X}"))),
+        _ => None,
+    }
+}
+
+/// What is no ASCII as an escape.
+fn ascii(quoted: &str) -> String {
+    let mut text = String::with_capacity(quoted.len());
+    for letter in quoted.chars() {
+        match u32::from(letter) {
+            0..=0x7f => text.push(letter),
+            short @ 0x80..=0xffff => {
+                let _ = write!(text, "\\u{short:04x}");
+            }
+            long => {
+                let _ = write!(text, "\\U{long:08x}");
+            }
+        }
+    }
+    text
+}
+
+fn hex(bytes: &[u8], digits: fn(u8) -> String) -> String {
+    bytes.iter().map(|byte| digits(*byte)).collect()
+}
+
+/// As Go writes a text in its source.
+pub(super) fn quoted(inner: &str) -> String {
+    let mut text = String::with_capacity(inner.len() + 2);
+    text.push('"');
+    for letter in inner.chars() {
+        match letter {
+            '"' => text.push_str("\\\""),
+            '\\' => text.push_str("\\\\"),
+            '\u{7}' => text.push_str("\\a"),
+            '\u{8}' => text.push_str("\\b"),
+            '\u{c}' => text.push_str("\\f"),
+            '\n' => text.push_str("\\n"),
+            '\r' => text.push_str("\\r"),
+            '\t' => text.push_str("\\t"),
+            '\u{b}' => text.push_str("\\v"),
+            other if other.is_ascii_control() => {
+                let _ = write!(text, "\\x{:02x}", u32::from(other));
+            }
+            other if other != ' ' && (other.is_control() || other.is_whitespace() || other == '\u{feff}') => {
+                let _ = write!(text, "\\u{:04x}", u32::from(other));
+            }
+            other => text.push(other),
+        }
+    }
+    text.push('"');
+    text
+}

@@ -1,0 +1,479 @@
+//! Dates as Go writes and reads them: by an example date.
+//!
+//! In: a time and a layout (`2006-01-02T15:04:05Z07:00`), or a text and its
+//! layout. Out: text, or a time. Never: the time zone of this machine: `Local`
+//! is UTC, as it is in Argo CD's images.
+//!
+//! Source: the constants of Go's `time` package.
+
+use std::fmt::Write as _;
+
+use jiff::civil::DateTime;
+use jiff::tz::{Offset, TimeZone};
+use jiff::{Timestamp, Zoned};
+
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+const DAYS: [&str; 7] = [
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+    "Sunday",
+];
+
+/// What a piece of a layout stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Piece {
+    LongMonth,
+    Month,
+    NumberMonth,
+    ZeroMonth,
+    LongDay,
+    WeekDay,
+    Day,
+    UnderDay,
+    ZeroDay,
+    UnderYearDay,
+    ZeroYearDay,
+    Hour,
+    Hour12,
+    ZeroHour12,
+    Minute,
+    ZeroMinute,
+    Second,
+    ZeroSecond,
+    LongYear,
+    Year,
+    Pm,
+    LowPm,
+    Zone,
+    /// With `Z` for UTC, with colons, with minutes or seconds behind the hours.
+    Offset {
+        zulu: bool,
+        colon: bool,
+        parts: u8,
+    },
+    /// Digits of a second, and whether zeros at the end are kept.
+    Fraction {
+        digits: usize,
+        keep: bool,
+    },
+}
+
+/// The pieces that are told by their text alone; longer ones first.
+const FIXED: [(&str, Piece); 22] = [
+    ("January", Piece::LongMonth),
+    ("Monday", Piece::LongDay),
+    ("2006", Piece::LongYear),
+    ("002", Piece::ZeroYearDay),
+    ("__2", Piece::UnderYearDay),
+    ("MST", Piece::Zone),
+    ("Jan", Piece::Month),
+    ("Mon", Piece::WeekDay),
+    ("01", Piece::ZeroMonth),
+    ("02", Piece::ZeroDay),
+    ("03", Piece::ZeroHour12),
+    ("04", Piece::ZeroMinute),
+    ("05", Piece::ZeroSecond),
+    ("06", Piece::Year),
+    ("15", Piece::Hour),
+    ("PM", Piece::Pm),
+    ("pm", Piece::LowPm),
+    ("1", Piece::NumberMonth),
+    ("2", Piece::Day),
+    ("3", Piece::Hour12),
+    ("4", Piece::Minute),
+    ("5", Piece::Second),
+];
+
+const OFFSETS: [(&str, bool, u8); 5] = [
+    ("070000", false, 3),
+    ("07:00:00", true, 3),
+    ("0700", false, 2),
+    ("07:00", true, 2),
+    ("07", false, 1),
+];
+
+/// A layout from its next piece on: text before it, the piece, text behind it.
+fn next(layout: &str) -> Option<(&str, Piece, &str)> {
+    layout.char_indices().find_map(|(at, _)| {
+        let (before, rest) = layout.split_at_checked(at)?;
+        let (piece, after) = piece(rest)?;
+        Some((before, piece, after))
+    })
+}
+
+fn piece(rest: &str) -> Option<(Piece, &str)> {
+    if let Some(offset) = offset(rest) {
+        return Some(offset);
+    }
+    if let Some(fraction) = fraction(rest) {
+        return Some(fraction);
+    }
+    // `_2006` is an underscore before a year, not a day.
+    if let Some(after) = rest.strip_prefix("_2")
+        && !rest.starts_with("_2006")
+    {
+        return Some((Piece::UnderDay, after));
+    }
+    FIXED.iter().find_map(|(text, piece)| {
+        let after = rest.strip_prefix(text)?;
+        let short = matches!(piece, Piece::Month | Piece::WeekDay);
+        let word = short && after.starts_with(|next: char| next.is_ascii_lowercase());
+        (!word).then_some((*piece, after))
+    })
+}
+
+fn offset(rest: &str) -> Option<(Piece, &str)> {
+    let (zulu, inner) = match (rest.strip_prefix('Z'), rest.strip_prefix('-')) {
+        (Some(inner), _) => (true, inner),
+        (None, Some(inner)) => (false, inner),
+        (None, None) => return None,
+    };
+    OFFSETS.iter().find_map(|(text, colon, parts)| {
+        let after = inner.strip_prefix(text)?;
+        let piece = Piece::Offset {
+            zulu,
+            colon: *colon,
+            parts: *parts,
+        };
+        Some((piece, after))
+    })
+}
+
+fn fraction(rest: &str) -> Option<(Piece, &str)> {
+    let inner = rest.strip_prefix(['.', ','])?;
+    let digit = inner.chars().next().filter(|digit| matches!(digit, '0' | '9'))?;
+    let after = inner.trim_start_matches(digit);
+    if after.starts_with(|next: char| next.is_ascii_digit()) {
+        return None;
+    }
+    let digits = inner.len() - after.len();
+    Some((
+        Piece::Fraction {
+            digits,
+            keep: digit == '0',
+        },
+        after,
+    ))
+}
+
+/// `time` in `layout`.
+pub(super) fn format(time: &Zoned, layout: &str) -> String {
+    let mut text = String::new();
+    let mut rest = layout;
+    while let Some((before, piece, after)) = next(rest) {
+        text.push_str(before);
+        // Writing into a text cannot fail.
+        let _ = write_piece(&mut text, time, piece);
+        rest = after;
+    }
+    text.push_str(rest);
+    text
+}
+
+fn write_piece(text: &mut String, time: &Zoned, piece: Piece) -> std::fmt::Result {
+    let short = |name: &str| name.chars().take(3).collect::<String>();
+    let hour12 = match time.hour() % 12 {
+        0 => 12,
+        hour => hour,
+    };
+    match piece {
+        Piece::LongMonth => write!(text, "{}", month(time)),
+        Piece::Month => write!(text, "{}", short(month(time))),
+        Piece::NumberMonth => write!(text, "{}", time.month()),
+        Piece::ZeroMonth => write!(text, "{:02}", time.month()),
+        Piece::LongDay => write!(text, "{}", weekday(time)),
+        Piece::WeekDay => write!(text, "{}", short(weekday(time))),
+        Piece::Day => write!(text, "{}", time.day()),
+        Piece::UnderDay => write!(text, "{:2}", time.day()),
+        Piece::ZeroDay => write!(text, "{:02}", time.day()),
+        Piece::UnderYearDay => write!(text, "{:3}", time.day_of_year()),
+        Piece::ZeroYearDay => write!(text, "{:03}", time.day_of_year()),
+        Piece::Hour => write!(text, "{:02}", time.hour()),
+        Piece::Hour12 => write!(text, "{hour12}"),
+        Piece::ZeroHour12 => write!(text, "{hour12:02}"),
+        Piece::Minute => write!(text, "{}", time.minute()),
+        Piece::ZeroMinute => write!(text, "{:02}", time.minute()),
+        Piece::Second => write!(text, "{}", time.second()),
+        Piece::ZeroSecond => write!(text, "{:02}", time.second()),
+        Piece::LongYear => write!(text, "{:04}", time.year()),
+        Piece::Year => write!(text, "{:02}", time.year().rem_euclid(100)),
+        Piece::Pm => write!(text, "{}", if time.hour() >= 12 { "PM" } else { "AM" }),
+        Piece::LowPm => write!(text, "{}", if time.hour() >= 12 { "pm" } else { "am" }),
+        Piece::Zone => write!(text, "{}", zone(time)),
+        Piece::Offset { zulu, colon, parts } => write_offset(text, time.offset(), (zulu, colon, parts)),
+        Piece::Fraction { digits, keep } => write_fraction(text, time, digits, keep),
+    }
+}
+
+fn month(time: &Zoned) -> &'static str {
+    let index = usize::try_from(time.month() - 1).unwrap_or(0);
+    MONTHS.get(index).copied().unwrap_or_default()
+}
+
+fn weekday(time: &Zoned) -> &'static str {
+    let index = usize::try_from(time.weekday().to_monday_zero_offset()).unwrap_or(0);
+    DAYS.get(index).copied().unwrap_or_default()
+}
+
+fn zone(time: &Zoned) -> String {
+    let info = time.time_zone().to_offset_info(time.timestamp());
+    info.abbreviation().to_owned()
+}
+
+fn write_offset(text: &mut String, offset: Offset, (zulu, colon, parts): (bool, bool, u8)) -> std::fmt::Result {
+    let seconds = offset.seconds();
+    if zulu && seconds == 0 {
+        text.push('Z');
+        return Ok(());
+    }
+    let sign = if seconds < 0 { '-' } else { '+' };
+    let seconds = seconds.unsigned_abs();
+    let separator = if colon { ":" } else { "" };
+    write!(text, "{sign}{:02}", seconds / 3600)?;
+    if parts >= 2 {
+        write!(text, "{separator}{:02}", seconds / 60 % 60)?;
+    }
+    if parts >= 3 {
+        write!(text, "{separator}{:02}", seconds % 60)?;
+    }
+    Ok(())
+}
+
+fn write_fraction(text: &mut String, time: &Zoned, digits: usize, keep: bool) -> std::fmt::Result {
+    let nanoseconds = format!("{:09}", time.subsec_nanosecond());
+    let shown: String = nanoseconds.chars().take(digits).collect();
+    let shown = if keep {
+        shown.as_str()
+    } else {
+        shown.trim_end_matches('0')
+    };
+    if shown.is_empty() {
+        return Ok(());
+    }
+    write!(text, ".{shown}")
+}
+
+/// As `%v` has it.
+pub(super) fn written(time: &Zoned) -> String {
+    format(time, "2006-01-02 15:04:05.999999999 -0700 MST")
+}
+
+/// Go's first moment.
+pub(super) fn zero() -> Option<Zoned> {
+    DateTime::constant(1, 1, 1, 0, 0, 0, 0).to_zoned(TimeZone::UTC).ok()
+}
+
+/// Whether it is that moment.
+pub(super) fn is_zero(time: &Zoned) -> bool {
+    zero().is_some_and(|zero| zero.timestamp() == time.timestamp())
+}
+
+/// A zone by its name; UTC when nobody knows it.
+pub(super) fn time_zone(name: &str) -> TimeZone {
+    match name {
+        "" | "Local" | "UTC" => TimeZone::UTC,
+        other => TimeZone::get(other).unwrap_or(TimeZone::UTC),
+    }
+}
+
+/// Fields of a date while it is read.
+struct Read {
+    year: i16,
+    month: i8,
+    day: i8,
+    hour: i8,
+    minute: i8,
+    second: i8,
+    nanosecond: i32,
+    afternoon: Option<bool>,
+    year_day: Option<i16>,
+    offset: Option<i32>,
+}
+
+/// A time of `text`; none when it does not fit `layout`.
+pub(super) fn parse(layout: &str, text: &str) -> Option<Zoned> {
+    let mut read = Read {
+        year: 0,
+        month: 1,
+        day: 1,
+        hour: 0,
+        minute: 0,
+        second: 0,
+        nanosecond: 0,
+        afternoon: None,
+        year_day: None,
+        offset: None,
+    };
+    let (mut rest, mut text) = (layout, text);
+    while let Some((before, piece, after)) = next(rest) {
+        text = text.strip_prefix(before)?;
+        text = read_piece(&mut read, piece, text)?;
+        rest = after;
+        // A fraction may follow seconds though the layout has none.
+        let seconds = matches!(piece, Piece::Second | Piece::ZeroSecond);
+        if seconds && fraction(rest).is_none() && text.starts_with(['.', ',']) {
+            text = read_fraction(&mut read, text, None)?;
+        }
+    }
+    (text == rest).then_some(())?;
+    finished(&read)
+}
+
+fn finished(read: &Read) -> Option<Zoned> {
+    let hour = match (read.afternoon, read.hour) {
+        (Some(true), hour) if hour < 12 => hour + 12,
+        (Some(false), 12) => 0,
+        (_, hour) => hour,
+    };
+    let date = DateTime::new(
+        read.year,
+        read.month,
+        read.day,
+        hour,
+        read.minute,
+        read.second,
+        read.nanosecond,
+    )
+    .ok()?;
+    let date = match read.year_day {
+        Some(day) => date.with().day_of_year(day).build().ok()?,
+        None => date,
+    };
+    let zone = match read.offset {
+        Some(seconds) => TimeZone::fixed(Offset::from_seconds(seconds).ok()?),
+        None => TimeZone::UTC,
+    };
+    date.to_zoned(zone).ok()
+}
+
+fn read_piece<'t>(read: &mut Read, piece: Piece, text: &'t str) -> Option<&'t str> {
+    let (value, rest) = match piece {
+        Piece::LongMonth => return name(&MONTHS, usize::MAX, text).map(|(index, rest)| (read.month = index, rest).1),
+        Piece::Month => return name(&MONTHS, 3, text).map(|(index, rest)| (read.month = index, rest).1),
+        Piece::LongDay => return name(&DAYS, usize::MAX, text).map(|(_, rest)| rest),
+        Piece::WeekDay => return name(&DAYS, 3, text).map(|(_, rest)| rest),
+        Piece::Zone => return read_zone(read, text),
+        Piece::Offset { zulu, colon, parts } => return read_offset(read, text, (zulu, colon, parts)),
+        Piece::Fraction { digits, keep } => {
+            return match (keep, text.starts_with(['.', ','])) {
+                (true, _) => read_fraction(read, text, Some(digits)),
+                (false, true) => read_fraction(read, text, None),
+                (false, false) => Some(text),
+            };
+        }
+        Piece::Pm | Piece::LowPm => {
+            let (half, rest) = text.split_at_checked(2)?;
+            read.afternoon = Some(match half {
+                "PM" | "pm" => true,
+                "AM" | "am" => false,
+                _ => return None,
+            });
+            return Some(rest);
+        }
+        Piece::LongYear => number(text, 4, 4)?,
+        Piece::ZeroYearDay => number(text, 3, 3)?,
+        Piece::UnderYearDay => number(text.trim_start_matches(' '), 1, 3)?,
+        Piece::UnderDay => number(text.strip_prefix(' ').unwrap_or(text), 1, 2)?,
+        Piece::NumberMonth | Piece::Day | Piece::Hour12 | Piece::Minute | Piece::Second => number(text, 1, 2)?,
+        Piece::ZeroMonth
+        | Piece::ZeroDay
+        | Piece::Hour
+        | Piece::ZeroHour12
+        | Piece::ZeroMinute
+        | Piece::ZeroSecond
+        | Piece::Year => number(text, 2, 2)?,
+    };
+    let small = i8::try_from(value).unwrap_or(i8::MAX);
+    match piece {
+        Piece::LongYear => read.year = value,
+        Piece::Year => read.year = if value >= 69 { 1900 + value } else { 2000 + value },
+        Piece::ZeroYearDay | Piece::UnderYearDay => read.year_day = Some(value),
+        Piece::NumberMonth | Piece::ZeroMonth => read.month = small,
+        Piece::Day | Piece::UnderDay | Piece::ZeroDay => read.day = small,
+        Piece::Hour | Piece::Hour12 | Piece::ZeroHour12 => read.hour = small,
+        Piece::Minute | Piece::ZeroMinute => read.minute = small,
+        _ => read.second = small,
+    }
+    Some(rest)
+}
+
+/// Digits: as few as `least`, as many as `most`.
+fn number(text: &str, least: usize, most: usize) -> Option<(i16, &str)> {
+    let count = text.bytes().take(most).take_while(u8::is_ascii_digit).count();
+    let (digits, rest) = text.split_at_checked(count)?;
+    (count >= least).then_some(())?;
+    Some((digits.parse().ok()?, rest))
+}
+
+/// One of `names`, by its first `length` letters; which, from 1.
+fn name<'t>(names: &[&str], length: usize, text: &'t str) -> Option<(i8, &'t str)> {
+    (1_i8..).zip(names).find_map(|(index, name)| {
+        let short = name.get(..length.min(name.len()))?;
+        let (found, rest) = text.split_at_checked(short.len())?;
+        found.eq_ignore_ascii_case(short).then_some((index, rest))
+    })
+}
+
+fn read_zone<'t>(read: &mut Read, text: &'t str) -> Option<&'t str> {
+    let count = text.bytes().take(5).take_while(u8::is_ascii_uppercase).count();
+    let (_, rest) = text.split_at_checked(count)?;
+    (count >= 3).then_some(())?;
+    // As Go: an abbreviation nobody knows here counts as UTC.
+    read.offset = read.offset.or(Some(0));
+    Some(rest)
+}
+
+fn read_offset<'t>(read: &mut Read, text: &'t str, (zulu, colon, parts): (bool, bool, u8)) -> Option<&'t str> {
+    if zulu && let Some(rest) = text.strip_prefix('Z') {
+        read.offset = Some(0);
+        return Some(rest);
+    }
+    let (sign, mut rest) = match (text.strip_prefix('+'), text.strip_prefix('-')) {
+        (Some(rest), _) => (1, rest),
+        (None, Some(rest)) => (-1, rest),
+        (None, None) => return None,
+    };
+    let mut seconds = 0;
+    for (index, scale) in (0..parts).zip([3600, 60, 1]) {
+        if index > 0 && colon {
+            rest = rest.strip_prefix(':')?;
+        }
+        let (value, after) = number(rest, 2, 2)?;
+        seconds += i32::from(value) * scale;
+        rest = after;
+    }
+    read.offset = Some(sign * seconds);
+    Some(rest)
+}
+
+fn read_fraction<'t>(read: &mut Read, text: &'t str, exactly: Option<usize>) -> Option<&'t str> {
+    let inner = text.strip_prefix(['.', ','])?;
+    let count = inner.bytes().take_while(u8::is_ascii_digit).count();
+    let count = exactly.unwrap_or(count);
+    let (digits, rest) = inner.split_at_checked(count)?;
+    let digits: String = digits.chars().chain("000000000".chars()).take(9).collect();
+    read.nanosecond = digits.parse().ok()?;
+    Some(rest)
+}
+
+/// A moment in UTC.
+pub(super) fn utc(moment: Timestamp) -> Zoned {
+    moment.to_zoned(TimeZone::UTC)
+}

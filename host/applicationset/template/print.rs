@@ -1,0 +1,128 @@
+//! How Go prints values.
+//!
+//! In: a value. Out: text, as `fmt` of Go has it for `%v`. Never: a walk into
+//! maps within themselves without an end.
+
+use std::fmt::Write as _;
+use std::rc::Rc;
+
+use super::Fault;
+use super::layout;
+use super::value::{DEPTH, Heap, Value};
+
+/// `%v`.
+pub(super) fn shown(heap: &mut Heap<'_>, value: &Value) -> Result<Rc<str>, Fault> {
+    if let Value::Text(text) = value {
+        return Ok(Rc::clone(text));
+    }
+    let mut text = String::new();
+    show(heap, &mut text, value, 0)?;
+    Ok(text.into())
+}
+
+/// `%v` after what is in `text`.
+pub(super) fn show(heap: &mut Heap<'_>, text: &mut String, value: &Value, depth: usize) -> Result<(), Fault> {
+    if depth > DEPTH {
+        return Err(Fault::Depth { allowed: DEPTH });
+    }
+    let before = text.len();
+    match value {
+        Value::Missing | Value::Nil => text.push_str("<nil>"),
+        Value::Bool(yes) => text.push_str(if *yes { "true" } else { "false" }),
+        Value::Int(number) | Value::Int64(number) => push_number(text, *number),
+        Value::Float(number) => text.push_str(&general(*number)),
+        Value::Text(inner) => text.push_str(inner),
+        Value::Time(time) => text.push_str(&layout::written(time)),
+        Value::Version(version) => text.push_str(&version.to_string()),
+        Value::List(list) => {
+            text.push('[');
+            for (index, item) in list.items.iter().enumerate() {
+                if index > 0 {
+                    text.push(' ');
+                }
+                show(heap, text, item, depth + 1)?;
+            }
+            text.push(']');
+            return Ok(());
+        }
+        Value::Map(map) => {
+            text.push_str("map[");
+            for (index, (key, item)) in map.entries().into_iter().enumerate() {
+                if index > 0 {
+                    text.push(' ');
+                }
+                heap.charge(super::value::size(key.len()))?;
+                text.push_str(&key);
+                text.push(':');
+                show(heap, text, &item, depth + 1)?;
+            }
+            text.push(']');
+            return Ok(());
+        }
+    }
+    heap.charge(super::value::size(text.len() - before))
+}
+
+fn push_number(text: &mut String, number: i64) {
+    // Writing into a text cannot fail.
+    let _ = write!(text, "{number}");
+}
+
+/// The shortest digits of a number and where its point is: `0.d1d2d3 * 10^point`.
+pub(super) fn digits(number: f64) -> (String, i32) {
+    let text = format!("{:e}", number.abs());
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((text.as_str(), "0"));
+    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    (digits, exponent + 1)
+}
+
+/// Numbers that have no digits.
+pub(super) fn special(number: f64) -> Option<&'static str> {
+    if number.is_nan() {
+        Some("NaN")
+    } else if number == f64::INFINITY {
+        Some("+Inf")
+    } else if number == f64::NEG_INFINITY {
+        Some("-Inf")
+    } else {
+        None
+    }
+}
+
+/// `%v` of a `float64`: as few digits as tell it apart, and an exponent when it is
+/// below -4 or from 6 on.
+pub(super) fn general(number: f64) -> String {
+    if let Some(text) = special(number) {
+        return text.to_owned();
+    }
+    let sign = if number.is_sign_negative() { "-" } else { "" };
+    let (digits, point) = digits(number);
+    let exponent = point - 1;
+    if (-4..6).contains(&exponent) {
+        return format!("{sign}{}", plain(&digits, point));
+    }
+    format!("{sign}{}", scientific(&digits, exponent, 'e'))
+}
+
+/// Digits with a point and no exponent.
+pub(super) fn plain(digits: &str, point: i32) -> String {
+    let Ok(point) = usize::try_from(point) else {
+        return format!("0.{}{digits}", "0".repeat(usize::try_from(-point).unwrap_or(0)));
+    };
+    match digits.split_at_checked(point) {
+        Some(("", fraction)) if fraction.chars().all(|digit| digit == '0') => "0".to_owned(),
+        Some(("", fraction)) => format!("0.{fraction}"),
+        Some((whole, "")) => whole.to_owned(),
+        Some((whole, fraction)) => format!("{whole}.{fraction}"),
+        None => format!("{digits}{}", "0".repeat(point - digits.len())),
+    }
+}
+
+/// Digits with an exponent of two digits or more.
+pub(super) fn scientific(digits: &str, exponent: i32, letter: char) -> String {
+    let (first, rest) = digits.split_at_checked(1).unwrap_or((digits, ""));
+    let point = if rest.is_empty() { "" } else { "." };
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{first}{point}{rest}{letter}{sign}{:02}", exponent.abs())
+}

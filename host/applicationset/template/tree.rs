@@ -1,0 +1,123 @@
+//! A JSON tree with templates in its texts and keys.
+//!
+//! In: JSON. Out: the same with parameters put in. Never: a parse per render.
+
+use serde_json::{Map, Value};
+
+use super::{Error, Render, Text};
+use crate::applicationset::Engine;
+
+/// Nested lists and objects of a template.
+const DEPTH: usize = 100;
+/// What a value counts beside its text.
+const SCALAR_BYTES: u64 = 4;
+
+/// A node.
+#[derive(Debug)]
+pub(super) enum Tree {
+    /// Nothing to put in, here and below; with its bytes.
+    Fixed(Value, u64),
+    /// A text.
+    Text(Text),
+    /// A list.
+    List(Vec<Self>),
+    /// An object; keys are templates too. Entries that are `null` are left out.
+    Object(Vec<(Text, Self)>),
+}
+
+impl Tree {
+    /// Parses every text of `value`.
+    ///
+    /// # Errors
+    /// [`Error::Syntax`]; [`Error::Depth`].
+    pub(super) fn new(engine: Engine, value: &Value) -> Result<Self, Error> {
+        Self::at(engine, value, 0)
+    }
+
+    fn at(engine: Engine, value: &Value, depth: usize) -> Result<Self, Error> {
+        if depth > DEPTH {
+            return Err(Error::Depth { allowed: DEPTH });
+        }
+        Ok(match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => Self::Fixed(value.clone(), SCALAR_BYTES),
+            Value::String(text) => match Text::new(engine, text)? {
+                Text::Plain(text) => {
+                    let bytes = SCALAR_BYTES + super::value::size(text.len());
+                    Self::Fixed(Value::String(text), bytes)
+                }
+                text @ (Text::Fast(_) | Text::Go(_)) => Self::Text(text),
+            },
+            Value::Array(items) => {
+                let items = items
+                    .iter()
+                    .map(|item| Self::at(engine, item, depth + 1))
+                    .collect::<Result<Vec<_>, _>>()?;
+                fixed_list(items)
+            }
+            Value::Object(fields) => {
+                let fields = fields
+                    .iter()
+                    .filter(|(_, value)| !value.is_null())
+                    .map(|(key, value)| Ok((Text::new(engine, key)?, Self::at(engine, value, depth + 1)?)))
+                    .collect::<Result<Vec<_>, Error>>()?;
+                fixed_object(fields)
+            }
+        })
+    }
+
+    /// Puts parameters in.
+    ///
+    /// # Errors
+    /// What rendering a text gives.
+    pub(super) fn render(&self, with: &mut Render<'_>) -> Result<Value, Error> {
+        Ok(match self {
+            Self::Fixed(value, bytes) => {
+                with.budget().bytes(*bytes)?;
+                value.clone()
+            }
+            Self::Text(text) => Value::String(text.render(with)?),
+            Self::List(items) => Value::Array(items.iter().map(|item| item.render(with)).collect::<Result<_, _>>()?),
+            Self::Object(fields) => {
+                let mut object = Map::new();
+                for (key, value) in fields {
+                    let value = value.render(with)?;
+                    object.insert(key.render(with)?, value);
+                }
+                Value::Object(object)
+            }
+        })
+    }
+}
+
+/// A list of nothing but fixed nodes is fixed.
+fn fixed_list(items: Vec<Tree>) -> Tree {
+    if !items.iter().all(|item| matches!(item, Tree::Fixed(_, _))) {
+        return Tree::List(items);
+    }
+    let mut total = SCALAR_BYTES;
+    let mut values = Vec::with_capacity(items.len());
+    for item in items {
+        if let Tree::Fixed(value, bytes) = item {
+            total += bytes;
+            values.push(value);
+        }
+    }
+    Tree::Fixed(Value::Array(values), total)
+}
+
+/// An object of nothing but fixed keys and nodes is fixed.
+fn fixed_object(fields: Vec<(Text, Tree)>) -> Tree {
+    let fixed = |(key, value): &(Text, Tree)| matches!((key, value), (Text::Plain(_), Tree::Fixed(_, _)));
+    if !fields.iter().all(fixed) {
+        return Tree::Object(fields);
+    }
+    let mut total = SCALAR_BYTES;
+    let mut object = Map::new();
+    for field in fields {
+        if let (Text::Plain(key), Tree::Fixed(value, bytes)) = field {
+            total += bytes + super::value::size(key.len());
+            object.insert(key, value);
+        }
+    }
+    Tree::Fixed(Value::Object(object), total)
+}

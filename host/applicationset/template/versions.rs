@@ -1,0 +1,286 @@
+//! Versions and what is asked of them.
+//!
+//! In: `1.2.3-rc.1`, `>=1.2 <2 || ^3`. Out: order; whether one satisfies the
+//! other. Never: a wrong version that is guessed.
+//!
+//! Source: SemVer 2.0.0, section 11; ranges as the library behind Argo CD's
+//! templates reads them (`Masterminds/semver` 3).
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+
+use super::Fault;
+use super::exec::message;
+
+/// The parts behind the numbers: a prerelease and metadata.
+const TAIL: &str =
+    r"(?:-(?P<pre>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+(?P<meta>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?";
+/// The same without names.
+const LOOSE: &str = r"v?[0-9|xX*]+(?:\.[0-9|xX*]+)?(?:\.[0-9|xX*]+)?(?:-[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?";
+const OPERATORS: &str = r"=||!=|>|<|>=|=>|<=|=<|~|~>|\^";
+
+static VERSION: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(&format!(
+        r"^v?(?P<major>[0-9]+)(?:\.(?P<minor>[0-9]+))?(?:\.(?P<patch>[0-9]+))?{TAIL}$"
+    ))
+    .ok()
+});
+static RANGE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(&format!(r"\s*({LOOSE})\s+-\s+({LOOSE})\s*")).ok());
+static GROUP: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let one = format!(r"(?:{OPERATORS})\s*(?:{LOOSE})");
+    Regex::new(&format!(r"^\s*{one}\s*(?:(?:\s+|,\s*){one}\s*)*$")).ok()
+});
+static EACH: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(&format!(r"(?:{OPERATORS})\s*(?:{LOOSE})")).ok());
+static ONE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(&format!(
+        r"^\s*(?P<operator>{OPERATORS})\s*v?(?P<major>[0-9|xX*]+)(?:\.(?P<minor>[0-9|xX*]+))?(?:\.(?P<patch>[0-9|xX*]+))?{TAIL}\s*$"
+    ))
+    .ok()
+});
+
+/// A version.
+#[derive(Clone, Debug)]
+pub(super) struct Version {
+    pub(super) major: u64,
+    pub(super) minor: u64,
+    pub(super) patch: u64,
+    pub(super) prerelease: String,
+    pub(super) metadata: String,
+    /// As it was written.
+    pub(super) original: String,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{}.{}.{}", self.major, self.minor, self.patch)?;
+        if !self.prerelease.is_empty() {
+            write!(to, "-{}", self.prerelease)?;
+        }
+        if !self.metadata.is_empty() {
+            write!(to, "+{}", self.metadata)?;
+        }
+        Ok(())
+    }
+}
+
+impl Version {
+    /// Reads `1`, `1.2`, `v1.2.3-rc.1+build`.
+    pub(super) fn read(text: &str) -> Result<Self, Fault> {
+        let wrong = || message(format!("`{text}` is no semantic version"));
+        let found = captures(&VERSION, text).ok_or_else(wrong)?;
+        let number = |name: &str| match found.name(name) {
+            None => Ok(0),
+            Some(digits) => digits.as_str().parse::<u64>().map_err(|_| wrong()),
+        };
+        let prerelease = part(&found, "pre");
+        let zeros =
+            |part: &str| part.len() > 1 && part.starts_with('0') && part.bytes().all(|byte| byte.is_ascii_digit());
+        if prerelease.split('.').any(zeros) {
+            return Err(wrong());
+        }
+        Ok(Self {
+            major: number("major")?,
+            minor: number("minor")?,
+            patch: number("patch")?,
+            prerelease: prerelease.to_owned(),
+            metadata: part(&found, "meta").to_owned(),
+            original: text.to_owned(),
+        })
+    }
+
+    /// Which comes first; metadata does not count.
+    pub(super) fn order(&self, other: &Self) -> Ordering {
+        let numbers = (self.major, self.minor, self.patch).cmp(&(other.major, other.minor, other.patch));
+        numbers.then_with(|| order_prereleases(&self.prerelease, &other.prerelease))
+    }
+}
+
+fn captures<'t>(pattern: &LazyLock<Option<Regex>>, text: &'t str) -> Option<Captures<'t>> {
+    pattern.as_ref()?.captures(text)
+}
+
+fn part<'t>(found: &Captures<'t>, name: &str) -> &'t str {
+    found.name(name).map_or("", |part| part.as_str())
+}
+
+fn order_prereleases(left: &str, right: &str) -> Ordering {
+    match (left.is_empty(), right.is_empty()) {
+        (true, true) => return Ordering::Equal,
+        (true, false) => return Ordering::Greater,
+        (false, true) => return Ordering::Less,
+        (false, false) => {}
+    }
+    let (mut left, mut right) = (left.split('.'), right.split('.'));
+    loop {
+        let order = match (left.next(), right.next()) {
+            (None, None) => return Ordering::Equal,
+            (None, Some(_)) => Ordering::Less,
+            (Some(_), None) => Ordering::Greater,
+            (Some(left), Some(right)) => match (left.parse::<u64>(), right.parse::<u64>()) {
+                (Ok(left), Ok(right)) => left.cmp(&right),
+                (Ok(_), Err(_)) => Ordering::Less,
+                (Err(_), Ok(_)) => Ordering::Greater,
+                (Err(_), Err(_)) => left.cmp(right),
+            },
+        };
+        if order != Ordering::Equal {
+            return order;
+        }
+    }
+}
+
+/// Which of the three numbers were left open (`1.x`, `1`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Open {
+    Nothing,
+    Patch,
+    Minor,
+    All,
+}
+
+#[derive(Debug)]
+struct Bound<'t> {
+    operator: &'t str,
+    at: Version,
+    open: Open,
+}
+
+/// Whether `version` is within `range`.
+pub(super) fn satisfies(range: &str, version: &str) -> Result<bool, Fault> {
+    let groups = read_range(range)?;
+    let version = Version::read(version)?;
+    let mut any = false;
+    for group in groups {
+        let bounds = group
+            .iter()
+            .map(|text| read_bound(text))
+            .collect::<Result<Vec<_>, _>>()?;
+        // A prerelease satisfies only ranges that name one.
+        let prerelease = bounds.iter().any(|bound| !bound.at.prerelease.is_empty());
+        any |= (prerelease || version.prerelease.is_empty()) && bounds.iter().all(|bound| bound.holds(&version));
+    }
+    Ok(any)
+}
+
+fn read_range(range: &str) -> Result<Vec<Vec<String>>, Fault> {
+    let wrong = |text: &str| message(format!("improper constraint: {text}"));
+    let pattern = |lock: &'static LazyLock<Option<Regex>>| lock.as_ref().ok_or_else(|| wrong(range));
+    let (hyphen, group, each) = (pattern(&RANGE)?, pattern(&GROUP)?, pattern(&EACH)?);
+    let range = hyphen.replace_all(range, ">= $1, <= $2 ");
+    range
+        .split("||")
+        .map(|text| {
+            if !group.is_match(text) {
+                return Err(wrong(text));
+            }
+            Ok(each.find_iter(text).map(|found| found.as_str().to_owned()).collect())
+        })
+        .collect()
+}
+
+fn read_bound(text: &str) -> Result<Bound<'_>, Fault> {
+    let wrong = || message(format!("improper constraint: {text}"));
+    let found = captures(&ONE, text).ok_or_else(wrong)?;
+    let open = |part: &str| matches!(part, "" | "x" | "X" | "*");
+    let (major, minor, patch) = (part(&found, "major"), part(&found, "minor"), part(&found, "patch"));
+    let (open, numbers) = if open(major) {
+        (Open::All, "0.0.0".to_owned())
+    } else if open(minor) {
+        (Open::Minor, format!("{major}.0.0"))
+    } else if open(patch) {
+        (Open::Patch, format!("{major}.{minor}.0"))
+    } else {
+        (Open::Nothing, format!("{major}.{minor}.{patch}"))
+    };
+    let prerelease = part(&found, "pre");
+    let tail = if prerelease.is_empty() {
+        String::new()
+    } else {
+        format!("-{prerelease}")
+    };
+    Ok(Bound {
+        operator: part(&found, "operator"),
+        at: Version::read(&format!("{numbers}{tail}")).map_err(|_| wrong())?,
+        open,
+    })
+}
+
+impl Bound<'_> {
+    fn holds(&self, version: &Version) -> bool {
+        let order = version.order(&self.at);
+        match self.operator {
+            "" | "=" if self.open == Open::Nothing => order.is_eq(),
+            "" | "=" | "~" | "~>" => self.tilde(version),
+            "!=" => self.differs(version),
+            ">" => self.above(version),
+            "<" => order.is_lt(),
+            ">=" | "=>" => order.is_ge(),
+            "<=" | "=<" => self.at_most(version),
+            "^" => self.caret(version),
+            _ => false,
+        }
+    }
+
+    fn differs(&self, version: &Version) -> bool {
+        let major = version.major != self.at.major;
+        let minor = version.minor != self.at.minor;
+        match self.open {
+            Open::Nothing => !version.order(&self.at).is_eq(),
+            Open::All => major || minor || version.patch != self.at.patch || !version.order(&self.at).is_eq(),
+            Open::Minor => major,
+            Open::Patch => {
+                major || minor || order_prereleases(&version.prerelease, &self.at.prerelease) != Ordering::Equal
+            }
+        }
+    }
+
+    fn above(&self, version: &Version) -> bool {
+        match (self.open, version.major.cmp(&self.at.major)) {
+            (Open::Nothing | Open::All, _) => version.order(&self.at).is_gt(),
+            (Open::Minor | Open::Patch, Ordering::Greater) => true,
+            (Open::Minor | Open::Patch, Ordering::Less) | (Open::Minor, Ordering::Equal) => false,
+            (Open::Patch, Ordering::Equal) => version.minor > self.at.minor,
+        }
+    }
+
+    fn at_most(&self, version: &Version) -> bool {
+        if self.open == Open::Nothing {
+            return version.order(&self.at).is_le();
+        }
+        match version.major.cmp(&self.at.major) {
+            Ordering::Greater => false,
+            Ordering::Equal => version.minor <= self.at.minor || self.open == Open::Minor,
+            Ordering::Less => true,
+        }
+    }
+
+    fn tilde(&self, version: &Version) -> bool {
+        if version.order(&self.at).is_lt() {
+            return false;
+        }
+        let zero = (self.at.major, self.at.minor, self.at.patch) == (0, 0, 0);
+        if zero && matches!(self.open, Open::Nothing | Open::All) {
+            return true;
+        }
+        version.major == self.at.major && (version.minor == self.at.minor || self.open == Open::Minor)
+    }
+
+    fn caret(&self, version: &Version) -> bool {
+        if version.order(&self.at).is_lt() {
+            return false;
+        }
+        if self.at.major > 0 || self.open == Open::Minor {
+            return version.major == self.at.major;
+        }
+        if version.major > 0 {
+            return false;
+        }
+        if self.at.minor > 0 || self.open == Open::Patch {
+            return version.minor == self.at.minor;
+        }
+        version.minor == 0 && version.patch == self.at.patch
+    }
+}

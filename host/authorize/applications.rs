@@ -1,0 +1,474 @@
+//! Whether a caller may enter a cluster in the name of an Application.
+//!
+//! In: caller, the Application as it is named, what the request asks of Kubernetes.
+//! Out: [`ApplicationAccess`], then [`ApplicationPermit`], which only this file
+//! makes. Refuses: 403. Never: a difference, for somebody who may not see an
+//! Application, between one that exists and one that does not; a look at a cluster
+//! for somebody RBAC does not let in.
+//!
+//! Argo CD's RBAC lets in: `applications, sync` of the Application who changes
+//! something, `applications, get` who reads. Then the project's lists are asked,
+//! which takes a look at the cluster, and the bundle `policies/applications` is
+//! asked. It can only narrow: what RBAC, destinations or lists refuse is refused
+//! whatever it says.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::kubernetes::{Attributes, words};
+use super::rego::{self, ApplicationInput, Bundle, Checker, Front};
+use crate::applications::Governed;
+use crate::caller::Caller;
+use crate::diagnostic::{Loaded, one_line};
+use crate::impersonate::service_account::{self, Rules, Semantics};
+use crate::impersonate::{self, Impersonation};
+use crate::record::Open;
+use crate::snapshot::Snapshot;
+use crate::state::{Cluster, ObjectName, Project, destination};
+
+pub mod restriction;
+mod standing;
+#[cfg(test)]
+mod tests;
+
+pub use restriction::Access;
+pub use standing::Standings;
+
+use restriction::Need;
+use standing::{Ground, Obstacle, Standing};
+
+/// What callers read who may not see the Application, or who named one that does
+/// not exist. The shipped policy says the same.
+const NOT_YOURS: &str = "you may not see this application";
+/// What callers read who may see the Application, not more.
+const NO_SYNC: &str = "you may not sync this application";
+/// Bytes of a list's reason that a caller is told: those the shipped policy tells.
+const REASON_BYTES: usize = 480;
+
+/// Bundle and rules of the Applications front, compiled, tested and ready.
+#[derive(Debug)]
+pub struct ApplicationsPolicy {
+    bundle: Bundle,
+    rules: Arc<Rules>,
+    digest: Arc<str>,
+}
+
+impl ApplicationsPolicy {
+    /// Reads, checks, tests and compiles `policies/applications`.
+    ///
+    /// - `semantics`: how `destinationServiceAccounts` are read; decides what the
+    ///   rules fall back to where they do not say it.
+    ///
+    /// Blocks as [`Bundle::load`] does. Findings: as there, and what is wrong with
+    /// the rules.
+    pub fn load(folder: &Path, checker: &Checker, semantics: Semantics) -> Loaded<Self> {
+        let parse = |path: &str, text: &str| Rules::parse(path, text, semantics).value;
+        let rules = ("the rules of impersonation", parse);
+        Bundle::load_with((folder, Front::Applications), checker, rules).map(|(bundle, rules)| Self::new(bundle, rules))
+    }
+
+    fn new(bundle: Bundle, rules: Rules) -> Self {
+        Self {
+            digest: bundle.digest().into(),
+            bundle,
+            rules: Arc::new(rules),
+        }
+    }
+
+    /// Who acts where no entry names an account, and what travels along.
+    pub fn rules(&self) -> &Arc<Rules> {
+        &self.rules
+    }
+
+    /// Hex SHA-256 of the bundle's files, the rules' among them.
+    pub fn digest(&self) -> &Arc<str> {
+        &self.digest
+    }
+}
+
+/// Who acts in the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whom {
+    /// The gateway's own identity there.
+    Controller,
+    /// The service account of the Application, without what travels along.
+    Account(Arc<Impersonation>),
+}
+
+/// What the project's lists say of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// They were not asked: [`ApplicationAccess::asks_lists`] says that it takes
+    /// none.
+    Unasked,
+    /// They permit it.
+    Permitted,
+    /// They do not, with the reason for the caller.
+    Refused(String),
+}
+
+/// Proof that RBAC lets a caller enter a cluster in the name of an Application, to
+/// read or to write. Whether this request passes is not said yet.
+///
+/// Its fields are private and [`access_application`] is its one maker:
+///
+/// ```compile_fail,E0451
+/// fn forge(attributes: std::sync::Arc<tollgate::authorize::kubernetes::Attributes>) {
+///     let _ = tollgate::authorize::applications::ApplicationAccess { attributes, ..unreachable!() };
+/// }
+/// ```
+#[derive(Debug)]
+pub struct ApplicationAccess {
+    standing: Arc<Standing>,
+    ready: Arc<standing::Ready>,
+    attributes: Arc<Attributes>,
+    wanted: Access,
+}
+
+/// Proof that project and policy allowed one request in the name of an Application.
+///
+/// Its fields are private and [`authorize_application`] is its one maker:
+///
+/// ```compile_fail,E0451
+/// fn forge(cluster: std::sync::Arc<tollgate::state::Cluster>) {
+///     let _ = tollgate::authorize::applications::ApplicationPermit { cluster, ..unreachable!() };
+/// }
+/// ```
+#[derive(Debug)]
+pub struct ApplicationPermit {
+    access: ApplicationAccess,
+    notes: BTreeMap<String, String>,
+}
+
+/// Why a request may not enter. The text is for the caller, worded as
+/// kube-apiserver words its own refusals.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// There is no such Application, or the caller may not see it: one text.
+    #[error("{message}")]
+    NotYours {
+        /// The same for both.
+        message: String,
+    },
+    /// The caller may see the Application, and not change it.
+    #[error("{message}")]
+    NoSync {
+        /// With the permission that is missing.
+        message: String,
+    },
+    /// There is no such project, or it takes no Applications of that namespace.
+    #[error("{message}")]
+    Project {
+        /// With the reason.
+        message: String,
+    },
+    /// The Application goes to no one cluster.
+    #[error("{message}")]
+    Destination {
+        /// With the reason.
+        message: String,
+        /// The same for the record.
+        #[source]
+        source: destination::Error,
+    },
+    /// Accounts act, and none does for this Application.
+    #[error("{message}")]
+    Identity {
+        /// With the reason.
+        message: String,
+        /// The same for the record.
+        #[source]
+        source: service_account::Error,
+    },
+    /// What is said of the caller beside the account cannot be said.
+    #[error("{message}")]
+    Extra {
+        /// Without the cause.
+        message: String,
+        /// For the record.
+        #[source]
+        source: impersonate::Error,
+    },
+    /// The policy said no, or something it cannot overrule did.
+    #[error("{message}")]
+    Denied {
+        /// With the reason.
+        message: String,
+        /// Texts of the policy for the record.
+        notes: BTreeMap<String, String>,
+    },
+    /// The policy could not be evaluated.
+    #[error("{message}")]
+    Policy {
+        /// Without the cause.
+        message: String,
+        /// For the record.
+        #[source]
+        source: rego::Error,
+    },
+}
+
+/// Judges by RBAC whether `caller` may enter the cluster of the Application `name`
+/// for what `attributes` ask, and finds out who acts there; what was looked up goes
+/// into `record`.
+///
+/// What follows from caller and Application is made once and remembered with the
+/// snapshot; a request takes less than a microsecond.
+///
+/// # Errors
+/// Each denies: [`Error::NotYours`]; and, for those who may see the Application,
+/// [`Error::NoSync`], [`Error::Project`], [`Error::Destination`],
+/// [`Error::Identity`], [`Error::Extra`].
+pub fn access_application(
+    snapshot: &Snapshot,
+    caller: &Arc<Caller>,
+    asked: (&ObjectName, &Arc<Attributes>),
+    record: &mut Open,
+) -> Result<ApplicationAccess, Error> {
+    let Some(front) = &snapshot.applications else {
+        return Err(not_yours(caller, asked.1));
+    };
+    let standing = Ground::of(snapshot, front).standing(caller, asked.0);
+    if let Some(standing) = &standing {
+        record.note(|record| record.checks = standing.checks(asked.1));
+    }
+    let access = enter(standing, caller, asked.1)?;
+    record.note(|record| record.destination = Some(Arc::clone(access.cluster())));
+    Ok(access)
+}
+
+/// Who acts where for a request that was let in before, if it would be let in now.
+///
+/// - `listed`: what the project's lists say of it.
+pub fn readmitted(
+    snapshot: &Snapshot,
+    caller: &Arc<Caller>,
+    asked: (&ObjectName, &Arc<Attributes>),
+    listed: impl FnOnce(&ApplicationAccess) -> Listed,
+) -> Option<(Whom, Arc<Cluster>)> {
+    let front = snapshot.applications.as_ref()?;
+    let standing = Ground::of(snapshot, front).standing(caller, asked.0);
+    let access = enter(standing, caller, asked.1).ok()?;
+    let listed = listed(&access);
+    let permit = front.policy.decide(access, &listed).ok()?;
+    Some((permit.whom().clone(), Arc::clone(permit.cluster())))
+}
+
+/// Judges one request by the policy bundle, and by what the bundle cannot overrule:
+/// RBAC for logs and programs, the project's destinations, and its lists. The
+/// bundle's texts go into `record`.
+///
+/// - `listed`: what the project's lists say of the request, where
+///   [`ApplicationAccess::asks_lists`] wants to know it.
+///
+/// # Errors
+/// [`Error::Denied`] and [`Error::Policy`]; each means the request does not pass.
+pub fn authorize_application(
+    snapshot: &Snapshot,
+    access: ApplicationAccess,
+    listed: &Listed,
+    record: &mut Open,
+) -> Result<ApplicationPermit, Error> {
+    let Some(front) = &snapshot.applications else {
+        return Err(not_yours(access.caller(), &access.attributes));
+    };
+    record.note(|record| record.policy = Some(Arc::clone(&front.policy.digest)));
+    let permit = front.policy.decide(access, listed)?;
+    record.note(|record| record.notes.clone_from(&permit.notes));
+    Ok(permit)
+}
+
+/// What RBAC and the Application's own state say of a request.
+fn enter(
+    standing: Option<Arc<Standing>>,
+    caller: &Caller,
+    attributes: &Arc<Attributes>,
+) -> Result<ApplicationAccess, Error> {
+    let wanted = Access::of(attributes);
+    // SECURITY: one refusal for an Application that does not exist and for one the
+    // caller may not see, before anything of it is looked at.
+    let Some(standing) = standing else {
+        return Err(not_yours(caller, attributes));
+    };
+    let words = |reason: &str| words::forbidden(caller.principal.username(), attributes, reason);
+    match (wanted, standing.may_get(), standing.may_sync()) {
+        (Access::Read, true, _) | (Access::Write, _, true) => {}
+        (Access::Write, true, false) => {
+            return Err(Error::NoSync {
+                message: words(NO_SYNC),
+            });
+        }
+        (Access::Read, false, _) | (Access::Write, false, false) => return Err(not_yours(caller, attributes)),
+    }
+    match &standing.outcome {
+        Ok(ready) => Ok(ApplicationAccess {
+            ready: Arc::clone(ready),
+            attributes: Arc::clone(attributes),
+            wanted,
+            standing,
+        }),
+        Err(Obstacle::Project) => Err(Error::Project {
+            message: words("there is no such project for the application, or it takes none of its namespace"),
+        }),
+        Err(Obstacle::Destination(source)) => Err(Error::Destination {
+            message: words(&source.to_string()),
+            source: source.clone(),
+        }),
+        Err(Obstacle::Identity(source)) => Err(Error::Identity {
+            message: words(&source.told()),
+            source: source.clone(),
+        }),
+        Err(Obstacle::Extra(source)) => Err(Error::Extra {
+            message: words("the caller's identity cannot be told to the cluster"),
+            source: source.clone(),
+        }),
+    }
+}
+
+fn not_yours(caller: &Caller, attributes: &Attributes) -> Error {
+    Error::NotYours {
+        message: words::forbidden(caller.principal.username(), attributes, NOT_YOURS),
+    }
+}
+
+impl ApplicationsPolicy {
+    fn decide(&self, access: ApplicationAccess, listed: &Listed) -> Result<ApplicationPermit, Error> {
+        let input = ApplicationInput {
+            facts: &access.ready.facts,
+            attributes: &access.attributes,
+            wanted: access.wanted,
+            listed,
+        };
+        let user = access.caller().principal.username();
+        let words = |reason: &str| words::forbidden(user, &access.attributes, reason);
+        let decision = self.bundle.decide(input.to_value()).map_err(|source| Error::Policy {
+            message: words("the policy could not be evaluated"),
+            source,
+        })?;
+        // SECURITY: a bundle narrows what RBAC and the project permit, and never
+        // widens it; its own denial is told first, as it is the more telling one.
+        let refused = match decision.allow {
+            true => access.objection(listed),
+            false => Some(decision.reason),
+        };
+        if let (Listed::Refused(reason), Some(_)) = (listed, &refused) {
+            // Where the lists stand is nothing callers are told.
+            let project = access.project();
+            tracing::debug!(project = %project.name, at = %project.location, "refused by the project: {reason}");
+        }
+        match refused {
+            Some(reason) => Err(Error::Denied {
+                message: words(&reason),
+                notes: decision.log,
+            }),
+            None => Ok(ApplicationPermit {
+                access,
+                notes: decision.log,
+            }),
+        }
+    }
+}
+
+impl ApplicationAccess {
+    /// Why the request does not pass whatever the bundle says; none where it may.
+    fn objection(&self, listed: &Listed) -> Option<String> {
+        let refused = |reason: &str| Some(reason.to_owned());
+        match Need::of(&self.attributes) {
+            Some(Need::Logs) if !self.standing.may(Need::Logs) => {
+                return refused("you may not read logs of this application");
+            }
+            Some(Need::Exec) if !self.standing.may(Need::Exec) => {
+                return refused("you may not run programs in this application");
+            }
+            Some(Need::Logs | Need::Exec) | None => {}
+        }
+        if !self.ready.permitted {
+            return refused("the project does not permit the destination");
+        }
+        match (listed, self.asks_lists()) {
+            (Listed::Refused(reason), _) => Some(one_line(reason, REASON_BYTES)),
+            (Listed::Unasked, true) => refused("the project's lists were not asked"),
+            (Listed::Unasked, false) | (Listed::Permitted, _) => None,
+        }
+    }
+
+    /// Who asks.
+    pub fn caller(&self) -> &Arc<Caller> {
+        &self.standing.caller
+    }
+
+    /// The Application, and what governs it.
+    pub fn governed(&self) -> &Arc<Governed> {
+        &self.standing.governed
+    }
+
+    /// Its project.
+    pub fn project(&self) -> &Arc<Project> {
+        &self.ready.project
+    }
+
+    /// The cluster to enter.
+    pub fn cluster(&self) -> &Arc<Cluster> {
+        &self.ready.cluster
+    }
+
+    /// What is asked of the cluster.
+    pub fn attributes(&self) -> &Arc<Attributes> {
+        &self.attributes
+    }
+
+    /// Whether it changes anything there.
+    pub fn wanted(&self) -> Access {
+        self.wanted
+    }
+
+    /// Who acts there.
+    pub fn whom(&self) -> &Whom {
+        &self.ready.whom
+    }
+
+    /// What of the caller travels along where an account acts: keys of
+    /// `Impersonate-Extra-…` with their values, checked. A cluster is told those it
+    /// lets the gateway say. Empty where the gateway's own identity acts.
+    pub fn extra(&self) -> &Arc<[(String, Vec<String>)]> {
+        &self.ready.extra
+    }
+
+    /// Whether the project's lists of resources and namespaces have to be asked:
+    /// for all that changes something, and, where the gateway's own identity acts,
+    /// for all that it reads.
+    pub fn asks_lists(&self) -> bool {
+        match (self.wanted, self.whom()) {
+            (Access::Write, _) | (Access::Read, Whom::Controller) => true,
+            (Access::Read, Whom::Account(_)) => false,
+        }
+    }
+}
+
+impl ApplicationPermit {
+    /// The Application, and what governs it.
+    pub fn governed(&self) -> &Arc<Governed> {
+        self.access.governed()
+    }
+
+    /// The cluster to enter.
+    pub fn cluster(&self) -> &Arc<Cluster> {
+        self.access.cluster()
+    }
+
+    /// What is asked of the cluster.
+    pub fn attributes(&self) -> &Arc<Attributes> {
+        self.access.attributes()
+    }
+
+    /// Who acts there.
+    pub fn whom(&self) -> &Whom {
+        self.access.whom()
+    }
+
+    /// What of the caller travels along, as [`ApplicationAccess::extra`] says it.
+    pub fn extra(&self) -> &Arc<[(String, Vec<String>)]> {
+        self.access.extra()
+    }
+}

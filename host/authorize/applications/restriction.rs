@@ -1,0 +1,395 @@
+//! What an Application's project permits in the cluster it goes to.
+//!
+//! In: the project merged with global ones, the cluster, what a request asks, the
+//! kind it is about. Out: nothing, where it is permitted. Refuses: what the lists of
+//! resources or the destinations do not permit, and whatever is in doubt. Never: a
+//! word about another project, about a list the request did not meet, or about where
+//! a file is.
+//!
+//! Source: Argo CD, `AppProject.IsResourcePermitted`, which every object of a sync
+//! is held against. A request says less than a manifest, so these are decided here:
+//!
+//! - The kind of a subresource is its parent's: who may not write a `Deployment` may
+//!   not scale one. Core `bindings` write pods too, so they need `Pod` besides.
+//! - The group is that of the path, as it is that of a manifest.
+//! - A namespaced write names its namespace: nothing is written in all at once.
+//! - Where the name decides and is not known, the request is refused.
+
+use std::sync::Arc;
+
+use super::Whom;
+use crate::authorize::kubernetes::Attributes;
+use crate::diagnostic::one_line;
+use crate::discovery::{Kind, Scope};
+use crate::state::{Cluster, Project, destination};
+
+mod access;
+mod kept;
+mod lists;
+mod name;
+mod pattern;
+#[cfg(test)]
+mod tests;
+
+pub use access::{Access, Need};
+pub use kept::Kept;
+pub use lists::List;
+pub use name::{Format, Name, name_in_body};
+
+use lists::{GroupKind, Lists};
+
+/// Verbs that change objects.
+const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
+/// Verbs that only read them.
+const READS: [&str; 3] = ["get", "list", "watch"];
+/// First segments of documents that say what a cluster serves.
+const DOCUMENTS: [&str; 3] = ["api", "apis", "openapi"];
+/// Bytes of each text a caller chose that a refusal repeats.
+const SHOWN_BYTES: usize = 256;
+
+/// Why a request is not permitted. The text is for the caller.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No verb that is known, or one that stands in the path.
+    #[error("requests of this method and path are not permitted; a watch is `?watch=true`")]
+    Verb,
+    /// A write about no resource.
+    #[error("path {path} is no resource, and project {project} permits writes of resources only")]
+    NoResource {
+        /// Decoded, shortened.
+        path: String,
+        /// The project.
+        project: String,
+    },
+    /// A read of something that is neither a resource nor says which there are.
+    #[error("path {path} is not permitted in project {project}")]
+    Path {
+        /// Decoded, shortened.
+        path: String,
+        /// The project.
+        project: String,
+    },
+    /// The kind is not known, or is not that of the request.
+    #[error("it is not known what kind resource {resource} is")]
+    NoKind {
+        /// Plural, with its group.
+        resource: String,
+    },
+    /// A list of the project says so.
+    #[error("resource {resource} is not permitted in project {project}: {list}")]
+    Listed {
+        /// `group/Kind`, or `Kind` of the core group.
+        resource: String,
+        /// The project.
+        project: String,
+        /// Which list.
+        list: List,
+    },
+    /// A list of the project asks for the name, which is not known.
+    #[error(
+        "resource {resource} is permitted by name in project {project}, and the request has none that can be read: \
+         {list}"
+    )]
+    Unnamed {
+        /// `group/Kind`.
+        resource: String,
+        /// The project.
+        project: String,
+        /// Which list.
+        list: List,
+    },
+    /// All namespaces at once.
+    #[error("resource {resource} is in namespaces, and project {project} permits one namespace at a time")]
+    AllNamespaces {
+        /// `group/Kind`.
+        resource: String,
+        /// The project.
+        project: String,
+    },
+    /// A resource of the cluster asked for as if it were in a namespace.
+    #[error("resource {resource} is in no namespace")]
+    NotNamespaced {
+        /// `group/Kind`.
+        resource: String,
+    },
+    /// The destinations of the project do not have the namespace.
+    #[error("namespace {namespace} is not permitted in project {project}: destinations")]
+    Namespace {
+        /// As asked for, shortened.
+        namespace: String,
+        /// The project.
+        project: String,
+    },
+    /// A review about oneself, where the gateway's own identity would ask.
+    #[error("where no account of the Application acts, a review would speak of the gateway itself")]
+    Review,
+    /// A Secret, where the gateway's own identity would read it.
+    #[error("secrets are not shown where no account of the Application acts")]
+    Secret,
+    /// A Secret, where the gateway's own identity would change or delete it.
+    #[error(
+        "where no account of the Application acts, secrets can only be created: other writes are answered with what \
+         is stored; turn impersonation on to change or delete them"
+    )]
+    StoredSecret,
+    /// A token, where the gateway's own identity would ask for it.
+    #[error(
+        "where no account of the Application acts, no tokens of service accounts are given out; turn impersonation on"
+    )]
+    Token,
+}
+
+/// Where an Application goes to.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The cluster.
+    pub cluster: &'a Cluster,
+    /// Every cluster that is known: those of the project may be the only ones.
+    pub clusters: &'a [Cluster],
+}
+
+/// What a request is about.
+#[derive(Clone, Copy, Debug)]
+pub struct About<'a> {
+    /// What it asks.
+    pub attributes: &'a Attributes,
+    /// What [`crate::discovery::Discovery::find`] says of [`resource`]; none where
+    /// that gives none.
+    pub kind: Option<&'a Kind>,
+    /// The name in its body; none unless [`Restrictions::needs_name`].
+    pub name: Option<&'a Name>,
+}
+
+/// What a project permits, compiled.
+#[derive(Debug)]
+pub struct Restrictions {
+    project: Arc<Project>,
+    lists: Lists,
+    places: destination::Places,
+}
+
+/// Group, version and resource whose kind a request is about; none where it is about
+/// no resource.
+pub fn resource(attributes: &Attributes) -> Option<(&str, &str, &str)> {
+    let resource = attributes.resource.as_deref()?;
+    let resource = Some(resource).filter(|_| attributes.resource_request)?;
+    Some((&attributes.api_group, &attributes.api_version, resource))
+}
+
+impl Restrictions {
+    /// Compiles the lists and destinations of `project`, merged with global projects.
+    /// Takes some microseconds for tens of rules; keep it by [`Kept`].
+    pub fn of(project: &Arc<Project>) -> Self {
+        Self {
+            lists: Lists::compile(&project.resources),
+            places: destination::Places::of(project),
+            project: Arc::clone(project),
+        }
+    }
+
+    /// Whether the name in a request's body decides, so that it has to be read
+    /// with [`name_in_body`] before [`Self::check_write`].
+    pub fn needs_name(&self, attributes: &Attributes, kind: &Kind) -> bool {
+        let creates = attributes.verb == "create" && attributes.name.is_none();
+        creates && self.lists.needs_name(kind.scope, GroupKind::of(kind))
+    }
+
+    /// Whether a request that is [`Access::Write`] is permitted.
+    ///
+    /// - `whom`: who would write. The gateway's own identity may more than the caller
+    ///   should: it hands out no Secret that is stored, and no token.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn check_write(&self, place: Place<'_>, about: About<'_>, whom: &Whom) -> Result<(), Refusal> {
+        let attributes = about.attributes;
+        if resource(attributes).is_none() {
+            return Err(Refusal::NoResource {
+                path: shown(&attributes.path),
+                project: self.project.name.clone(),
+            });
+        }
+        if !WRITES.contains(&attributes.verb.as_str()) || access::has_verb_in_path(attributes) {
+            return Err(Refusal::Verb);
+        }
+        match whom {
+            Whom::Controller => check_disclosure(attributes)?,
+            Whom::Account(_) => {}
+        }
+        self.check_object(place, about)
+    }
+
+    /// Whether a request that is [`Access::Read`] is permitted where the gateway's own
+    /// identity reads, which may see more than the caller should: objects as in
+    /// [`Self::check_write`], but no Secrets, and documents that say what the cluster
+    /// serves.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn check_read(&self, place: Place<'_>, about: About<'_>) -> Result<(), Refusal> {
+        let attributes = about.attributes;
+        if !attributes.resource_request {
+            return match is_document(attributes) {
+                true => Ok(()),
+                false => Err(Refusal::Path {
+                    path: shown(&attributes.path),
+                    project: self.project.name.clone(),
+                }),
+            };
+        }
+        if Access::of(attributes) == Access::Read && attributes.verb == "create" {
+            return Err(Refusal::Review);
+        }
+        if !READS.contains(&attributes.verb.as_str()) || Access::of(attributes) != Access::Read {
+            return Err(Refusal::Verb);
+        }
+        // SECURITY: Argo CD shows nobody what a Secret holds.
+        if is_of_core(attributes, "secrets") {
+            return Err(Refusal::Secret);
+        }
+        self.check_object(place, about)
+    }
+
+    fn check_object(&self, place: Place<'_>, about: About<'_>) -> Result<(), Refusal> {
+        let attributes = about.attributes;
+        let kind = kind_of(about)?;
+        let asked = GroupKind::of(kind);
+        match kind.scope {
+            Scope::Cluster => {
+                let name = self.name_in_cluster(about, asked)?;
+                self.check_lists(Scope::Cluster, asked, name)
+            }
+            Scope::Namespaced => {
+                let namespace = attributes.namespace.as_deref();
+                let namespace = namespace.ok_or_else(|| Refusal::AllNamespaces {
+                    resource: asked.to_string(),
+                    project: self.project.name.clone(),
+                })?;
+                self.check_lists(Scope::Namespaced, asked, None)?;
+                if let Some(also) = written_besides(asked) {
+                    self.check_lists(Scope::Namespaced, also, None)?;
+                }
+                self.check_namespace(place, namespace)
+            }
+        }
+    }
+
+    /// The name of an object of the cluster, as far as it is known.
+    fn name_in_cluster<'a>(&self, about: About<'a>, asked: GroupKind<'_>) -> Result<Option<&'a str>, Refusal> {
+        let attributes = about.attributes;
+        let is_namespace = asked.group.is_empty() && attributes.resource.as_deref() == Some("namespaces");
+        match (&attributes.namespace, &attributes.name) {
+            (None, Some(name)) => Ok(Some(name)),
+            (None, None) if attributes.verb == "create" => Ok(about.name.and_then(Name::known)),
+            (None, None) => Ok(None),
+            // kube-apiserver says of a namespace that it is in itself.
+            (Some(namespace), Some(name)) if is_namespace && namespace == name => Ok(Some(name)),
+            (Some(_), _) => Err(Refusal::NotNamespaced {
+                resource: asked.to_string(),
+            }),
+        }
+    }
+
+    fn check_lists(&self, scope: Scope, asked: GroupKind<'_>, name: Option<&str>) -> Result<(), Refusal> {
+        let Some(list) = self.lists.refusing(scope, asked, name) else {
+            return Ok(());
+        };
+        let (resource, project) = (asked.to_string(), self.project.name.clone());
+        let unnamed = name.is_none() && self.lists.needs_name(scope, asked);
+        Err(match unnamed {
+            true => Refusal::Unnamed {
+                resource,
+                project,
+                list,
+            },
+            false => Refusal::Listed {
+                resource,
+                project,
+                list,
+            },
+        })
+    }
+
+    fn check_namespace(&self, place: Place<'_>, namespace: &str) -> Result<(), Refusal> {
+        if self.places.permit(place.cluster, namespace, place.clusters) {
+            return Ok(());
+        }
+        Err(Refusal::Namespace {
+            namespace: shown(namespace),
+            project: self.project.name.clone(),
+        })
+    }
+}
+
+impl<'a> GroupKind<'a> {
+    fn of(kind: &'a Kind) -> Self {
+        Self {
+            group: &kind.group,
+            kind: &kind.kind,
+        }
+    }
+}
+
+impl std::fmt::Display for GroupKind<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.group.is_empty() {
+            true => f.write_str(self.kind),
+            false => write!(f, "{}/{}", self.group, self.kind),
+        }
+    }
+}
+
+/// The kind, if it is that of the request.
+fn kind_of(about: About<'_>) -> Result<&Kind, Refusal> {
+    let asked = resource(about.attributes);
+    let same = |kind: &&Kind| asked.is_some_and(|(group, _, _)| *kind.group == *group);
+    about.kind.filter(same).ok_or_else(|| Refusal::NoKind {
+        resource: asked.map_or_else(String::new, |(group, _, resource)| {
+            shown(&format!("{resource}.{group}")).trim_end_matches('.').to_owned()
+        }),
+    })
+}
+
+/// What else a write of a kind writes: a binding puts a pod on a node.
+fn written_besides(asked: GroupKind<'_>) -> Option<GroupKind<'static>> {
+    (asked.group.is_empty() && asked.kind == "Binding").then_some(GroupKind { group: "", kind: "Pod" })
+}
+
+/// Whether resource and group are those of a resource of the core group.
+fn is_of_core(attributes: &Attributes, resource: &str) -> bool {
+    attributes.api_group.is_empty() && attributes.resource.as_deref() == Some(resource)
+}
+
+/// Refuses writes that are answered with what their caller did not send.
+// SECURITY: a patch, a dry run of one and a deletion are answered with the stored
+// Secret; what is created is answered with what was sent.
+fn check_disclosure(attributes: &Attributes) -> Result<(), Refusal> {
+    let subresource = attributes.subresource.as_deref();
+    if is_of_core(attributes, "serviceaccounts") && subresource == Some("token") {
+        return Err(Refusal::Token);
+    }
+    let creates = attributes.verb == "create" && attributes.name.is_none() && subresource.is_none();
+    match is_of_core(attributes, "secrets") && !creates {
+        true => Err(Refusal::StoredSecret),
+        false => Ok(()),
+    }
+}
+
+/// Whether a path that is no resource says which resources there are.
+fn is_document(attributes: &Attributes) -> bool {
+    if Access::of(attributes) != Access::Read {
+        return false;
+    }
+    let path = attributes.path.trim_start_matches('/');
+    let path = path.strip_suffix('/').unwrap_or(path);
+    if path == "version" {
+        return true;
+    }
+    let mut segments = path.split('/');
+    let plain = |segment: &str| !matches!(segment, "" | "." | "..");
+    segments.clone().all(plain) && segments.next().is_some_and(|first| DOCUMENTS.contains(&first))
+}
+
+fn shown(text: &str) -> String {
+    one_line(text, SHOWN_BYTES)
+}

@@ -1,0 +1,48 @@
+//! What projects permit, compiled once for each.
+//!
+//! In: a project. Out: its [`Restrictions`]. Never: those of another project that
+//! came to stand at the same address.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::sync::Cache;
+use rustc_hash::FxBuildHasher;
+
+use super::Restrictions;
+use crate::state::Project;
+
+/// Projects that are remembered at once.
+const PROJECTS: u64 = 10_000;
+
+/// How long a project is kept, and kept alive, that nobody asks about: it may be of a
+/// state long gone.
+const IDLE: Duration = Duration::from_secs(600);
+
+/// Compiled restrictions by the address of their project; clones are the same.
+#[derive(Clone, Debug)]
+pub struct Kept(Cache<usize, Arc<Restrictions>, FxBuildHasher>);
+
+impl Default for Kept {
+    fn default() -> Self {
+        let cache = Cache::builder().max_capacity(PROJECTS).time_to_idle(IDLE);
+        Self(cache.build_with_hasher(FxBuildHasher))
+    }
+}
+
+impl Kept {
+    /// What `project` permits; compiled where it was not yet.
+    pub fn of(&self, project: &Arc<Project>) -> Arc<Restrictions> {
+        let key = Arc::as_ptr(project) as usize;
+        // INVARIANT: an entry keeps its project alive, so no other project can have
+        // the same address while the entry exists.
+        if let Some(kept) = self.0.get(&key)
+            && Arc::ptr_eq(&kept.project, project)
+        {
+            return kept;
+        }
+        let made = Arc::new(Restrictions::of(project));
+        self.0.insert(key, Arc::clone(&made));
+        made
+    }
+}

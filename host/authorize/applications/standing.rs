@@ -1,0 +1,281 @@
+//! What follows from a caller and an Application alone, kept while the snapshot
+//! lives.
+//!
+//! In: a caller, an Application with what governs it, RBAC. Out: [`Standing`],
+//! worked out once. Never: one caller's for another; an answer of another snapshot.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rustc_hash::FxBuildHasher;
+
+use super::Whom;
+use super::restriction::{Access, Need};
+use crate::applications::{Applications, Governed, Mode};
+use crate::authenticate::REMEMBERED;
+use crate::authorize::facts::Lookup;
+use crate::authorize::kubernetes::Attributes;
+use crate::authorize::rbac::{Rbac, object_name};
+use crate::authorize::rego::{ApplicationFacts, ApplicationKnown, ApplicationVerdicts};
+use crate::caller::Caller;
+use crate::impersonate;
+use crate::impersonate::service_account::{self, Human, Rules};
+use crate::record::Check;
+use crate::snapshot::{ApplicationsFront, Snapshot};
+use crate::state::{Cluster, ObjectName, Project, destination};
+
+/// KiB of standings remembered at once, roughly.
+const STANDINGS: u64 = 50_000;
+
+/// Standings by the addresses of caller and Application. One a snapshot.
+#[derive(Debug)]
+pub struct Standings(moka::sync::Cache<(usize, usize), Arc<Standing>, FxBuildHasher>);
+
+impl Default for Standings {
+    fn default() -> Self {
+        // Nobody chooses an address, so a plain hash will do.
+        Self(
+            moka::sync::Cache::builder()
+                .weigher(|_, standing: &Arc<Standing>| standing.weight)
+                .max_capacity(STANDINGS)
+                // Every few minutes a caller is verified again, and another one.
+                .time_to_live(REMEMBERED)
+                .build_with_hasher(FxBuildHasher),
+        )
+    }
+}
+
+/// One caller, one Application, and what follows from the two.
+#[derive(Debug)]
+pub(super) struct Standing {
+    pub(super) caller: Arc<Caller>,
+    pub(super) governed: Arc<Governed>,
+    /// What RBAC says of [`PERMISSIONS`], in their order.
+    allowed: [bool; 4],
+    /// The verdicts that matter, as records show them: by [`Shown`], in its order.
+    checks: [Arc<[Check]>; 4],
+    weight: u32,
+    pub(super) outcome: Result<Arc<Ready>, Obstacle>,
+}
+
+/// An Application that can be acted for.
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub(super) project: Arc<Project>,
+    pub(super) cluster: Arc<Cluster>,
+    /// Whether the project permits cluster and namespace of the destination.
+    pub(super) permitted: bool,
+    pub(super) whom: Whom,
+    /// What of the caller travels along.
+    pub(super) extra: Arc<[(String, Vec<String>)]>,
+    pub(super) facts: ApplicationFacts,
+}
+
+/// Why nobody can act for an Application.
+#[derive(Debug)]
+pub(super) enum Obstacle {
+    Project,
+    Destination(destination::Error),
+    Identity(service_account::Error),
+    Extra(impersonate::Error),
+}
+
+/// What is looked up of every caller and Application: RBAC resource and action.
+const PERMISSIONS: [(&str, &str); 4] = [
+    ("applications", "get"),
+    ("applications", "sync"),
+    Need::Logs.rbac(),
+    Need::Exec.rbac(),
+];
+
+/// Kinds of requests, by the permissions that matter to them.
+#[derive(Clone, Copy, Debug)]
+enum Shown {
+    Read,
+    Logs,
+    Write,
+    Run,
+}
+
+impl Shown {
+    fn of(attributes: &Attributes) -> Self {
+        match (Access::of(attributes), Need::of(attributes)) {
+            (Access::Read, Some(Need::Logs)) => Self::Logs,
+            (Access::Read, Some(Need::Exec) | None) => Self::Read,
+            (Access::Write, Some(Need::Exec)) => Self::Run,
+            (Access::Write, Some(Need::Logs) | None) => Self::Write,
+        }
+    }
+}
+
+/// What standings are made from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ground<'a> {
+    pub(super) rbac: &'a Rbac,
+    pub(super) index: &'a Applications,
+    pub(super) rules: &'a Rules,
+    pub(super) clusters: &'a [Cluster],
+    pub(super) control_plane_namespace: &'a str,
+    pub(super) standings: &'a Standings,
+}
+
+impl<'a> Ground<'a> {
+    pub(super) fn of(snapshot: &'a Snapshot, front: &'a ApplicationsFront) -> Self {
+        Self {
+            rbac: &snapshot.rbac,
+            index: &front.index,
+            rules: front.policy.rules(),
+            clusters: &snapshot.resources.clusters,
+            control_plane_namespace: &snapshot.config.control_plane_namespace,
+            standings: &snapshot.standings,
+        }
+    }
+
+    /// What is known of `caller` and the Application `name`; none where there is no
+    /// such one.
+    pub(super) fn standing(&self, caller: &Arc<Caller>, name: &ObjectName) -> Option<Arc<Standing>> {
+        let governed = self.index.find(&name.namespace, &name.name)?;
+        let key = (Arc::as_ptr(caller) as usize, Arc::as_ptr(governed) as usize);
+        // INVARIANT: an entry keeps caller and Application alive, so no others can
+        // have the same addresses while the entry exists.
+        if let Some(kept) = self.standings.0.get(&key)
+            && Arc::ptr_eq(&kept.caller, caller)
+            && Arc::ptr_eq(&kept.governed, governed)
+        {
+            return Some(kept);
+        }
+        let standing = Arc::new(self.find_out(caller, governed));
+        self.standings.0.insert(key, Arc::clone(&standing));
+        Some(standing)
+    }
+
+    fn find_out(&self, caller: &Arc<Caller>, governed: &Arc<Governed>) -> Standing {
+        let application = &governed.application;
+        let object = object_name(
+            self.control_plane_namespace,
+            &application.project,
+            &application.name.namespace,
+            &application.name.name,
+        );
+        let lookups =
+            PERMISSIONS.map(|(resource, action)| Lookup::of(self.rbac, caller, [resource, action], object.clone()));
+        let outcome = self.ready(caller, governed, &lookups).map(Arc::new);
+        let allowed = lookups.each_ref().map(Lookup::is_allowed);
+        let [get, sync, logs, exec] = lookups.map(Lookup::into_check);
+        Standing {
+            caller: Arc::clone(caller),
+            governed: Arc::clone(governed),
+            allowed,
+            weight: weigh(caller, governed, [&get, &sync, &logs, &exec]),
+            checks: [
+                Arc::new([get.clone()]),
+                Arc::new([get, logs]),
+                Arc::new([sync.clone()]),
+                Arc::new([sync, exec]),
+            ],
+            outcome,
+        }
+    }
+
+    fn ready(&self, caller: &Caller, governed: &Governed, lookups: &[Lookup; 4]) -> Result<Ready, Obstacle> {
+        let project = governed.project.as_ref().ok_or(Obstacle::Project)?;
+        let cluster = governed.destination.as_ref();
+        let cluster = cluster.map_err(|error| Obstacle::Destination(error.clone()))?;
+        let whom = whom(self.index.mode, governed)?;
+        let extra = match &whom {
+            Whom::Controller => Vec::new(),
+            Whom::Account(_) => {
+                let human = Human::of(&caller.principal);
+                let extra = self.rules.extra(&human, &governed.application);
+                extra.map_err(Obstacle::Extra)?
+            }
+        };
+        let namespace = &governed.application.destination.namespace;
+        let permitted = destination::permitted(project, cluster, namespace, self.clusters);
+        let known = ApplicationKnown {
+            governed,
+            project,
+            cluster,
+            permitted,
+            mode: self.index.mode,
+            whom: &whom,
+        };
+        let [get, sync, logs, exec] = lookups;
+        let verdicts = ApplicationVerdicts {
+            applications_get: get.verdict(),
+            applications_sync: sync.verdict(),
+            logs_get: logs.verdict(),
+            exec_create: exec.verdict(),
+        };
+        Ok(Ready {
+            facts: ApplicationFacts::new(&caller.policy, &known, &verdicts),
+            project: Arc::clone(project),
+            cluster: Arc::clone(cluster),
+            permitted,
+            whom,
+            extra: extra.into(),
+        })
+    }
+}
+
+/// Who acts.
+fn whom(mode: Mode, governed: &Governed) -> Result<Whom, Obstacle> {
+    match (mode, &governed.acting) {
+        (Mode::Off | Mode::Audit, _) => Ok(Whom::Controller),
+        (Mode::Enforce, Err(error)) => Err(Obstacle::Identity(error.clone())),
+        (Mode::Enforce, Ok(acting)) => match &acting.account {
+            Some(_) => Ok(Whom::Account(Arc::clone(&acting.impersonation))),
+            None => Ok(Whom::Controller),
+        },
+    }
+}
+
+impl Standing {
+    /// Whether RBAC lets the caller see the Application.
+    pub(super) fn may_get(&self) -> bool {
+        let [get, _, _, _] = self.allowed;
+        get
+    }
+
+    /// Whether RBAC lets the caller sync it.
+    pub(super) fn may_sync(&self) -> bool {
+        let [_, sync, _, _] = self.allowed;
+        sync
+    }
+
+    /// Whether RBAC lets the caller do what some requests need besides.
+    pub(super) fn may(&self, need: Need) -> bool {
+        let [_, _, logs, exec] = self.allowed;
+        match need {
+            Need::Logs => logs,
+            Need::Exec => exec,
+        }
+    }
+
+    /// The verdicts that matter to a request, as the record shows them.
+    pub(super) fn checks(&self, attributes: &Attributes) -> Arc<[Check]> {
+        let [read, logs, write, run] = &self.checks;
+        Arc::clone(match Shown::of(attributes) {
+            Shown::Read => read,
+            Shown::Logs => logs,
+            Shown::Write => write,
+            Shown::Run => run,
+        })
+    }
+}
+
+/// How much a standing holds and keeps alive, in KiB, roughly.
+fn weigh(caller: &Caller, governed: &Governed, checks: [&Check; 4]) -> u32 {
+    let texts = checks.map(|check| {
+        // Twice for records, once for the policy.
+        3 * (check.object.len() + check.rule.as_ref().map_or(0, String::len))
+    });
+    let labels = |labels: &BTreeMap<String, String>| {
+        let each = labels.iter().map(|(key, value)| 64 + key.len() + value.len());
+        each.sum::<usize>()
+    };
+    let project = governed.project.as_ref().map_or(0, |project| labels(&project.labels));
+    let bytes = texts.iter().sum::<usize>() + labels(&governed.application.labels) + project;
+    let own = u32::try_from(bytes / 1_024).unwrap_or(u32::MAX);
+    own.saturating_add(4).saturating_add(caller.weight())
+}

@@ -1,0 +1,237 @@
+//! What RBAC and the Application's own state say.
+
+use super::*;
+
+#[test]
+fn rbac_lets_in_who_reads_and_who_writes() {
+    let world = World::new(Mode::Enforce);
+    for (who, method, expected) in [
+        ("looks", Method::GET, None),
+        ("looks", Method::POST, Some("you may not sync this application")),
+        ("looks", Method::DELETE, Some("you may not sync this application")),
+        ("only-syncs", Method::GET, Some(NOT_YOURS)),
+        ("only-syncs", Method::PATCH, None),
+        ("syncs", Method::GET, None),
+        ("syncs", Method::POST, None),
+        ("stranger", Method::GET, Some(NOT_YOURS)),
+        ("stranger", Method::POST, Some(NOT_YOURS)),
+    ] {
+        let caller = world.person(who);
+        let observed = world.enter(&caller, "argocd/guestbook", &asks(&method, PODS));
+        let observed = observed.map(|access| (access.wanted(), Arc::clone(access.caller())));
+        match (&observed, expected) {
+            (Ok((wanted, of)), None) => {
+                let reads = method == Method::GET;
+                assert_eq!(*wanted, if reads { Access::Read } else { Access::Write }, "{who}");
+                assert!(Arc::ptr_eq(of, &caller));
+            }
+            (Err(error), Some(expected)) => assert_eq!(reason(error), expected, "{who} {method}"),
+            (observed, _) => panic!("{who} {method}: {observed:?}"),
+        }
+    }
+}
+
+#[test]
+fn nobody_learns_which_applications_there_are() {
+    let world = World::new(Mode::Enforce);
+    let requests = [
+        asks(&Method::GET, PODS),
+        asks(&Method::POST, PODS),
+        asks(&Method::GET, "/version"),
+        upgrades(&Method::GET, &format!("{PODS}/web-0/exec"), Protocol::WebSocket),
+    ];
+    let existing = [
+        "argocd/guestbook",
+        "argocd/nobody",
+        "argocd/homeless",
+        "argocd/lost",
+        "argocd/elsewhere",
+        "team-a/shop",
+        "team-b/stray",
+    ];
+    for who in ["stranger", "one-of-argocd", "proj:payments:nobody"] {
+        let caller = world.person(who);
+        for attributes in &requests {
+            let absent = world.enter(&caller, "argocd/absent", attributes).unwrap_err();
+            assert!(absent.to_string().ends_with(&format!(": {NOT_YOURS}")), "{absent}");
+            for name in existing {
+                let refused = world.enter(&caller, name, attributes).unwrap_err();
+                assert_eq!(refused, absent, "{who} {name}");
+            }
+        }
+    }
+    // What may be synced, and not seen, is not seen by reading either.
+    let caller = world.person("only-syncs");
+    let read = asks(&Method::GET, PODS);
+    let absent = world.enter(&caller, "argocd/absent", &read).unwrap_err();
+    assert_eq!(world.enter(&caller, "argocd/homeless", &read).unwrap_err(), absent);
+    // Who may see every Application is told the same of one that does not exist.
+    let told = world.enter(&world.person("syncs"), "argocd/absent", &read).unwrap_err();
+    assert!(matches!(told, Error::NotYours { .. }), "{told:?}");
+    let policy = std::fs::read_to_string(folder().join("policy.rego")).unwrap();
+    assert!(policy.contains(&format!("refusal := \"{NOT_YOURS}\" if {{")));
+}
+
+#[test]
+fn who_may_see_an_application_is_told_what_is_wrong_with_it() {
+    let world = World::with_rules(Mode::Enforce, "fallback: deny\n");
+    let caller = world.person("looks");
+    let read = asks(&Method::GET, PODS);
+    let refused = |name: &str| world.enter(&caller, name, &read).unwrap_err();
+    let project = "there is no such project for the application, or it takes none of its namespace";
+    for name in ["argocd/homeless", "team-b/stray"] {
+        let error = refused(name);
+        assert!(matches!(error, Error::Project { .. }), "{error:?}");
+        assert_eq!(reason(&error), project);
+    }
+    let error = refused("argocd/lost");
+    assert!(matches!(error, Error::Destination { .. }), "{error:?}");
+    assert_eq!(reason(&error), "no cluster has the name `nowhere`");
+    let error = refused("argocd/nobody");
+    assert!(matches!(error, Error::Identity { .. }), "{error:?}");
+    assert_eq!(
+        error.to_string(),
+        "pods is forbidden: User \"looks\" cannot list resource \"pods\" in API group \"\" in the namespace \
+         \"guestbook\": no matching service account found for destination server https://kubernetes.default.svc and \
+         namespace nobody"
+    );
+    for name in ["argocd/guestbook", "team-a/shop"] {
+        assert!(world.enter(&caller, name, &read).is_ok(), "{name}");
+    }
+    // While no account acts, that none would is no reason to refuse.
+    for mode in [Mode::Off, Mode::Audit] {
+        let world = World::with_rules(mode, "fallback: deny\n");
+        let access = world.enter(&world.person("looks"), "argocd/nobody", &read).unwrap();
+        assert_eq!(*access.whom(), Whom::Controller);
+        assert!(access.governed().acting.is_err());
+    }
+}
+
+#[test]
+fn the_object_has_the_namespace_unless_it_is_the_control_planes() {
+    let world = World::new(Mode::Enforce);
+    let read = asks(&Method::GET, PODS);
+    let shop = |who: &str| world.enter(&world.person(who), "team-a/shop", &read);
+    assert!(shop("one-of-a-team").is_ok());
+    assert_eq!(reason(&shop("one-of-argocd").unwrap_err()), NOT_YOURS);
+}
+
+#[test]
+fn a_token_of_a_project_role_is_for_its_own_project() {
+    let world = World::new(Mode::Enforce);
+    let write = asks(&Method::POST, PODS);
+    for (subject, name, passes) in [
+        ("proj:payments:ci", "argocd/guestbook", true),
+        ("proj:payments:ci", "argocd/of-other", false),
+        ("proj:other:ci", "argocd/of-other", true),
+        ("proj:other:ci", "argocd/guestbook", false),
+        ("proj:payments:unknown", "argocd/guestbook", false),
+    ] {
+        match (world.judge(&world.role(subject), name, &write), passes) {
+            (Ok(permit), true) => assert_eq!(permit.access.caller().principal.username(), subject),
+            (Err(error), false) => assert_eq!(reason(&error), NOT_YOURS, "{subject} {name}"),
+            (other, _) => panic!("{subject} {name}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_mode_says_who_acts_and_what_is_asked() {
+    let read = asks(&Method::GET, PODS);
+    let write = asks(&Method::POST, PODS);
+    let root = asks(&Method::GET, "/version");
+    for (mode, rules, name, account, reads_ask) in [
+        (Mode::Off, EXTRA, "argocd/guestbook", None, true),
+        (Mode::Audit, EXTRA, "argocd/guestbook", None, true),
+        (
+            Mode::Enforce,
+            EXTRA,
+            "argocd/guestbook",
+            Some("guestbook-deployer"),
+            false,
+        ),
+        (Mode::Enforce, "fallback: controller\n", "argocd/elsewhere", None, true),
+    ] {
+        let world = World::with_rules(mode, rules);
+        let caller = world.person("syncs");
+        let access = world.enter(&caller, name, &read).unwrap();
+        match (access.whom(), account) {
+            (Whom::Controller, None) => assert!(access.extra().is_empty()),
+            (Whom::Account(impersonation), Some(account)) => {
+                let Impersonation::As(identity) = &**impersonation else {
+                    panic!("nobody is impersonated");
+                };
+                assert_eq!(identity.username, format!("system:serviceaccount:guestbook:{account}"));
+                assert!(identity.groups.is_empty() && identity.extra.is_empty() && identity.uid.is_none());
+                let expected = [("tollgate.dev/user".to_owned(), vec!["syncs".to_owned()])];
+                assert_eq!(**access.extra(), expected);
+            }
+            (other, _) => panic!("{mode:?}: {other:?}"),
+        }
+        assert_eq!(access.asks_lists(), reads_ask, "{mode:?}");
+        assert!(world.enter(&caller, name, &write).unwrap().asks_lists());
+        assert_eq!(world.enter(&caller, name, &root).unwrap().asks_lists(), reads_ask);
+    }
+}
+
+#[test]
+fn what_cannot_be_said_of_a_caller_is_not_left_out() {
+    let write = asks(&Method::POST, PODS);
+    let world = World::new(Mode::Enforce);
+    let error = world
+        .enter(&world.person("syncs "), "argocd/guestbook", &write)
+        .unwrap_err();
+    assert!(matches!(error, Error::Extra { .. }), "{error:?}");
+    assert_eq!(reason(&error), "the caller's identity cannot be told to the cluster");
+    // Nothing is said of anybody where the gateway itself acts.
+    let world = World::new(Mode::Off);
+    assert!(world.enter(&world.person("syncs "), "argocd/guestbook", &write).is_ok());
+}
+
+#[test]
+fn what_follows_from_a_caller_and_an_application_is_made_once() {
+    let world = World::new(Mode::Enforce);
+    let (ann, ben) = (world.person("looks"), world.person("syncs"));
+    let ready = |caller: &Arc<Caller>, name: &str, attributes: &Arc<Attributes>| {
+        world.enter(caller, name, attributes).unwrap().ready
+    };
+    let read = asks(&Method::GET, PODS);
+    let first = ready(&ben, "argocd/guestbook", &read);
+    assert!(Arc::ptr_eq(
+        &first,
+        &ready(&ben, "argocd/guestbook", &asks(&Method::POST, PODS))
+    ));
+    assert!(!Arc::ptr_eq(&first, &ready(&ann, "argocd/guestbook", &read)));
+    assert!(!Arc::ptr_eq(&first, &ready(&ben, "argocd/frozen", &read)));
+}
+
+#[test]
+fn records_show_the_permissions_that_matter() {
+    let world = World::new(Mode::Enforce);
+    let caller = world.person("looks");
+    let name = ObjectName {
+        namespace: "team-a".into(),
+        name: "shop".into(),
+    };
+    let standing = world.ground().standing(&caller, &name).unwrap();
+    for (attributes, expected) in [
+        (asks(&Method::GET, PODS), vec![("applications", "get", true)]),
+        (asks(&Method::POST, PODS), vec![("applications", "sync", false)]),
+        (
+            asks(&Method::GET, &format!("{PODS}/a/log")),
+            vec![("applications", "get", true), ("logs", "get", false)],
+        ),
+        (
+            upgrades(&Method::GET, &format!("{PODS}/a/exec"), Protocol::WebSocket),
+            vec![("applications", "sync", false), ("exec", "create", false)],
+        ),
+    ] {
+        let checks = standing.checks(&attributes);
+        assert!(checks.iter().all(|check| check.object == "payments/team-a/shop"));
+        let observed: Vec<_> = checks
+            .iter()
+            .map(|check| (check.resource, check.action, check.allowed))
+            .collect();
+        assert_eq!(observed, expected);
+    }
+}

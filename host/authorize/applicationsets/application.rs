@@ -1,0 +1,229 @@
+//! An Application as JSON, and what is wrong with it.
+//!
+//! In: a rendered Application. Out: what of it is judged; what nobody could write.
+//! Never: a field read otherwise than Argo CD reads it.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::known::Known;
+use super::rights::or_default;
+use crate::state::{Destination, Resources};
+
+/// Bytes of the name of an object.
+const NAME_BYTES: usize = 253;
+
+/// What of an Application is judged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanted<'a> {
+    pub(super) name: &'a str,
+    pub(super) project: &'a str,
+    pub(super) repositories: Vec<&'a str>,
+    pub(super) destination: Destination,
+}
+
+/// The project of an Application; `default` where it names none.
+pub(super) fn project_of(application: &Value) -> &str {
+    let text = application.pointer("/spec/project").and_then(Value::as_str);
+    or_default(text.unwrap_or_default())
+}
+
+/// Reads an Application.
+///
+/// # Errors
+/// What is wrong with its shape, in words for the caller.
+pub(super) fn read(application: &Value) -> Result<Wanted<'_>, String> {
+    let metadata = object(application, "metadata")?;
+    let spec = object(application, "spec")?;
+    let destination = match spec.get("destination") {
+        None | Some(Value::Null) => Destination::default(),
+        Some(Value::Object(fields)) => Destination {
+            name: text(fields, "name", "spec.destination.name")?.to_owned(),
+            server: text(fields, "server", "spec.destination.server")?.to_owned(),
+            namespace: text(fields, "namespace", "spec.destination.namespace")?.to_owned(),
+        },
+        Some(_) => return Err("`spec.destination` is not an object".to_owned()),
+    };
+    Ok(Wanted {
+        name: text(metadata, "name", "metadata.name")?,
+        project: or_default(text(spec, "project", "spec.project")?),
+        repositories: repositories(spec)?,
+        destination,
+    })
+}
+
+fn object<'a>(application: &'a Value, key: &str) -> Result<&'a Map<String, Value>, String> {
+    let found = application.get(key).and_then(Value::as_object);
+    found.ok_or_else(|| format!("`{key}` is not an object"))
+}
+
+fn text<'a>(fields: &'a Map<String, Value>, key: &str, place: &str) -> Result<&'a str, String> {
+    match fields.get(key) {
+        None | Some(Value::Null) => Ok(""),
+        Some(Value::String(text)) => Ok(text),
+        Some(_) => Err(format!("`{place}` is not a text")),
+    }
+}
+
+/// Every repository an Application takes manifests from or writes them to. `source`
+/// counts beside `sources` and `sourceHydrator` as well, where Argo CD passes over it
+/// until they are taken away.
+fn repositories(spec: &Map<String, Value>) -> Result<Vec<&str>, String> {
+    let mut found = Vec::new();
+    let hydrator = match spec.get("sourceHydrator") {
+        None | Some(Value::Null) => None,
+        Some(Value::Object(fields)) => Some(fields),
+        Some(_) => return Err("`spec.sourceHydrator` is not an object".to_owned()),
+    };
+    if let Some(fields) = hydrator {
+        hydrated(fields, &mut found)?;
+    }
+    let several = match spec.get("sources") {
+        None | Some(Value::Null) => &[][..],
+        Some(Value::Array(sources)) => sources,
+        Some(_) => return Err("`spec.sources` is not a list".to_owned()),
+    };
+    let mut names = BTreeSet::new();
+    for source in several {
+        let Value::Object(source) = source else {
+            return Err("an entry of `spec.sources` is not an object".to_owned());
+        };
+        let name = text(source, "name", "spec.sources[].name")?;
+        if !name.is_empty() && !names.insert(name) {
+            return Err(format!("application has duplicate source name: {name}"));
+        }
+        found.push(one_of_several(source)?);
+    }
+    match spec.get("source") {
+        None | Some(Value::Null) => {}
+        Some(Value::Object(source)) if source.is_empty() && !found.is_empty() => {}
+        Some(Value::Object(source)) => found.push(single(source)?),
+        Some(_) => return Err("`spec.source` is not an object".to_owned()),
+    }
+    if found.is_empty() {
+        return Err(SOURCE.to_owned());
+    }
+    Ok(found)
+}
+
+const SOURCE: &str = "spec.source.repoURL and either spec.source.path or spec.source.chart are required";
+const SOURCES: &str =
+    "spec.source.repoURL and either source.path, source.chart, or source.ref are required for each source";
+const REVISION: &str = "spec.source.targetRevision is required if the manifest source is a helm chart";
+
+fn single(source: &Map<String, Value>) -> Result<&str, String> {
+    let [url, path, chart, revision] = parts(source)?;
+    match (url.is_empty(), path.is_empty() && chart.is_empty()) {
+        (true, _) | (_, true) => Err(SOURCE.to_owned()),
+        (false, false) if !chart.is_empty() && revision.is_empty() => Err(REVISION.to_owned()),
+        (false, false) => Ok(url),
+    }
+}
+
+fn one_of_several(source: &Map<String, Value>) -> Result<&str, String> {
+    let [url, path, chart, revision] = parts(source)?;
+    let reference = text(source, "ref", "spec.sources[].ref")?;
+    let nothing = path.is_empty() && chart.is_empty() && reference.is_empty();
+    match (url.is_empty(), nothing) {
+        (true, _) | (_, true) => Err(SOURCES.to_owned()),
+        (false, false) if !chart.is_empty() && revision.is_empty() => Err(REVISION.to_owned()),
+        (false, false) => Ok(url),
+    }
+}
+
+fn parts(source: &Map<String, Value>) -> Result<[&str; 4], String> {
+    Ok([
+        text(source, "repoURL", "spec.source.repoURL")?,
+        text(source, "path", "spec.source.path")?,
+        text(source, "chart", "spec.source.chart")?,
+        text(source, "targetRevision", "spec.source.targetRevision")?,
+    ])
+}
+
+fn hydrated<'a>(fields: &'a Map<String, Value>, found: &mut Vec<&'a str>) -> Result<(), String> {
+    for (key, place) in [
+        ("drySource", "spec.sourceHydrator.drySource"),
+        ("syncSource", "spec.sourceHydrator.syncSource"),
+    ] {
+        let source = match fields.get(key) {
+            None | Some(Value::Null) => continue,
+            Some(Value::Object(source)) => source,
+            Some(_) => return Err(format!("`{place}` is not an object")),
+        };
+        let url = text(source, "repoURL", &format!("{place}.repoURL"))?;
+        if !url.is_empty() {
+            found.push(url);
+        }
+    }
+    let dry = fields
+        .get("drySource")
+        .and_then(|dry| dry.get("repoURL"))
+        .and_then(Value::as_str);
+    if dry.is_none_or(str::is_empty) {
+        return Err("spec.sourceHydrator.drySource.repoURL is required".to_owned());
+    }
+    Ok(())
+}
+
+/// Whether Kubernetes takes the name: parts of lower-case letters, digits and `-`, with
+/// dots between them.
+///
+/// Source: RFC 1123; Kubernetes, `IsDNS1123Subdomain`.
+pub(super) fn is_valid_name(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let good =
+        |part: &str| !part.is_empty() && part.bytes().all(inner) && !part.starts_with('-') && !part.ends_with('-');
+    name.len() <= NAME_BYTES && name.split('.').all(good)
+}
+
+/// What is said of an Application without a name, in Argo CD's words.
+pub(super) fn unnamed(set: &str) -> String {
+    format!(
+        "ApplicationSet {set} contains an application with no name; a name must be set in the template's \
+         metadata.name or via a templatePatch (generateName is not supported)"
+    )
+}
+
+/// What is said of a name that comes twice, in Argo CD's words.
+pub(super) fn duplicate(set: &str, name: &str) -> String {
+    format!("ApplicationSet {set} contains applications with duplicate name: {name}")
+}
+
+/// What Argo CD's controller says of each of the Applications a set generates: that it
+/// has a name of its own, and that there are its project and its cluster. None where it
+/// takes it.
+///
+/// - `set`: name of the set.
+///
+/// Source: Argo CD, `validateGeneratedApplications`.
+pub fn generated_errors(set: &str, resources: &Resources, applications: &[Value]) -> Vec<Option<String>> {
+    let mut seen = BTreeSet::new();
+    let known = Known::new(resources, "");
+    let mut judge = |application: &Value| {
+        let name = application.pointer("/metadata/name").and_then(Value::as_str);
+        let name = name.unwrap_or_default();
+        if name.is_empty() {
+            return Some(unnamed(set));
+        }
+        if !seen.insert(name.to_owned()) {
+            return Some(duplicate(set, name));
+        }
+        let project = project_of(application);
+        if let Some(missing) = known.missing_project(project) {
+            return Some(missing);
+        }
+        let field = |key: &str| {
+            let text = application
+                .pointer("/spec/destination")
+                .and_then(|fields| fields.get(key));
+            text.and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        known.lost(&Destination {
+            name: field("name"),
+            server: field("server"),
+            namespace: field("namespace"),
+        })
+    };
+    applications.iter().map(&mut judge).collect()
+}

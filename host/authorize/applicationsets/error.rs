@@ -1,0 +1,173 @@
+//! Why a request about an ApplicationSet does not pass.
+//!
+//! In: refusals. Out: [`Error`], bounded. Never: more of a refusal than the caller may
+//! learn; an error that does not deny.
+
+use std::fmt;
+
+use crate::applicationset::Refusal;
+use crate::authorize::rego;
+use crate::state::ObjectName;
+
+/// Refusals one answer lists.
+pub const REFUSALS: usize = 100;
+
+/// What an error is, for a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// The caller lacks a right: 403, `PermissionDenied`.
+    PermissionDenied,
+    /// What was sent cannot be: 400, `InvalidArgument`.
+    InvalidArgument,
+    /// There is no such set, or the caller may not see it: 404, `NotFound`.
+    NotFound,
+    /// The gateway could not decide: 403, with what is wrong in the record.
+    Undecided,
+}
+
+/// Everything that refuses one request, [`REFUSALS`] at most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    refusals: Vec<Refusal>,
+    more: usize,
+    class: Class,
+}
+
+impl Refused {
+    /// What refuses, in the order it was found.
+    pub fn refusals(&self) -> &[Refusal] {
+        &self.refusals
+    }
+
+    /// How many there are besides.
+    pub fn more(&self) -> usize {
+        self.more
+    }
+
+    /// [`Class::PermissionDenied`] where a right is missing for any of it, else
+    /// [`Class::InvalidArgument`].
+    pub fn class(&self) -> Class {
+        self.class
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, refusal) in self.refusals.iter().enumerate() {
+            if number > 0 {
+                f.write_str("; ")?;
+            }
+            write!(f, "{refusal}")?;
+        }
+        match self.more {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more"),
+        }
+    }
+}
+
+/// Why a request does not pass. The text is for the caller.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Sets of this namespace are not served.
+    #[error("namespace '{namespace}' is not permitted")]
+    Namespace {
+        /// As it was asked for.
+        namespace: String,
+    },
+    /// There is no such set, or the caller may not see it: one text.
+    #[error("applicationsets.argoproj.io \"{}\" not found", .name.name)]
+    NotYours {
+        /// As it was asked for.
+        name: ObjectName,
+    },
+    /// What is missing, all of it.
+    #[error("{0}")]
+    Refused(Refused),
+    /// A right is missing; with `compat: argocd`, in Argo CD's words.
+    #[error("{message}")]
+    Denied {
+        /// With resource, action and object.
+        message: String,
+    },
+    /// With `compat: argocd` the project must be written out.
+    #[error("the Argo CD API does not currently support creating ApplicationSets with templated `project` fields")]
+    Templated,
+    /// There is no such project.
+    #[error("ApplicationSet references project {project} which does not exist")]
+    UnknownProject {
+        /// As the set has it.
+        project: String,
+    },
+    /// A set of this name is stored, and it is another one.
+    #[error("existing ApplicationSet spec is different, use upsert flag to force update")]
+    Exists,
+    /// The policy could not be evaluated.
+    #[error("the policy could not be evaluated")]
+    Policy(#[source] rego::Error),
+    /// A plan is not of what was asked: the set became another one, or an Application
+    /// it owns is missing. Ask again.
+    #[error("the plan is not of what was asked; try again")]
+    Unplanned,
+}
+
+impl Error {
+    /// What it is, for a status.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Namespace { .. } | Self::Denied { .. } => Class::PermissionDenied,
+            Self::NotYours { .. } => Class::NotFound,
+            Self::Refused(refused) => refused.class(),
+            Self::Templated | Self::UnknownProject { .. } | Self::Exists => Class::InvalidArgument,
+            Self::Policy(_) | Self::Unplanned => Class::Undecided,
+        }
+    }
+}
+
+/// What a finding is about: rights, or what was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lacks {
+    /// A right, a project's permission, or the policy's.
+    Permission,
+    /// Something that makes sense.
+    Sense,
+}
+
+/// Collects refusals.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    refusals: Vec<Refusal>,
+    more: usize,
+    permission: bool,
+}
+
+impl Collected {
+    pub(super) fn push(&mut self, lacks: Lacks, refusal: Refusal) {
+        self.permission |= lacks == Lacks::Permission;
+        if self.refusals.contains(&refusal) {
+            return;
+        }
+        if self.refusals.len() < REFUSALS {
+            self.refusals.push(refusal);
+        } else {
+            self.more = self.more.saturating_add(1);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.refusals.is_empty()
+    }
+
+    /// Everything, if there is anything.
+    pub(super) fn finish(self) -> Option<Refused> {
+        let class = match self.permission {
+            true => Class::PermissionDenied,
+            false => Class::InvalidArgument,
+        };
+        (!self.refusals.is_empty()).then_some(Refused {
+            refusals: self.refusals,
+            more: self.more,
+            class,
+        })
+    }
+}

@@ -1,0 +1,197 @@
+//! What generators may read.
+//!
+//! In: a repository, a cluster, a kind of generator. Out: yes, or why not. Never: the
+//! name of a cluster the caller may not see; one question judged twice in a request.
+
+use std::sync::{Mutex, PoisonError};
+
+use rustc_hash::FxHashMap;
+
+use super::Desk;
+use super::error::Lacks;
+use super::judge::Finding;
+use super::known::shown;
+use super::rights::is_templated;
+use crate::applicationset::{About, ClusterInput, Gate, KindName, Refusal};
+use crate::authorize::facts::Lookup;
+use crate::authorize::rbac::cluster_object_name;
+use crate::authorize::rego::{Fact, SetFacts, SetInput, Subject};
+use crate::config::SetChecks;
+use crate::repository::permitted;
+
+/// Answers that are remembered.
+const REMEMBERED: usize = 10_000;
+/// What refuses where the gateway may not ask a repository.
+const LISTED: &str = "applicationSets.repositories";
+/// What callers read who select clusters they may not see. No name is told: who selects
+/// all would learn which there are.
+const CLUSTERS: &str = "it selects a cluster for which `clusters, get` is not permitted";
+
+/// A question that was answered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Question {
+    Repository(String),
+    Cluster(String),
+    Guest(KindName),
+}
+
+/// Says for one caller and one set what generators may read.
+#[derive(Debug)]
+pub struct CallerGate<'a> {
+    desk: Desk<'a>,
+    /// Of the set's template; empty where it is one itself.
+    project: &'a str,
+    facts: &'a SetFacts,
+    guests: Result<(), Refusal>,
+    answered: Mutex<FxHashMap<Question, Result<(), Refusal>>>,
+}
+
+impl<'a> CallerGate<'a> {
+    pub(super) fn new(desk: Desk<'a>, project: &'a str, facts: &'a SetFacts, guests: Result<(), Refusal>) -> Self {
+        Self {
+            desk,
+            project: if is_templated(project) { "" } else { project },
+            facts,
+            guests,
+            answered: Mutex::default(),
+        }
+    }
+
+    fn once(&self, question: Question, judge: impl FnOnce() -> Result<(), Refusal>) -> Result<(), Refusal> {
+        let answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(answer) = answered.get(&question) {
+            return answer.clone();
+        }
+        drop(answered);
+        let answer = judge();
+        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        if answered.len() < REMEMBERED {
+            answered.insert(question, answer.clone());
+        }
+        answer
+    }
+
+    /// Asks the policy as well; the first finding is the answer.
+    fn judge(
+        &self,
+        (about, subject): (About, Subject<'_>),
+        lookup: &Lookup,
+        mut findings: Vec<Finding>,
+    ) -> Result<(), Refusal> {
+        let check = [lookup.fact()];
+        let missing = Finding::missing(lookup.fact());
+        let refused = (!lookup.is_allowed()).then(|| missing.reason().to_owned());
+        let input = SetInput {
+            facts: self.facts,
+            subject,
+            checks: &check,
+            refused: refused.as_deref(),
+        };
+        if refused.is_some() {
+            findings.insert(0, missing);
+        }
+        if let Err(error) = self.desk.ask(&input, &mut findings) {
+            findings.push(Finding::new(Lacks::Permission, None, error.to_string()));
+        }
+        match findings.into_iter().next() {
+            Some(finding) => Err(finding.refusal(about)),
+            None => Ok(()),
+        }
+    }
+
+    fn ask_repository(&self, url: &str) -> Result<(), Refusal> {
+        let reach = self.desk.reach(self.project, url);
+        if self.desk.settings.checks == SetChecks::Argocd {
+            let refused = |reason| Finding::new(Lacks::Permission, Some(LISTED.to_owned()), reason);
+            let about = || About::Repository(shown(url));
+            return reach.map(drop).map_err(|reason| refused(reason).refusal(about()));
+        }
+        let (object, findings, fact) = match &reach {
+            Ok(object) => (object.clone(), Vec::new(), Fact::new(None)),
+            Err(reason) => {
+                let finding = Finding::new(Lacks::Permission, Some(LISTED.to_owned()), reason.clone());
+                let fact = Fact::new(Some(finding.reason()));
+                (shown(url), vec![finding], fact)
+            }
+        };
+        let lookup = self.desk.look("repositories", "get", object);
+        let url = shown(url);
+        let subject = Subject::Repository { url: &url, reach: fact };
+        self.judge((About::Repository(url.clone()), subject), &lookup, findings)
+    }
+
+    fn ask_cluster(&self, cluster: &ClusterInput) -> Result<(), Refusal> {
+        let object = cluster_object_name(&cluster.project, &cluster.server);
+        let lookup = self.desk.look("clusters", "get", object);
+        // SECURITY: neither name nor row, which may have the name in it.
+        let about = About::Generator(KindName::Clusters.as_str());
+        if !lookup.is_allowed() {
+            return Err(Finding::new(Lacks::Permission, None, CLUSTERS.to_owned()).refusal(about));
+        }
+        let subject = Subject::Cluster {
+            name: &cluster.name,
+            server: &cluster.server,
+        };
+        self.judge((About::Cluster(cluster.name.clone()), subject), &lookup, Vec::new())
+    }
+
+    fn ask_guest(&self, kind: KindName) -> Result<(), Refusal> {
+        let about = || About::Generator(kind.as_str());
+        let refused = self.guests.as_ref().err();
+        let input = SetInput {
+            facts: self.facts,
+            subject: Subject::Generator { kind: kind.as_str() },
+            checks: &[],
+            refused: refused.map(|refusal| refusal.reason.as_str()),
+        };
+        if let Some(refusal) = refused {
+            return Err(Refusal {
+                about: about(),
+                ..refusal.clone()
+            });
+        }
+        let mut findings = Vec::new();
+        if let Err(error) = self.desk.ask(&input, &mut findings) {
+            findings.push(Finding::new(Lacks::Permission, None, error.to_string()));
+        }
+        match findings.into_iter().next() {
+            Some(finding) => Err(finding.refusal(about())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Desk<'_> {
+    /// The RBAC object of a repository that the gateway may ask.
+    ///
+    /// # Errors
+    /// Why it may not, without credentials of the URL.
+    fn reach(&self, project: &str, url: &str) -> Result<String, String> {
+        let permitted = permitted(self.resources, &self.settings.repositories, (project, url));
+        match permitted {
+            Ok(permitted) => Ok(permitted.object().to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+impl Gate for CallerGate<'_> {
+    fn cluster(&self, cluster: &ClusterInput) -> Result<(), Refusal> {
+        // Argo CD asks nobody what its own credentials read.
+        if self.desk.settings.checks == SetChecks::Argocd {
+            return Ok(());
+        }
+        self.once(Question::Cluster(cluster.server.clone()), || self.ask_cluster(cluster))
+    }
+
+    fn repository(&self, url: &str) -> Result<(), Refusal> {
+        self.once(Question::Repository(url.to_owned()), || self.ask_repository(url))
+    }
+
+    fn guest(&self, kind: KindName) -> Result<(), Refusal> {
+        if self.desk.settings.checks == SetChecks::Argocd {
+            return Ok(());
+        }
+        self.once(Question::Guest(kind), || self.ask_guest(kind))
+    }
+}

@@ -1,0 +1,44 @@
+//! The bundle `policies/applicationsets`.
+//!
+//! In: a folder. Out: [`ApplicationSetsPolicy`]; what it says of one question. Never:
+//! an allow of what the host's own findings refuse.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::authorize::rego::{self, Bundle, Checker, Front, SetInput};
+use crate::diagnostic::Loaded;
+
+/// Bundle of the ApplicationSet front, compiled, tested and ready.
+#[derive(Debug)]
+pub struct ApplicationSetsPolicy {
+    bundle: Bundle,
+    digest: Arc<str>,
+}
+
+impl ApplicationSetsPolicy {
+    /// Reads, checks, tests and compiles `policies/applicationsets`.
+    ///
+    /// Blocks as [`Bundle::load`] does. Findings: as there.
+    pub fn load(folder: &Path, checker: &Checker) -> Loaded<Self> {
+        Bundle::load(folder, Front::ApplicationSets, checker).map(Self::new)
+    }
+
+    pub(super) fn new(bundle: Bundle) -> Self {
+        Self {
+            digest: bundle.digest().into(),
+            bundle,
+        }
+    }
+
+    /// Hex SHA-256 of the bundle's files.
+    pub fn digest(&self) -> &Arc<str> {
+        &self.digest
+    }
+
+    /// Why it denies; none where it allows.
+    pub(super) fn denies(&self, input: &SetInput<'_>) -> Result<Option<String>, rego::Error> {
+        let decision = self.bundle.decide(input.to_value())?;
+        Ok((!decision.allow).then_some(decision.reason))
+    }
+}

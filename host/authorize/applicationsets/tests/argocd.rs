@@ -1,0 +1,114 @@
+//! The historical checks: the set's RBAC object alone.
+
+use super::*;
+use crate::applicationset::{ClusterInput, Gate, KindName};
+
+fn world(rows: &str) -> World {
+    let mut world = World::new(rows);
+    world.settings.checks = SetChecks::Argocd;
+    world
+}
+
+#[test]
+fn the_set_alone_decides() {
+    let mine = world("p, ann, applicationsets, *, dev/*, allow");
+    let none = Existing::default();
+    let cleared = mine.before(Operation::Create, Some(&set("dev")), &none).unwrap();
+    let caller = mine.caller("ann");
+    let plan = Plan::of_set(&set("dev"), None);
+    assert!(mine.desk(&caller).after(&cleared, plan, &mut Vec::new()).is_ok());
+    // Nothing but the set is written.
+    let more = Plan::new(&set("dev"), none.clone(), vec![application("a", "dev")]);
+    let outcome = mine.desk(&caller).after(&cleared, more, &mut Vec::new());
+    assert_eq!(outcome.unwrap_err(), Error::Unplanned);
+    let error = mine.before(Operation::Create, Some(&set("prod")), &none).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "permission denied: applicationsets, create, prod/web, sub: ann"
+    );
+    assert_eq!(error.class(), Class::PermissionDenied);
+    // Its namespace may be one its project does not take.
+    assert!(
+        world("p, ann, applicationsets, create, prod/team-a/*, allow")
+            .before(Operation::Create, Some(&set_in("team-a", "prod")), &none)
+            .is_ok()
+    );
+}
+
+#[test]
+fn checks_come_in_the_order_of_argo_cd() {
+    let all = world("p, ann, applicationsets, *, *, allow");
+    let none = Existing::default();
+    let create = |world: &World, set: &ApplicationSet| world.before(Operation::Create, Some(set), &none).unwrap_err();
+    assert_eq!(create(&all, &set("{{ .p }}")), Error::Templated);
+    assert_eq!(create(&all, &set_in("elsewhere", "{{ .p }}")), Error::Templated);
+    let preview = all.before(Operation::Preview, Some(&set_in("elsewhere", "{{ .p }}")), &none);
+    assert!(matches!(preview, Err(Error::Namespace { .. })));
+    let unknown = create(&all, &set("nope"));
+    assert!(unknown.to_string().contains("does not exist"));
+    assert_eq!(unknown.class(), Class::InvalidArgument);
+    assert_eq!(create(&all, &set("")), Error::UnknownProject { project: String::new() });
+    let dev = world("p, ann, applicationsets, *, dev/*, allow");
+    assert_eq!(create(&dev, &set("nope")).class(), Class::PermissionDenied);
+    let outcome = all.before(Operation::Create, Some(&set("dev")), &stored("dev", Vec::new()));
+    assert_eq!(outcome.unwrap_err(), Error::Exists);
+    let outcome = all.before(Operation::Get, None, &none);
+    assert_eq!(class_of(outcome), Class::NotFound);
+}
+
+#[test]
+fn a_move_needs_the_rights_of_both_projects() {
+    let rows = [
+        "p, ann, applicationsets, create, prod/*, allow",
+        "p, ann, applicationsets, update, prod/*, allow",
+        "p, ann, applicationsets, update, dev/*, allow",
+    ];
+    let upsert = |rows: &[&str]| {
+        world(&rows.join("\n")).before(Operation::Upsert, Some(&set("prod")), &stored("dev", Vec::new()))
+    };
+    assert!(upsert(&rows).is_ok());
+    for left_out in rows {
+        let fewer: Vec<&str> = rows.into_iter().filter(|row| *row != left_out).collect();
+        assert_eq!(class_of(upsert(&fewer)), Class::PermissionDenied, "{left_out}");
+    }
+    // In one project an upsert needs `create` too.
+    let update = world("p, ann, applicationsets, update, dev/*, allow");
+    let outcome = update.before(Operation::Upsert, Some(&set("dev")), &stored("dev", Vec::new()));
+    assert_eq!(class_of(outcome), Class::PermissionDenied);
+}
+
+#[test]
+fn sets_are_seen_by_the_text_of_their_project() {
+    let one = world("p, ann, applicationsets, get, dev/*, allow");
+    let caller = one.caller("ann");
+    let desk = one.desk(&caller);
+    let (dev, prod) = (set("dev"), set("prod"));
+    let sets = [&dev, &prod].map(|set| (&set.name, &set.object, std::iter::once("dev")));
+    assert_eq!(desk.visible(sets.into_iter()), [true, false]);
+    assert_eq!(
+        class_of(one.before(Operation::Preview, Some(&dev), &Existing::default())),
+        Class::PermissionDenied
+    );
+}
+
+#[test]
+fn generators_read_by_the_rights_of_the_control_plane() {
+    let one = world("p, ann, applicationsets, create, dev/*, allow");
+    let cleared = one
+        .before(Operation::Preview, Some(&set("dev")), &Existing::default())
+        .unwrap();
+    let caller = one.caller("ann");
+    let desk = one.desk(&caller);
+    let gate = desk.gate(&cleared);
+    let cluster = ClusterInput {
+        name: "eu".to_owned(),
+        server: "https://eu.example.org".to_owned(),
+        project: String::new(),
+        secret: None,
+    };
+    assert_eq!(gate.cluster(&cluster), Ok(()));
+    assert_eq!(gate.guest(KindName::Plugin), Ok(()));
+    assert_eq!(gate.repository(REPOSITORY), Ok(()));
+    // What nobody listed stays closed.
+    assert!(gate.repository("https://elsewhere.example.org/x").is_err());
+}

@@ -1,0 +1,547 @@
+//! Random policies, projects and Applications: nothing is approved that the caller
+//! could not do directly, by rules written down a second time here.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use proptest::prelude::{Just, Strategy, any, prop_oneof};
+use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
+use proptest::{collection, sample};
+use serde_json::json;
+
+use super::*;
+use crate::applicationset::plan::Action;
+
+const PROJECTS: [&str; 3] = ["p0", "p1", "p2"];
+const NAMES: [&str; 3] = ["a", "b", "ab"];
+const ACTIONS: [&str; 4] = ["create", "update", "delete", "*"];
+const OBJECTS: [&str; 13] = [
+    "*",
+    "*/*",
+    "p0/*",
+    "p1/*",
+    "p2/*",
+    "p0/a",
+    "p1/ab",
+    "p0/a*",
+    "*/b",
+    "p0/team/*",
+    "p1/team/a",
+    "*/ab",
+    "p2/b",
+];
+const REPOSITORIES: [&str; 3] = [
+    "https://git.example.org/r0",
+    "https://git.example.org/r1",
+    "https://other.example.org/r",
+];
+const SERVERS: [&str; 2] = ["https://c0.example.org", "https://c1.example.org"];
+const CASES: u32 = 400;
+
+/// A row of `policy.csv` about Applications.
+#[derive(Clone, Debug)]
+struct Row {
+    action: &'static str,
+    object: &'static str,
+    allows: bool,
+}
+
+/// An entry of `sourceRepos`.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    Anywhere,
+    One(usize),
+    Not(usize),
+    /// Everything of the first host.
+    Host,
+}
+
+/// A pattern that means everything, one thing, or everything else.
+#[derive(Clone, Copy, Debug)]
+enum Which {
+    All,
+    One(usize),
+    Not(usize),
+}
+
+#[derive(Clone, Debug)]
+struct ModelProject {
+    from: Vec<Origin>,
+    /// Server and namespace.
+    to: Vec<(Which, Which)>,
+    takes_team: bool,
+}
+
+/// Where an Application goes to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    Name(usize),
+    Server(usize),
+    Nowhere,
+    Unknown,
+    Both(usize),
+}
+
+#[derive(Clone, Debug)]
+struct ModelApplication {
+    name: usize,
+    project: usize,
+    repositories: Vec<usize>,
+    place: Place,
+    namespace: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Whose {
+    Own,
+    Another,
+}
+
+#[derive(Clone, Debug)]
+struct Model {
+    rows: Vec<Row>,
+    projects: Vec<ModelProject>,
+    in_team: bool,
+    is_stored: bool,
+    templated: bool,
+    existing: Vec<(ModelApplication, Whose)>,
+    generated: Vec<ModelApplication>,
+}
+
+fn index(most: usize) -> impl Strategy<Value = usize> + Clone {
+    0..most
+}
+
+fn which(most: usize) -> impl Strategy<Value = Which> + Clone {
+    prop_oneof![3 => Just(Which::All), 2 => index(most).prop_map(Which::One), 1 => index(most).prop_map(Which::Not)]
+}
+
+fn project() -> impl Strategy<Value = ModelProject> {
+    let from = prop_oneof![
+        2 => Just(Origin::Anywhere),
+        1 => Just(Origin::Host),
+        2 => index(3).prop_map(Origin::One),
+        1 => index(3).prop_map(Origin::Not),
+    ];
+    let from = collection::vec(from, 0..3);
+    let to = collection::vec((which(2), which(2)), 0..3);
+    let any_one = (from, to, any::<bool>()).prop_map(|(from, to, takes_team)| ModelProject { from, to, takes_team });
+    let open = ModelProject {
+        from: vec![Origin::Anywhere],
+        to: vec![(Which::All, Which::All)],
+        takes_team: true,
+    };
+    prop_oneof![Just(open), any_one]
+}
+
+/// `loose` ones go to places that may not be.
+fn model_application() -> impl Strategy<Value = ModelApplication> + Clone {
+    let place = prop_oneof![
+        5 => index(2).prop_map(Place::Name),
+        5 => index(2).prop_map(Place::Server),
+        1 => Just(Place::Nowhere),
+        1 => Just(Place::Unknown),
+        1 => index(2).prop_map(Place::Both),
+    ];
+    // A project that is not there is number 3.
+    let project = prop_oneof![12 => index(3), 1 => Just(3_usize)];
+    let repositories = collection::vec(index(3), 1..3);
+    (index(3), project, repositories, place, index(2)).prop_map(|(name, project, repositories, place, namespace)| {
+        ModelApplication {
+            name,
+            project,
+            repositories,
+            place,
+            namespace,
+        }
+    })
+}
+
+fn model() -> impl Strategy<Value = Model> {
+    let row = (sample::select(&ACTIONS[..]), sample::select(&OBJECTS[..]), 0..5_u8);
+    let row = row.prop_map(|(action, object, effect)| Row {
+        action,
+        object,
+        allows: effect > 0,
+    });
+    let whose = prop_oneof![4 => Just(Whose::Own), 1 => Just(Whose::Another)];
+    let everything = Row {
+        action: "*",
+        object: "*",
+        allows: true,
+    };
+    let row = prop_oneof![1 => Just(everything), 4 => row];
+    (
+        collection::vec(row, 0..7),
+        collection::vec(project(), 3),
+        any::<bool>(),
+        any::<bool>(),
+        any::<bool>(),
+        collection::vec((model_application(), whose), 0..3),
+        collection::vec(model_application(), 0..4),
+    )
+        .prop_map(|(rows, projects, in_team, is_stored, templated, existing, generated)| {
+            let mut seen = BTreeSet::new();
+            let once = |(application, _): &(ModelApplication, Whose)| seen.insert(application.name);
+            let existing = existing.into_iter().filter(once).collect();
+            Model {
+                rows,
+                projects,
+                in_team,
+                is_stored,
+                templated,
+                existing,
+                generated,
+            }
+        })
+}
+
+// The rules of direct writes, on the model alone.
+
+fn star(pattern: &[u8], text: &[u8]) -> bool {
+    match (pattern.split_first(), text.split_first()) {
+        (None, None) => true,
+        (Some((b'*', rest)), _) if star(rest, text) => true,
+        (Some((b'*', _)), Some((_, more))) => star(pattern, more),
+        (Some((one, rest)), Some((other, more))) => one == other && star(rest, more),
+        (None, Some(_)) | (Some(_), None) => false,
+    }
+}
+
+impl Model {
+    fn namespace(&self) -> &'static str {
+        if self.in_team { "team" } else { "argocd" }
+    }
+
+    fn object(&self, project: usize, name: usize) -> String {
+        let project = PROJECTS.get(project).copied().unwrap_or("nope");
+        match self.in_team {
+            true => format!("{project}/team/{}", NAMES[name]),
+            false => format!("{project}/{}", NAMES[name]),
+        }
+    }
+
+    fn may(&self, action: &str, project: usize, name: usize) -> bool {
+        let object = self.object(project, name);
+        let fits = |row: &&Row| {
+            star(row.action.as_bytes(), action.as_bytes()) && star(row.object.as_bytes(), object.as_bytes())
+        };
+        let fitting: Vec<&Row> = self.rows.iter().filter(fits).collect();
+        !fitting.is_empty() && fitting.iter().all(|row| row.allows)
+    }
+
+    /// Whether somebody with the right could store the Application.
+    fn permits(&self, application: &ModelApplication) -> bool {
+        let Some(project) = self.projects.get(application.project) else {
+            return false;
+        };
+        let cluster = match application.place {
+            Place::Name(cluster) | Place::Server(cluster) => cluster,
+            Place::Nowhere | Place::Unknown | Place::Both(_) => return false,
+        };
+        (!self.in_team || project.takes_team)
+            && application
+                .repositories
+                .iter()
+                .all(|repository| from_there(&project.from, *repository))
+            && to_there(&project.to, cluster, application.namespace)
+    }
+
+    fn could_create(&self, application: &ModelApplication) -> bool {
+        let taken = self.existing.iter().any(|(other, _)| other.name == application.name);
+        !taken && self.may("create", application.project, application.name) && self.permits(application)
+    }
+
+    fn could_update(&self, before: &ModelApplication, after: &ModelApplication) -> bool {
+        let stays = before.project == after.project;
+        self.may("update", before.project, before.name)
+            && self.may("update", after.project, after.name)
+            && (stays || self.may("create", after.project, after.name))
+            && self.permits(after)
+    }
+}
+
+fn from_there(from: &[Origin], repository: usize) -> bool {
+    let mut listed = false;
+    for entry in from {
+        match entry {
+            Origin::Anywhere => listed = true,
+            Origin::Host => listed |= repository < 2,
+            Origin::One(one) => listed |= *one == repository,
+            Origin::Not(one) if *one == repository => return false,
+            Origin::Not(_) => listed = true,
+        }
+    }
+    listed
+}
+
+impl Which {
+    fn takes(self, one: usize) -> bool {
+        match self {
+            Self::All => true,
+            Self::One(only) => only == one,
+            Self::Not(other) => other != one,
+        }
+    }
+
+    fn is_negated(self) -> bool {
+        matches!(self, Self::Not(_))
+    }
+}
+
+fn to_there(to: &[(Which, Which)], cluster: usize, namespace: usize) -> bool {
+    let mut listed = false;
+    for (server, of) in to {
+        match (server.takes(cluster), of.takes(namespace)) {
+            (true, true) => listed = true,
+            (false, true) if server.is_negated() => return false,
+            (true, false) if of.is_negated() => return false,
+            (true | false, true | false) => {}
+        }
+    }
+    listed
+}
+
+// The same as objects.
+
+fn written(which: Which, texts: [&str; 2]) -> String {
+    match which {
+        Which::All => "*".to_owned(),
+        Which::One(one) => texts[one].to_owned(),
+        Which::Not(one) => format!("!{}", texts[one]),
+    }
+}
+
+impl Model {
+    fn state(&self) -> String {
+        let mut state = String::from(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-cm, namespace: argocd}\ndata: {}\n---\n\
+             apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-rbac-cm, namespace: argocd}\ndata:\n  \
+             policy.default: \"\"\n  policy.csv: |\n    p, ann, applicationsets, *, *, allow\n",
+        );
+        for Row { action, object, allows } in &self.rows {
+            let effect = if *allows { "allow" } else { "deny" };
+            writeln!(state, "    p, ann, applications, {action}, {object}, {effect}").unwrap();
+        }
+        for (number, server) in SERVERS.iter().enumerate() {
+            let labels = "labels: {argocd.argoproj.io/secret-type: cluster}";
+            writeln!(
+                state,
+                "---\napiVersion: v1\nkind: Secret\nmetadata: {{name: c{number}, namespace: argocd, {labels}}}\n\
+                 stringData: {{name: c{number}, server: \"{server}\", config: \"{{}}\"}}"
+            )
+            .unwrap();
+        }
+        for (project, name) in self.projects.iter().zip(PROJECTS) {
+            let from = project.from.iter().map(|from| match from {
+                Origin::Anywhere => "*".to_owned(),
+                Origin::Host => "https://git.example.org/*".to_owned(),
+                Origin::One(one) => REPOSITORIES[*one].to_owned(),
+                Origin::Not(one) => format!("!{}", REPOSITORIES[*one]),
+            });
+            let to = project.to.iter().map(|(server, namespace)| {
+                json!({"server": written(*server, SERVERS), "namespace": written(*namespace, ["n0", "n1"])})
+            });
+            let spec = json!({
+                "sourceRepos": from.collect::<Vec<_>>(),
+                "destinations": to.collect::<Vec<_>>(),
+                "sourceNamespaces": if project.takes_team { vec!["team"] } else { Vec::new() },
+            });
+            writeln!(
+                state,
+                "---\napiVersion: argoproj.io/v1alpha1\nkind: AppProject\nmetadata: {{name: {name}, namespace: \
+                 argocd}}\nspec: {spec}"
+            )
+            .unwrap();
+        }
+        for (application, _) in &self.existing {
+            writeln!(state, "---\n{}", self.json(application)).unwrap();
+        }
+        state
+    }
+
+    fn json(&self, application: &ModelApplication) -> Value {
+        let mut destination = json!({"namespace": format!("n{}", application.namespace)});
+        match application.place {
+            Place::Name(one) => destination["name"] = json!(format!("c{one}")),
+            Place::Server(one) => destination["server"] = json!(SERVERS[one]),
+            Place::Nowhere => {}
+            Place::Unknown => destination["name"] = json!("c9"),
+            Place::Both(one) => {
+                destination["name"] = json!(format!("c{one}"));
+                destination["server"] = json!(SERVERS[one]);
+            }
+        }
+        let sources = application.repositories.iter();
+        let sources: Vec<Value> = sources
+            .map(|one| json!({"repoURL": REPOSITORIES[*one], "path": "."}))
+            .collect();
+        json!({
+            "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+            "metadata": {"name": NAMES[application.name], "namespace": self.namespace()},
+            "spec": {
+                "project": PROJECTS.get(application.project).copied().unwrap_or("nope"),
+                "sources": sources,
+                "destination": destination,
+            },
+        })
+    }
+
+    fn set(&self) -> ApplicationSet {
+        // Projects all may use, so that the Applications decide.
+        let project = if self.templated { "{{ .p }}" } else { "p0" };
+        let mut set = set_in(self.namespace(), project);
+        // Which leads into other projects.
+        set.object["spec"]["generators"] = json!([{"list": {"elements": [], "template": {}}}]);
+        set
+    }
+
+    fn existing(&self) -> Existing {
+        let mut object = self.set().object;
+        object["metadata"]["uid"] = json!("u1");
+        let owner = Owner::of("web", &object);
+        let applications = self.existing.iter().map(|(application, whose)| {
+            let application = self.json(application);
+            match (whose, self.is_stored) {
+                (Whose::Own, true) => crate::applicationset::plan::linked(application, &owner),
+                (Whose::Own, false) | (Whose::Another, _) => application,
+            }
+        });
+        Existing {
+            set: self.is_stored.then_some(object),
+            applications: applications.collect(),
+        }
+    }
+}
+
+/// How many models went which way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    approved: usize,
+    refused: usize,
+}
+
+fn judged(model: &Model) -> (World, Result<Approved, Error>) {
+    let mut world = World::of(&model.state());
+    world.settings.namespaces.push("team".to_owned());
+    let operation = if model.is_stored {
+        Operation::Upsert
+    } else {
+        Operation::Create
+    };
+    let generated = model
+        .generated
+        .iter()
+        .map(|application| model.json(application))
+        .collect();
+    let outcome = world.judge(operation, &model.set(), &model.existing(), generated);
+    (world, outcome)
+}
+
+fn find<'a>(all: impl Iterator<Item = &'a ModelApplication>, name: &str) -> Option<&'a ModelApplication> {
+    let mut all = all;
+    all.find(|application| NAMES[application.name] == name)
+}
+
+/// Every change of an approved plan is one the caller could make directly.
+fn check_approved(model: &Model, approved: &Approved) -> Result<(), TestCaseError> {
+    let wrong = |what: &str, name: &str| Err(TestCaseError::fail(format!("{what} of `{name}` was approved")));
+    for change in &approved.plan().changes {
+        let name = change.name.name.as_str();
+        let before = find(model.existing.iter().map(|(application, _)| application), name);
+        let after = find(model.generated.iter(), name);
+        let may = match (change.action, before, after) {
+            (Action::Create, None, Some(after)) => model.could_create(after),
+            (Action::Update, Some(before), Some(after)) => model.could_update(before, after),
+            (Action::Delete, Some(before), None) => model.may("delete", before.project, before.name),
+            (Action::Keep, Some(_), Some(_)) => true,
+            (Action::Create | Action::Update | Action::Delete | Action::Keep, _, _) => false,
+        };
+        let own = model
+            .existing
+            .iter()
+            .all(|(application, whose)| NAMES[application.name] != name || (*whose == Whose::Own && model.is_stored));
+        if !may || !own {
+            return wrong(change.action.as_str(), name);
+        }
+    }
+    Ok(())
+}
+
+/// A new set is refused only for what the caller could not do directly.
+fn check_refused(model: &Model, error: &Error) -> Result<(), TestCaseError> {
+    let mut names = BTreeSet::new();
+    let all = !model.generated.is_empty()
+        && !model.is_stored
+        && model
+            .generated
+            .iter()
+            .all(|application| names.insert(application.name) && model.could_create(application));
+    // The set's own project has to take it.
+    let takes = !model.in_team || model.templated || model.projects[0].takes_team;
+    match all && takes {
+        true => Err(TestCaseError::fail(format!("refused: {error}"))),
+        false => Ok(()),
+    }
+}
+
+fn check(model: &Model, seen: &std::cell::Cell<Seen>) -> Result<(), TestCaseError> {
+    let (_, outcome) = judged(model);
+    let mut now = seen.get();
+    let verdict = match &outcome {
+        Ok(approved) => {
+            now.approved += usize::from(!approved.plan().changes.is_empty());
+            check_approved(model, approved)
+        }
+        Err(error) => {
+            now.refused += 1;
+            check_refused(model, error)
+        }
+    };
+    seen.set(now);
+    verdict
+}
+
+#[test]
+fn nobody_has_an_application_written_they_could_not_write() {
+    let seen = std::cell::Cell::default();
+    let mut runner = TestRunner::new(Config {
+        cases: CASES,
+        failure_persistence: None,
+        ..Config::default()
+    });
+    let outcome = runner.run(&model(), |model| check(&model, &seen));
+    if let Err(error) = outcome {
+        match error {
+            TestError::Fail(reason, model) => panic!("{reason}\nsmallest: {model:#?}\n{}", model.state()),
+            TestError::Abort(reason) => panic!("{reason}"),
+        }
+    }
+    let Seen { approved, refused } = seen.get();
+    assert!(approved >= 5 && refused >= 5, "nothing was tried: {:?}", seen.get());
+}
+
+/// What the test above finds is made small: here, by an oracle that lets nobody write
+/// anything.
+#[test]
+fn a_counter_example_is_found_and_made_small() {
+    let mut runner = TestRunner::new(Config {
+        cases: 2_000,
+        failure_persistence: None,
+        ..Config::default()
+    });
+    let outcome = runner.run(&model(), |model| {
+        let (_, outcome) = judged(&model);
+        match outcome {
+            Ok(approved) if !approved.plan().changes.is_empty() => Err(TestCaseError::fail("approved")),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    });
+    let Err(TestError::Fail(_, model)) = outcome else {
+        panic!("nothing was approved: {outcome:?}");
+    };
+    assert!(
+        model.rows.len() <= 2 && model.generated.len() <= 1 && model.existing.len() <= 1,
+        "{model:#?}"
+    );
+}

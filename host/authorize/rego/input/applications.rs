@@ -1,0 +1,228 @@
+//! What the Applications front tells its policy.
+//!
+//! In: who asks, the Application with what governs it, what one request asks.
+//! Out: the `input` of `data.tollgate.applications.decision`. Never: a credential,
+//! a header, a body.
+
+use std::sync::LazyLock;
+
+use regorus::Value;
+use regorus::value::Object;
+
+use super::kubernetes::request;
+use super::{Principal, RbacVerdict, labels, named, verdict};
+use crate::applications::{Governed, Mode};
+use crate::authorize::applications::{Access, Listed, Whom};
+use crate::authorize::kubernetes::Attributes;
+use crate::diagnostic::one_line;
+use crate::impersonate::Impersonation;
+use crate::impersonate::service_account::{self, Acting, By};
+use crate::state::{Cluster, Project};
+
+/// Bytes of the reason why a list refuses. Names in it are the caller's choice, and
+/// the policy passes it on.
+const REASON_BYTES: usize = 480;
+
+/// What the RBAC table says of one caller and one Application.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::authorize) struct ApplicationVerdicts<'a> {
+    /// Verdict about `applications, get`.
+    pub(in crate::authorize) applications_get: RbacVerdict<'a>,
+    /// Verdict about `applications, sync`.
+    pub(in crate::authorize) applications_sync: RbacVerdict<'a>,
+    /// Verdict about `logs, get`.
+    pub(in crate::authorize) logs_get: RbacVerdict<'a>,
+    /// Verdict about `exec, create`.
+    pub(in crate::authorize) exec_create: RbacVerdict<'a>,
+}
+
+/// What is known of an Application that can be acted for.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::authorize) struct ApplicationKnown<'a> {
+    /// The Application, and who acts for it when accounts act.
+    pub(in crate::authorize) governed: &'a Governed,
+    /// Its project.
+    pub(in crate::authorize) project: &'a Project,
+    /// Where it goes to.
+    pub(in crate::authorize) cluster: &'a Cluster,
+    /// Whether the project permits that.
+    pub(in crate::authorize) permitted: bool,
+    /// Whether accounts act.
+    pub(in crate::authorize) mode: Mode,
+    /// Who acts.
+    pub(in crate::authorize) whom: &'a Whom,
+}
+
+/// The parts of the input that stay from request to request of one caller about
+/// one Application.
+#[derive(Clone, Debug)]
+pub(in crate::authorize) struct ApplicationFacts(Object);
+
+impl ApplicationFacts {
+    /// Takes some 10 µs: once a caller and Application.
+    pub(in crate::authorize) fn new(
+        principal: &Principal,
+        known: &ApplicationKnown<'_>,
+        verdicts: &ApplicationVerdicts<'_>,
+    ) -> Self {
+        let ApplicationKnown {
+            governed,
+            project,
+            cluster,
+            permitted,
+            mode,
+            whom,
+        } = *known;
+        let application = &governed.application;
+        let name = &application.name;
+        let parts = [
+            ("principal", principal.0.clone()),
+            (
+                "application",
+                named([
+                    ("namespace", Value::from(name.namespace.as_str())),
+                    ("name", Value::from(name.name.as_str())),
+                    ("project", Value::from(application.project.as_str())),
+                    ("labels", labels(&application.labels)),
+                ]),
+            ),
+            (
+                "project",
+                named([
+                    ("name", Value::from(project.name.as_str())),
+                    ("labels", labels(&project.labels)),
+                ]),
+            ),
+            (
+                "destination",
+                named([
+                    ("name", Value::from(cluster.name.as_str())),
+                    ("server", Value::from(cluster.server.as_str())),
+                    ("namespace", Value::from(application.destination.namespace.as_str())),
+                    ("permitted", Value::from(permitted)),
+                ]),
+            ),
+            ("identity", identity(mode, whom, &governed.acting)),
+            ("rbac", rbac(verdicts)),
+        ];
+        Self(
+            parts
+                .into_iter()
+                .map(|(key, value)| (Value::from(key), value))
+                .collect(),
+        )
+    }
+}
+
+fn rbac(verdicts: &ApplicationVerdicts<'_>) -> Value {
+    let ApplicationVerdicts {
+        applications_get,
+        applications_sync,
+        logs_get,
+        exec_create,
+    } = verdicts;
+    super::KEYS.with(|keys| {
+        named([
+            ("applications_get", verdict(keys, applications_get)),
+            ("applications_sync", verdict(keys, applications_sync)),
+            ("logs_get", verdict(keys, logs_get)),
+            ("exec_create", verdict(keys, exec_create)),
+        ])
+    })
+}
+
+/// Who acts, and who would if accounts acted.
+fn identity(mode: Mode, whom: &Whom, acting: &Result<Acting, service_account::Error>) -> Value {
+    let acts = match whom {
+        Whom::Controller => "gateway",
+        Whom::Account(_) => "account",
+    };
+    let what = match acting {
+        Ok(acting) => ("acting", decided(acting)),
+        Err(error) => ("error", Value::from(one_line(&error.to_string(), REASON_BYTES))),
+    };
+    named([("mode", Value::from(mode.as_str())), ("acts", Value::from(acts)), what])
+}
+
+fn decided(acting: &Acting) -> Value {
+    let Acting {
+        account,
+        impersonation,
+        by,
+    } = acting;
+    let mut parts = Vec::new();
+    match &**impersonation {
+        Impersonation::Nobody => {}
+        Impersonation::As(identity) => parts.push(("user", Value::from(identity.username.as_str()))),
+    }
+    if let Some(account) = account {
+        parts.push(("namespace", Value::from(account.namespace.as_str())));
+        parts.push(("name", Value::from(account.name.as_str())));
+    }
+    match by {
+        By::Entry { index, location } => {
+            parts.push(("by", Value::from("entry")));
+            parts.push(("index", Value::from(u64::try_from(*index).unwrap_or(u64::MAX))));
+            parts.push(("location", Value::from(location.to_string())));
+        }
+        By::Fallback(_) => parts.push(("by", Value::from("fallback"))),
+    }
+    parts
+        .into_iter()
+        .map(|(key, value)| (Value::from(key), value))
+        .collect::<Object>()
+        .into_value()
+}
+
+keys!(access, permitted, reason, request, restriction);
+
+thread_local! {
+    static KEYS: Keys = Keys::new();
+}
+
+/// Input of `data.tollgate.applications.decision`. The schema is
+/// [`application_input_schema`]; docs/policies.md explains it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::authorize) struct ApplicationInput<'a> {
+    /// Who asks, about which Application.
+    pub(in crate::authorize) facts: &'a ApplicationFacts,
+    /// What is asked of the cluster.
+    pub(in crate::authorize) attributes: &'a Attributes,
+    /// Whether it changes anything.
+    pub(in crate::authorize) wanted: Access,
+    /// What the project's lists say of it.
+    pub(in crate::authorize) listed: &'a Listed,
+}
+
+impl ApplicationInput<'_> {
+    /// The value a bundle decides on. Takes about a microsecond: all but the
+    /// request was built before.
+    pub(in crate::authorize) fn to_value(self) -> Value {
+        KEYS.with(|keys| {
+            let mut input = self.facts.0.clone();
+            input.insert(keys.request.clone(), request(self.attributes));
+            input.insert(keys.access.clone(), Value::from(self.wanted.as_str()));
+            let restriction = match self.listed {
+                Listed::Unasked => None,
+                Listed::Permitted => Some([(&keys.permitted, Value::from(true)), (&keys.reason, Value::from(""))]),
+                Listed::Refused(reason) => Some([
+                    (&keys.permitted, Value::from(false)),
+                    (&keys.reason, Value::from(one_line(reason, REASON_BYTES))),
+                ]),
+            };
+            if let Some(restriction) = restriction {
+                input.insert(keys.restriction.clone(), super::object(restriction));
+            }
+            input.into_value()
+        })
+    }
+}
+
+/// JSON Schema (2020-12) of the input of the Applications front.
+pub fn application_input_schema() -> &'static serde_json::Value {
+    static SCHEMA: LazyLock<serde_json::Value> = LazyLock::new(|| {
+        // A broken file in the repository refuses every input, and fails the tests.
+        serde_json::from_str(include_str!("applications.schema.json")).unwrap_or(serde_json::Value::Bool(false))
+    });
+    &SCHEMA
+}

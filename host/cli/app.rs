@@ -1,0 +1,368 @@
+//! `tollgate app`: what the gateway makes of an Application.
+//!
+//! In: settings, state folder, rules of the Applications front. Out: who acts for
+//! an Application and why, as a table, JSON or YAML. Never: a request to a cluster;
+//! an answer from a load the gateway would refuse.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use tabled::Tabled;
+use tabled::settings::Style;
+
+use super::USAGE;
+use super::format::Format;
+use crate::applications::{Applications, Governed, Mode};
+use crate::config::{self, raw};
+use crate::diagnostic::{Diagnostic, Loaded, Location, one_line, with_causes};
+use crate::impersonate::service_account::{Acting, By, Rules, Tried};
+use crate::state::{ObjectName, source};
+
+/// Exit code where nobody acts.
+const REFUSED: u8 = 1;
+/// Bytes of a table's cell.
+const CELL: usize = 120;
+
+/// Commands about Applications.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show which service account acts for an Application, and which entry of
+    /// `destinationServiceAccounts` says so.
+    ///
+    /// Exits with 1 where nobody acts and requests are refused.
+    Identity(Identity),
+}
+
+/// Shows who acts for an Application.
+#[derive(Args, Clone, Debug)]
+pub struct Identity {
+    /// The Application; without NAMESPACE one of the control plane's
+    #[arg(value_name = "NAMESPACE/NAME")]
+    application: String,
+    /// Settings file of the gateway
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        default_value = "tollgate.yaml",
+        env = "TOLLGATE_CONFIG"
+    )]
+    config: PathBuf,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error("`{0}` is not NAME or NAMESPACE/NAME")]
+    Usage(String),
+    #[error("the configuration is refused")]
+    Refused(Vec<Diagnostic>),
+    #[error("there is no application `{name}` in namespace `{namespace}`")]
+    Unknown { namespace: String, name: String },
+    #[error("the answer cannot be written: {0}")]
+    Output(#[from] std::io::Error),
+}
+
+/// The answer for machines.
+#[derive(Debug, Serialize)]
+struct Answer {
+    application: Named,
+    project: String,
+    destination: Destination,
+    mode: &'static str,
+    /// Whether requests are refused for want of an identity.
+    refused: bool,
+    /// Why nobody acts, or would if accounts acted.
+    error: Option<Problem>,
+    account: Option<Named>,
+    decided_by: Option<Decided>,
+    impersonates: Impersonates,
+    tried: Vec<Walked>,
+}
+
+#[derive(Debug, Serialize)]
+struct Named {
+    namespace: String,
+    name: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Destination {
+    name: Option<String>,
+    server: Option<String>,
+    namespace: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Problem {
+    code: &'static str,
+    message: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Decided {
+    Entry { index: usize, location: Location },
+    Fallback(&'static str),
+}
+
+/// Whom a cluster is told of, now.
+#[derive(Debug, Serialize)]
+struct Impersonates {
+    user: Option<String>,
+    groups: [String; 0],
+    /// Keys of `extra` by which it is told of the caller, where it grants them.
+    extra_keys: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Walked {
+    #[serde(flatten)]
+    tried: Tried,
+    why: &'static str,
+}
+
+#[derive(Tabled)]
+#[tabled(rename_all = "UPPERCASE")]
+struct Row {
+    entry: usize,
+    server: String,
+    namespace: String,
+    account: String,
+    place: String,
+    why: &'static str,
+}
+
+impl Command {
+    /// Runs the command.
+    pub(super) fn run(&self, out: &mut dyn Write) -> ExitCode {
+        match self {
+            Self::Identity(identity) => identity.run_with(out, &mut std::io::stderr().lock()),
+        }
+    }
+}
+
+impl Identity {
+    fn run_with(&self, out: &mut dyn Write, complaints: &mut dyn Write) -> ExitCode {
+        let error = match self.answer(complaints).and_then(|answer| self.print(&answer, out)) {
+            Ok(code) => return ExitCode::from(code),
+            Err(error) => error,
+        };
+        if let Error::Refused(findings) = &error {
+            for finding in findings {
+                // Nothing is left to do when standard error is closed.
+                let _ = writeln!(complaints, "{finding}");
+            }
+        }
+        let _ = writeln!(complaints, "tollgate: {error}");
+        ExitCode::from(match error {
+            Error::Usage(_) => USAGE,
+            Error::Refused(_) | Error::Unknown { .. } | Error::Output(_) => REFUSED,
+        })
+    }
+
+    fn answer(&self, complaints: &mut dyn Write) -> Result<Answer, Error> {
+        let config = used(raw::load(&self.config))?;
+        let name = self.name(&config.control_plane_namespace)?;
+        let settings = config.applications.unwrap_or_else(|| {
+            let _ = writeln!(
+                complaints,
+                "tollgate: the settings have no `applications`, so the front is closed; this is what it would do"
+            );
+            config::Applications::default()
+        });
+        let folder = config.policies_directory.join("applications");
+        let rules = used(Rules::load(&folder, settings.semantics))?;
+        let resources = used(source::load_once(&config))?;
+        let index = Applications::build(&resources, &rules, settings.mode, None);
+        let errors: Vec<Diagnostic> = index.findings().into_iter().filter(Diagnostic::is_error).collect();
+        if !errors.is_empty() {
+            return Err(Error::Refused(errors));
+        }
+        let ObjectName { namespace, name } = name;
+        match index.find(&namespace, &name) {
+            Some(governed) => Ok(Answer::of(governed, index.mode, &rules)),
+            None => Err(Error::Unknown { namespace, name }),
+        }
+    }
+
+    fn name(&self, control_plane_namespace: &str) -> Result<ObjectName, Error> {
+        let (namespace, name) = match self.application.split_once('/') {
+            Some(parts) => parts,
+            None => (control_plane_namespace, self.application.as_str()),
+        };
+        if namespace.is_empty() || name.is_empty() || name.contains('/') {
+            return Err(Error::Usage(self.application.clone()));
+        }
+        Ok(ObjectName {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        })
+    }
+
+    fn print(&self, answer: &Answer, out: &mut dyn Write) -> Result<u8, Error> {
+        match self.output {
+            Format::Table => out.write_all(answer.table().as_bytes())?,
+            Format::Json | Format::Yaml => self.output.print(answer, out)?,
+        }
+        Ok(if answer.refused { REFUSED } else { 0 })
+    }
+}
+
+fn used<T>(loaded: Loaded<T>) -> Result<T, Error> {
+    loaded.value.ok_or(Error::Refused(loaded.diagnostics))
+}
+
+impl Answer {
+    fn of(governed: &Governed, mode: Mode, rules: &Rules) -> Self {
+        let application = &governed.application;
+        let cluster = governed.destination.as_ref().ok();
+        let acting = governed.acting.as_ref();
+        let account = acting.ok().and_then(|acting| acting.account.as_ref());
+        let acts = account.filter(|_| mode == Mode::Enforce);
+        // Off and in audit the gateway acts in its own name, but for a project and a
+        // cluster it needs both.
+        let refused = match mode {
+            Mode::Enforce => acting.is_err(),
+            Mode::Off | Mode::Audit => governed.project.is_none() || cluster.is_none(),
+        };
+        Self {
+            application: Named {
+                namespace: application.name.namespace.clone(),
+                name: application.name.name.clone(),
+            },
+            project: application.project.clone(),
+            destination: Destination {
+                name: cluster.map(|cluster| cluster.name.clone()),
+                server: cluster.map(|cluster| cluster.server.clone()),
+                namespace: application.destination.namespace.clone(),
+            },
+            mode: mode.as_str(),
+            refused,
+            error: acting.err().map(|error| Problem {
+                code: error.code(),
+                message: with_causes(error),
+            }),
+            account: account.map(|account| Named {
+                namespace: account.namespace.clone(),
+                name: account.name.clone(),
+            }),
+            decided_by: acting.ok().map(Decided::of),
+            impersonates: Impersonates {
+                user: acts.map(crate::impersonate::service_account::Account::user),
+                groups: [],
+                extra_keys: acts
+                    .map(|_| rules.extra_keys().map(str::to_owned).collect())
+                    .unwrap_or_default(),
+            },
+            tried: governed
+                .tried()
+                .into_iter()
+                .map(|tried| Walked {
+                    why: tried.why(),
+                    tried,
+                })
+                .collect(),
+        }
+    }
+
+    fn table(&self) -> String {
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let destination = match (&self.destination.name, &self.destination.server) {
+            (Some(name), Some(server)) => format!("{name} ({server})"),
+            (_, _) => "-".to_owned(),
+        };
+        let namespace = match self.destination.namespace.as_str() {
+            "" => "-",
+            namespace => namespace,
+        };
+        let account = self.account.as_ref();
+        let acts_as = match (&self.impersonates.user, self.refused) {
+            (Some(user), _) => user.clone(),
+            (None, true) => "nobody: requests are refused".to_owned(),
+            (None, false) => "the gateway's own identity in the cluster".to_owned(),
+        };
+        let mut lines = vec![
+            (
+                "Application",
+                format!("{}/{}", self.application.namespace, self.application.name),
+            ),
+            ("Project", self.project.clone()),
+            ("Destination", destination),
+            ("Namespace", namespace.to_owned()),
+            ("Mode", self.mode.to_owned()),
+            (
+                "Account",
+                or_dash(account.map(|account| format!("{}:{}", account.namespace, account.name))),
+            ),
+            ("Decided by", or_dash(self.decided_by.as_ref().map(Decided::words))),
+            ("Acts as", acts_as),
+        ];
+        if !self.impersonates.extra_keys.is_empty() {
+            lines.push(("Extra", self.impersonates.extra_keys.join(", ")));
+        }
+        if let Some(problem) = &self.error {
+            lines.push(("Error", problem.message.clone()));
+        }
+        let mut text = String::new();
+        for (name, value) in lines {
+            text.push_str(&format!("{name:<12} {}\n", one_line(&value, 1024)));
+        }
+        if !self.tried.is_empty() {
+            text.push('\n');
+            let table = tabled::Table::new(self.tried.iter().map(Walked::row))
+                .with(Style::blank())
+                .to_string();
+            for line in table.lines() {
+                text.push_str(line.trim());
+                text.push('\n');
+            }
+        }
+        text
+    }
+}
+
+impl Decided {
+    fn of(acting: &Acting) -> Self {
+        match &acting.by {
+            By::Entry { index, location } => Self::Entry {
+                index: *index,
+                location: location.clone(),
+            },
+            By::Fallback(fallback) => Self::Fallback(fallback.as_str()),
+        }
+    }
+
+    fn words(&self) -> String {
+        match self {
+            Self::Entry { index, location } => format!("entry {index} at {location}"),
+            Self::Fallback(fallback) => format!("no entry: fallback {fallback}"),
+        }
+    }
+}
+
+impl Walked {
+    fn row(&self) -> Row {
+        let cell = |text: &str| match text {
+            "" => "\"\"".to_owned(),
+            text => one_line(text, CELL),
+        };
+        Row {
+            entry: self.tried.index,
+            server: cell(&self.tried.server),
+            namespace: cell(&self.tried.namespace),
+            account: cell(&self.tried.account),
+            place: self.tried.location.to_string(),
+            why: self.why,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! What a kubeconfig says of an Application.
+//!
+//! In: the Application's name, the gateway's URL, a file with a token. Out: the URL of
+//! its cluster at the gateway, the user's entry. Refuses: a name that has no path of its
+//! own. Never: a token copied into the kubeconfig.
+
+use std::path::Path;
+use std::str::FromStr;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+use url::Url;
+
+use super::super::client::Failure;
+use super::{content, first_line, wrong_file};
+use crate::config::is_loopback;
+
+/// What stays as it is in a segment of a path: what names of Kubernetes have. The
+/// gateway refuses dots that are encoded.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// An Application by namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ApplicationName {
+    namespace: String,
+    name: String,
+}
+
+impl FromStr for ApplicationName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_name = |part: &&str| !matches!(*part, "" | "." | "..") && !part.contains('/');
+        match text.split_once('/') {
+            Some((namespace, name)) if is_name(&namespace) && is_name(&name) => Ok(Self {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            }),
+            Some(_) | None => Err("is not NAMESPACE/NAME, such as `argocd/guestbook`".to_owned()),
+        }
+    }
+}
+
+impl ApplicationName {
+    /// Name of the context.
+    pub(super) fn context(&self) -> String {
+        format!("{}-{}", self.namespace, self.name)
+    }
+
+    /// Where its cluster is at the gateway.
+    ///
+    /// # Errors
+    /// `gateway` is no URL clients may send a token to.
+    pub(super) fn url(&self, gateway: &str) -> Result<Url, Failure> {
+        let wrong = |why: &str| {
+            Failure::new("gateway.url", format_args!("`{gateway}` {why}"))
+                .with_hint("name the gateway with `--server`, such as `https://tollgate.example`")
+        };
+        let base = Url::parse(gateway).map_err(|_| wrong("is not a URL"))?;
+        match base.scheme() {
+            "https" => {}
+            "http" if is_loopback(&base) => {}
+            _ => return Err(wrong("is not https, and others could read the token")),
+        }
+        if base.query().is_some() || base.fragment().is_some() {
+            return Err(wrong("has a query or a fragment"));
+        }
+        let segment = |text: &'_ str| utf8_percent_encode(text, SEGMENT).to_string();
+        let Self { namespace, name } = self;
+        let text = format!(
+            "{}/applications/{}/{}/k8s",
+            base.as_str().trim_end_matches('/'),
+            segment(namespace),
+            segment(name)
+        );
+        Url::parse(&text).map_err(|_| wrong("is not a URL"))
+    }
+}
+
+/// A user entry that names the file: clients read it again when it changes, and the
+/// kubeconfig has no secret in it.
+///
+/// Source: client-go, `tokenFile`, which takes blanks around the token away.
+///
+/// # Errors
+/// The file cannot be read, or has something else than a token of Argo CD or an ID token.
+pub(super) fn token_file(path: &Path) -> Result<Value, Failure> {
+    let text = content(path)?;
+    let token = first_line(path, &text)?;
+    if text.trim() != token {
+        let why = "there is more in it than a token, and clients would send all of it";
+        return Err(wrong_file(path, &why));
+    }
+    if token.split('.').count() != 3 {
+        let why = "it has no token of Argo CD and no ID token";
+        return Err(wrong_file(path, &why).with_hint(CREDENTIALS));
+    }
+    // Clients take a relative path for one beside the kubeconfig.
+    let absolute = std::path::absolute(path).map_err(|error| wrong_file(path, &error))?;
+    let absolute = absolute
+        .to_str()
+        .ok_or_else(|| wrong_file(path, &"its path is not UTF-8"))?;
+    Ok(json!({ "tokenFile": absolute }))
+}
+
+/// Which tokens there are.
+const CREDENTIALS: &str = "`argocd account session-token`, `argocd account generate-token` and \
+                           `argocd proj role create-token` print one";
+
+/// What to do without a credential.
+pub(super) fn no_credential() -> Failure {
+    Failure::new(
+        "kubeconfig.credential",
+        "a kubeconfig for an Application needs `--token-file`, or `--oidc-issuer` with `--oidc-client-id`",
+    )
+    .with_hint(CREDENTIALS)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{ApplicationName, token_file};
+
+    #[test]
+    fn an_application_has_one_path() {
+        let url = |text: &str, gateway: &str| {
+            let name: ApplicationName = text.parse().unwrap();
+            name.url(gateway)
+                .map(|url| url.to_string())
+                .map_err(|error| error.to_string())
+        };
+        for (text, gateway, expected) in [
+            (
+                "argocd/guestbook",
+                "https://t.example",
+                "https://t.example/applications/argocd/guestbook/k8s",
+            ),
+            (
+                "team-a/shop.v1",
+                "https://t.example/base/",
+                "https://t.example/base/applications/team-a/shop.v1/k8s",
+            ),
+            (
+                "a?b/c d%",
+                "http://127.0.0.1:1",
+                "http://127.0.0.1:1/applications/a%3Fb/c%20d%25/k8s",
+            ),
+        ] {
+            assert_eq!(url(text, gateway).unwrap(), expected);
+        }
+        for gateway in [
+            "http://t.example",
+            "ftp://t.example",
+            "t.example",
+            "https://t.example?a",
+        ] {
+            let error = url("a/b", gateway).unwrap_err();
+            assert!(error.starts_with("gateway.url: "), "{error}");
+        }
+        for text in ["guestbook", "/guestbook", "argocd/", "a/b/c", "../a", "a/..", "./a", ""] {
+            assert!(text.parse::<ApplicationName>().is_err(), "{text}");
+        }
+        assert_eq!(
+            "argocd/cart".parse::<ApplicationName>().unwrap().context(),
+            "argocd-cart"
+        );
+    }
+
+    #[test]
+    fn the_token_stays_in_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        let entry = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            token_file(&path).map_err(|error| error.to_string())
+        };
+        let named = json!({ "tokenFile": path.to_str().unwrap() });
+        assert_eq!(entry("a.b.c"), Ok(named.clone()));
+        assert_eq!(entry("a.b.c\n"), Ok(named));
+        for (text, why) in [
+            ("a.b.c\nd.e.f\n", "more in it than a token"),
+            ("tgpat-x", "`argocd account session-token`"),
+            ("", "the first line is not a token"),
+            ("a.b c", "the first line is not a token"),
+        ] {
+            let error = entry(text).unwrap_err();
+            assert!(
+                error.starts_with("kubeconfig.token: ") && error.contains(why),
+                "{text}: {error}"
+            );
+            assert!(text.is_empty() || !error.contains(text), "{error}");
+        }
+        assert!(token_file(&folder.path().join("none")).is_err());
+    }
+}

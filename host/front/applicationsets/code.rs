@@ -1,0 +1,92 @@
+//! Status codes of gRPC, which clients of Argo CD read from REST answers as well.
+//!
+//! In: an HTTP status. Out: [`Code`]. Never: a code that says less than the status.
+
+use http::StatusCode;
+
+/// A status code of gRPC.
+///
+/// Source: <https://github.com/grpc/grpc/blob/master/doc/statuscodes.md>
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// The caller gave up.
+    Cancelled = 1,
+    /// What is asked for cannot be.
+    InvalidArgument = 3,
+    /// It took too long.
+    DeadlineExceeded = 4,
+    /// There is none.
+    NotFound = 5,
+    /// There is one already.
+    AlreadyExists = 6,
+    /// The caller may not.
+    PermissionDenied = 7,
+    /// Too much at once, or too large.
+    ResourceExhausted = 8,
+    /// Not as things stand.
+    FailedPrecondition = 9,
+    /// Somebody else was faster.
+    Aborted = 10,
+    /// Nothing does this.
+    Unimplemented = 12,
+    /// The gateway's own failure.
+    Internal = 13,
+    /// Not right now.
+    Unavailable = 14,
+    /// Nobody knows the caller.
+    Unauthenticated = 16,
+}
+
+impl Code {
+    /// Its number.
+    pub fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The code that says what an HTTP status does.
+    pub fn of_status(status: StatusCode) -> Self {
+        match status.as_u16() {
+            401 => Self::Unauthenticated,
+            403 => Self::PermissionDenied,
+            404 => Self::NotFound,
+            405 | 501 => Self::Unimplemented,
+            409 => Self::Aborted,
+            412 => Self::FailedPrecondition,
+            413 | 429 => Self::ResourceExhausted,
+            499 => Self::Cancelled,
+            408 | 504 => Self::DeadlineExceeded,
+            502 | 503 => Self::Unavailable,
+            400..=498 => Self::InvalidArgument,
+            _ => Self::Internal,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::Code;
+
+    #[test]
+    fn statuses_have_codes() {
+        for (status, code) in [
+            (400, 3),
+            (401, 16),
+            (403, 7),
+            (404, 5),
+            (409, 10),
+            (413, 8),
+            (415, 3),
+            (422, 3),
+            (429, 8),
+            (500, 13),
+            (502, 14),
+            (503, 14),
+            (504, 4),
+        ] {
+            let status = StatusCode::from_u16(status).expect("a status");
+            assert_eq!(Code::of_status(status).number(), code, "{status}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Why the API does not do what it is asked.
+//!
+//! In: errors of the stages. Out: status, a word for programs, sentences. Never:
+//! whether there is a set the caller may not see; a path of the gateway's machine.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use http::StatusCode;
+
+use super::Code;
+use crate::applicationset::{Refusal, apply, decode, generate, selector};
+use crate::authorize::applicationsets::{self, Class};
+use crate::front::{platform, projects};
+use crate::state::write::batch::Failed;
+use crate::state::{ObjectName, write};
+
+/// Objects that an error names.
+const NAMED: usize = 5;
+
+/// Why the API does not do what it is asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The content cannot be read. (400, 413)
+    #[error(transparent)]
+    Content(platform::Error),
+    /// The content says that it is something else. (415)
+    #[error("the content has a type other than `application/json` and `application/yaml`")]
+    ContentType,
+    /// The query cannot be understood. (400)
+    #[error("the query {why}")]
+    Query {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// `?selector=` is none. (400)
+    #[error(transparent)]
+    Selector(selector::Error),
+    /// The object is no ApplicationSet. (400)
+    #[error(transparent)]
+    Decode(decode::Error),
+    /// The object says that it is something else. (400)
+    #[error("`{key}` is another one than `{wanted}`")]
+    Kind {
+        /// Which member.
+        key: &'static str,
+        /// What it has to be.
+        wanted: &'static str,
+    },
+    /// The object has no name that Kubernetes knows. (400)
+    #[error(
+        "`metadata.name` is `{name}`: 1 to 253 of `a-z`, `0-9`, `-` and `.` are wanted, the first and the last a letter or digit"
+    )]
+    Name {
+        /// As it was sent.
+        name: String,
+    },
+    /// A `PUT` of another one than its path names. (400)
+    #[error("the object is `{found}`, and the path names `{named}`: names do not change")]
+    Renamed {
+        /// As the object has it.
+        found: String,
+        /// As the path has it.
+        named: String,
+    },
+    /// The content does not say which version was changed. (409)
+    #[error(
+        "`metadata.resourceVersion` is missing: read the ApplicationSet, and send the version together with what you changed"
+    )]
+    NoVersion,
+    /// The caller may not; also what is answered where there is no such set. (403, 404,
+    /// 400 where rights are not what is missing)
+    #[error(transparent)]
+    Denied(applicationsets::Error),
+    /// The set cannot be generated. (400, 403, 502 where an input cannot be had)
+    #[error(transparent)]
+    Generate(#[from] generate::Error),
+    /// Others are generating, for longer than this set may take. (503)
+    #[error("other ApplicationSets are being generated, and no place was free within {waited:?}")]
+    Busy {
+        /// So long.
+        waited: Duration,
+    },
+    /// The work broke off. (500)
+    #[error("the work broke off")]
+    Broken,
+    /// The plan was not carried out. (409, 502, 503)
+    #[error(transparent)]
+    Apply(apply::Error),
+    /// The state says no.
+    #[error(transparent)]
+    State(#[from] write::Error),
+}
+
+impl Error {
+    /// There is no such set, or the caller may not see it: one answer.
+    pub fn absent(name: &ObjectName) -> Self {
+        Self::Denied(applicationsets::Error::NotYours { name: name.clone() })
+    }
+
+    /// HTTP status.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Content(error) => error.status(),
+            Self::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Query { .. }
+            | Self::Selector(_)
+            | Self::Decode(_)
+            | Self::Kind { .. }
+            | Self::Name { .. }
+            | Self::Renamed { .. } => StatusCode::BAD_REQUEST,
+            Self::NoVersion | Self::Denied(applicationsets::Error::Unplanned) => StatusCode::CONFLICT,
+            Self::Denied(error) => match error.class() {
+                Class::PermissionDenied | Class::Undecided => StatusCode::FORBIDDEN,
+                Class::InvalidArgument => StatusCode::BAD_REQUEST,
+                Class::NotFound => StatusCode::NOT_FOUND,
+            },
+            Self::Generate(error) => match error {
+                generate::Error::Refused(_) => StatusCode::FORBIDDEN,
+                generate::Error::Input { .. } => StatusCode::BAD_GATEWAY,
+                generate::Error::Exceeded(_)
+                | generate::Error::Template { .. }
+                | generate::Error::Invalid { .. }
+                | generate::Error::Decode(_) => StatusCode::BAD_REQUEST,
+            },
+            Self::Busy { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Broken => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Apply(error) => match error {
+                apply::Error::Problems(_) => StatusCode::BAD_REQUEST,
+                apply::Error::Deletions { .. } | apply::Error::Confirmed { .. } => StatusCode::CONFLICT,
+                apply::Error::Failed(failed) => projects::state_status(&failed.error),
+            },
+            Self::State(error) => projects::state_status(error),
+        }
+    }
+
+    /// What gRPC calls it.
+    pub fn grpc(&self) -> Code {
+        match self {
+            Self::State(write::Error::Exists(_)) => Code::AlreadyExists,
+            Self::Generate(generate::Error::Exceeded(_)) => Code::ResourceExhausted,
+            Self::NoVersion | Self::Apply(apply::Error::Deletions { .. } | apply::Error::Confirmed { .. }) => {
+                Code::FailedPrecondition
+            }
+            _ => Code::of_status(self.status()),
+        }
+    }
+
+    /// Stable word for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Content(error) => error.code(),
+            Self::ContentType => "bad_content_type",
+            Self::Query { .. } => "bad_query",
+            Self::Selector(_) => "bad_selector",
+            Self::Decode(_) | Self::Kind { .. } | Self::Name { .. } | Self::Renamed { .. } => "applicationset_invalid",
+            Self::NoVersion => "version_missing",
+            Self::Denied(error) => denied_code(error),
+            Self::Generate(error) => match error {
+                generate::Error::Refused(_) => "permission_denied",
+                generate::Error::Exceeded(_) => "too_large",
+                generate::Error::Input { .. } => "input_unavailable",
+                generate::Error::Template { .. } => "template_failed",
+                generate::Error::Invalid { .. } | generate::Error::Decode(_) => "applicationset_invalid",
+            },
+            Self::Busy { .. } => "busy",
+            Self::Broken => "broken",
+            Self::Apply(error) => match error {
+                apply::Error::Problems(_) => "applications_invalid",
+                apply::Error::Deletions { .. } | apply::Error::Confirmed { .. } => "too_many_deletions",
+                apply::Error::Failed(failed) => projects::state_code(&failed.error),
+            },
+            Self::State(error) => projects::state_code(error),
+        }
+    }
+
+    /// What the caller is told.
+    pub fn text(&self) -> Cow<'static, str> {
+        match self {
+            Self::State(error) => projects::state_text(error),
+            Self::Apply(apply::Error::Failed(failed)) => undone(failed).into(),
+            Self::Apply(error) => error.to_string().into(),
+            Self::Content(_)
+            | Self::ContentType
+            | Self::Query { .. }
+            | Self::Selector(_)
+            | Self::Decode(_)
+            | Self::Kind { .. }
+            | Self::Name { .. }
+            | Self::Renamed { .. }
+            | Self::NoVersion
+            | Self::Denied(_)
+            | Self::Generate(_)
+            | Self::Busy { .. }
+            | Self::Broken => self.to_string().into(),
+        }
+    }
+
+    /// Everything the caller may not do, or that makes no sense, and how much more
+    /// there is.
+    pub fn refusals(&self) -> (&[Refusal], usize) {
+        match self {
+            Self::Denied(applicationsets::Error::Refused(refused)) => (refused.refusals(), refused.more()),
+            Self::Generate(generate::Error::Refused(refusals)) => (refusals, 0),
+            _ => (&[], 0),
+        }
+    }
+
+    /// Whole seconds until a retry makes sense.
+    pub fn retry_after(&self) -> Option<u64> {
+        matches!(self, Self::Busy { .. }).then_some(1)
+    }
+}
+
+/// What became of a change that failed, without a path of the gateway's machine.
+fn undone(failed: &Failed) -> String {
+    let why = projects::state_text(&failed.error);
+    let rest = match (failed.undone.len(), failed.left.as_slice()) {
+        (0, []) => "nothing was changed".to_owned(),
+        (undone, []) => format!("all {undone} objects written before it are again as they were"),
+        (undone, left) => {
+            let named: Vec<String> = left.iter().take(NAMED).map(|left| left.key.to_string()).collect();
+            let (named, left) = (named.join(", "), left.len());
+            format!("of those written before it, {undone} are again as they were, and {left} are not, such as {named}")
+        }
+    };
+    format!("{} was not written: {why}; {rest}", failed.key)
+}
+
+fn denied_code(error: &applicationsets::Error) -> &'static str {
+    use applicationsets::Error;
+    match error {
+        Error::Namespace { .. } => "namespace_not_permitted",
+        Error::NotYours { .. } => "applicationset_not_found",
+        Error::Refused(refused) if refused.class() == Class::InvalidArgument => "applications_invalid",
+        Error::Refused(_) | Error::Denied { .. } => "permission_denied",
+        Error::Templated => "project_templated",
+        Error::UnknownProject { .. } => "project_not_found",
+        Error::Exists => "exists_differently",
+        Error::Policy(_) => "policy_failed",
+        Error::Unplanned => "conflict",
+    }
+}

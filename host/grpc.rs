@@ -1,0 +1,224 @@
+//! The API of ApplicationSets as gRPC and gRPC-Web have it.
+//!
+//! In: heads and content of calls. Out: what is asked, as REST asks it; answers and
+//! refusals as frames and trailers. Never: a decision; a call that REST has not.
+//!
+//! Source: <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md> and
+//! `PROTOCOL-WEB.md` beside it.
+
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::authenticate::Principal;
+use crate::front::applicationsets::Code;
+
+mod answer;
+mod call;
+mod decode;
+mod encode;
+mod frame;
+mod schema;
+mod sets;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+pub use answer::{refuse, stream, unary};
+pub use call::{Call, Method, Transport, token_as_bearer};
+pub use decode::{Error as DecodeError, MOST_VALUES};
+pub use encode::Error as EncodeError;
+pub use schema::Error as SchemaError;
+pub use sets::request;
+
+use schema::{Id, Schema};
+
+/// Longest content of a call, in bytes, as gRPC's servers have it by default.
+pub const CONTENT_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Longest content of a call that strangers may make, in bytes.
+pub const STRANGERS_BYTES: u64 = 1024;
+
+/// Why a call is not answered. The code is gRPC's.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nothing here does this. (Unimplemented)
+    #[error("this server has no `{path}`")]
+    NoMethod {
+        /// As the client named it.
+        path: String,
+    },
+    /// gRPC over HTTP/1.1, which cannot end with a status. (FailedPrecondition)
+    #[error("gRPC needs HTTP/2; gRPC-Web does not")]
+    Http1,
+    /// More than one `token`, or one that is no text. (Unauthenticated)
+    #[error("there may be one `token`, of visible ASCII characters")]
+    Token,
+    /// `grpc-timeout` is none. (InvalidArgument)
+    #[error("`grpc-timeout` is not up to eight digits and one of `H`, `M`, `S`, `m`, `u`, `n`")]
+    Timeout,
+    /// The time the client gave, or the longest there is, has passed.
+    /// (DeadlineExceeded)
+    #[error("the call did not end in time")]
+    Deadline,
+    /// The content is not one message in its frame. (InvalidArgument)
+    #[error("the content is not one message")]
+    Frame,
+    /// The message is compressed. (Unimplemented)
+    #[error("compressed messages are not read")]
+    Compressed,
+    /// The message is not what the method takes. (InvalidArgument)
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// A part that has to be there is not. (InvalidArgument)
+    #[error("`{field}` is missing")]
+    Missing {
+        /// Which.
+        field: &'static str,
+    },
+    /// What is stored does not fit in the method's answer. (Internal)
+    #[error("the answer has no gRPC form")]
+    Encode(#[from] EncodeError),
+    /// The answer is longer than clients take. (ResourceExhausted)
+    #[error("the answer is longer than {allowed} bytes")]
+    AnswerTooLong {
+        /// The bound.
+        allowed: usize,
+    },
+    /// A mistake of this program. (Internal)
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+}
+
+impl Error {
+    /// What gRPC calls it.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::NoMethod { .. } | Self::Compressed => Code::Unimplemented,
+            Self::Http1 => Code::FailedPrecondition,
+            Self::Token => Code::Unauthenticated,
+            Self::Timeout | Self::Frame | Self::Decode(_) | Self::Missing { .. } => Code::InvalidArgument,
+            Self::Deadline => Code::DeadlineExceeded,
+            Self::AnswerTooLong { .. } => Code::ResourceExhausted,
+            Self::Encode(_) | Self::Schema(_) => Code::Internal,
+        }
+    }
+
+    /// What HTTP calls it, for records.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::NoMethod { .. } => StatusCode::NOT_FOUND,
+            Self::Http1 => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+            Self::Token => StatusCode::UNAUTHORIZED,
+            Self::Compressed => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Timeout | Self::Frame | Self::Decode(_) | Self::Missing { .. } => StatusCode::BAD_REQUEST,
+            Self::Deadline => StatusCode::GATEWAY_TIMEOUT,
+            Self::AnswerTooLong { .. } | Self::Encode(_) | Self::Schema(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// Stable word for programs.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NoMethod { .. } => "not_found",
+            Self::Http1 => "wrong_protocol",
+            Self::Token => "malformed_token",
+            Self::Timeout => "bad_timeout",
+            Self::Deadline => "deadline_exceeded",
+            Self::Frame | Self::Compressed => "malformed_message",
+            Self::Decode(_) | Self::Missing { .. } => "bad_message",
+            Self::AnswerTooLong { .. } => "answer_too_long",
+            Self::Encode(_) | Self::Schema(_) => "answer_failed",
+        }
+    }
+}
+
+/// What the methods take and give.
+#[derive(Debug)]
+pub struct Api {
+    schema: Schema,
+    /// By [`Method::ALL`].
+    messages: Vec<(Id, Id)>,
+}
+
+/// An answer as a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Without its frame.
+    pub bytes: Bytes,
+    /// Names of what the messages in it have no field for, the first few.
+    pub left_out: Vec<String>,
+}
+
+impl Api {
+    /// The methods of this program.
+    ///
+    /// # Errors
+    /// [`SchemaError`], none of which a program that passed its tests can have.
+    pub fn new() -> Result<Self, SchemaError> {
+        let schema = Schema::new()?;
+        let messages = Method::ALL.iter().map(|method| {
+            let (taken, given) = method.messages();
+            Ok((schema.id(taken)?, schema.id(given)?))
+        });
+        Ok(Self {
+            messages: messages.collect::<Result<_, SchemaError>>()?,
+            schema,
+        })
+    }
+
+    /// What a call says, as JSON.
+    ///
+    /// - `content`: all of it, with its frame.
+    ///
+    /// # Errors
+    /// [`Error::Frame`], [`Error::Compressed`] and [`Error::Decode`].
+    pub fn read(&self, call: &Call, content: &Bytes) -> Result<Value, Error> {
+        let message = frame::one_message(call.transport, content)?;
+        let (taken, _) = self.ids(call.method)?;
+        Ok(decode::decode(&self.schema, taken, &message)?)
+    }
+
+    /// An answer as the message of a method.
+    ///
+    /// # Errors
+    /// [`Error::Encode`] and [`Error::AnswerTooLong`].
+    pub fn write(&self, method: Method, answer: &Value) -> Result<Message, Error> {
+        let (_, given) = self.ids(method)?;
+        let encode::Encoded { bytes, left_out } = encode::encode(&self.schema, given, answer)?;
+        let allowed = frame::MOST_BYTES;
+        if bytes.len() > allowed {
+            return Err(Error::AnswerTooLong { allowed });
+        }
+        Ok(Message {
+            bytes: bytes.into(),
+            left_out,
+        })
+    }
+
+    fn ids(&self, method: Method) -> Result<(Id, Id), SchemaError> {
+        let at = Method::ALL.iter().position(|known| *known == method);
+        let ids = at.and_then(|at| self.messages.get(at)).copied();
+        ids.ok_or_else(|| SchemaError::Missing(method.path().to_owned()))
+    }
+}
+
+/// What the program says of itself.
+pub fn version() -> Value {
+    json!({
+        "Version": concat!("tollgate-v", env!("CARGO_PKG_VERSION")),
+        "Compiler": "rustc",
+        "Platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+    })
+}
+
+/// Who the caller is.
+pub fn user_info(principal: &Principal) -> Value {
+    json!({
+        "loggedIn": true,
+        "username": principal.username(),
+        "iss": principal.issuer(),
+        "groups": principal.groups(),
+    })
+}

@@ -1,0 +1,353 @@
+//! The stages of requests into the clusters of Applications, in order.
+//!
+//! In: an authenticated request and its route. Out: the cluster's answer. Never: a
+//! request to a cluster without an [`ApplicationPermit`]; a question to a cluster for
+//! somebody RBAC refuses; the account of another Application.
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode, request};
+
+use super::Gateway;
+use super::exchange::{Answered, Exchange, Told};
+use crate::applications::Mode;
+use crate::authenticate::Principal;
+use crate::authorize::applications::restriction::{self, About, Format, Kept, Name, name_in_body};
+use crate::authorize::applications::{
+    Access, ApplicationAccess, ApplicationPermit, Listed, Whom, access_application, authorize_application, readmitted,
+};
+use crate::authorize::kubernetes::Attributes;
+use crate::clock::Clock;
+use crate::credential::cache::key::Key;
+use crate::credential::clusters::ClusterAccess;
+use crate::discovery::{Discovery, Kind};
+use crate::forward::{self, Body, Gathered};
+use crate::headers::{self, Cleaned, client_impersonates};
+use crate::record::{KubernetesNote, Open, Step};
+use crate::rejection::Rejection;
+use crate::route::ApplicationPath;
+use crate::self_check::extras::ExtraGrants;
+use crate::server::Peer;
+use crate::sessions::EndSignal;
+use crate::snapshot::Snapshot;
+use crate::state::{Cluster, ObjectName};
+
+mod audit;
+mod human;
+mod streams;
+
+use streams::Streams;
+
+/// Longest content in which the name of a new object is looked for, in bytes: what
+/// kube-apiserver takes of a request.
+const NAMED_BYTES: u64 = 3 * 1024 * 1024;
+
+/// What the Applications front has besides the snapshot: it outlives reloads.
+#[derive(Debug)]
+pub struct Desk {
+    discovery: Discovery,
+    restrictions: Kept,
+    streams: Arc<Streams<Admitted>>,
+    extras: ExtraGrants,
+}
+
+/// What was permitted, to be asked again after a reload.
+#[derive(Clone, Debug)]
+struct Admitted {
+    principal: Arc<Principal>,
+    name: ObjectName,
+    attributes: Arc<Attributes>,
+    kind: Option<Kind>,
+    named: Option<Name>,
+    whom: Whom,
+    cluster: Arc<Cluster>,
+    connection: Key,
+}
+
+/// What the stages know of a request.
+pub(super) struct Walk<'a> {
+    pub(super) peer: &'a Arc<Peer>,
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) principal: &'a Arc<Principal>,
+    pub(super) record: &'a mut Open,
+}
+
+impl Desk {
+    /// - `extras`: what clusters take along with accounts.
+    pub fn new(clock: Clock, extras: ExtraGrants) -> Self {
+        Self {
+            discovery: Discovery::new(clock),
+            restrictions: Kept::default(),
+            streams: Arc::default(),
+            extras,
+        }
+    }
+
+    /// Ends what is open and would not begin under this snapshot.
+    pub fn recheck(&self, snapshot: &Snapshot) {
+        let closed = self.streams.recheck(|admitted| self.still(snapshot, admitted));
+        if closed > 0 {
+            tracing::info!(closed, "streams that are not permitted any more were closed");
+        }
+    }
+
+    /// Whether it would be let in as it was, by the same way.
+    fn still(&self, snapshot: &Snapshot, admitted: &Admitted) -> bool {
+        let way = snapshot.clusters.of_server(&admitted.cluster.server);
+        let same_way = way.is_some_and(|way| way.connection() == admitted.connection);
+        if !same_way || !snapshot.authenticator.still(&admitted.principal) {
+            return false;
+        }
+        let caller = snapshot.callers.of(&admitted.principal, &snapshot.rbac);
+        let known = (admitted.kind.as_ref(), admitted.named.as_ref());
+        let listed = |access: &ApplicationAccess| self.listed(snapshot, access, known);
+        let now = readmitted(snapshot, &caller, (&admitted.name, &admitted.attributes), listed);
+        now.is_some_and(|(whom, cluster)| whom == admitted.whom && cluster.server == admitted.cluster.server)
+    }
+
+    /// What RBAC, the project and the policy say.
+    async fn admit(
+        &self,
+        (name, attributes): (ObjectName, Arc<Attributes>),
+        content: (Format, Body),
+        walk: Walk<'_>,
+    ) -> Result<(ApplicationPermit, Admitted, Body), Rejection> {
+        let Walk {
+            peer: _,
+            snapshot,
+            principal,
+            record,
+        } = walk;
+        let caller = snapshot.callers.of(principal, &snapshot.rbac);
+        let access = access_application(snapshot, &caller, (&name, &attributes), record);
+        record.step(Step::Authorize);
+        let access = access?;
+        let cluster = snapshot.clusters.of_server(&access.cluster().server);
+        let cluster = cluster.ok_or(Rejection::NoCluster)?;
+        let (kind, named, body) = self.known(&access, cluster, content).await?;
+        let listed = self.listed(snapshot, &access, (kind.as_ref(), named.as_ref()));
+        let permit = authorize_application(snapshot, access, &listed, record);
+        record.step(Step::Authorize);
+        let permit = permit?;
+        let admitted = Admitted {
+            principal: Arc::clone(principal),
+            name,
+            attributes,
+            kind,
+            named,
+            whom: permit.whom().clone(),
+            cluster: Arc::clone(permit.cluster()),
+            connection: cluster.connection(),
+        };
+        Ok((permit, admitted, body))
+    }
+
+    /// What the project's lists say, once it is known what the resource is.
+    fn listed(
+        &self,
+        snapshot: &Snapshot,
+        access: &ApplicationAccess,
+        (kind, name): (Option<&Kind>, Option<&Name>),
+    ) -> Listed {
+        let restrictions = self.restrictions.of(access.project());
+        let place = restriction::Place {
+            cluster: access.cluster(),
+            clusters: &snapshot.resources.clusters,
+        };
+        let about = About {
+            attributes: access.attributes(),
+            kind,
+            name,
+        };
+        let checked = match (access.wanted(), access.whom()) {
+            (Access::Write, whom) => restrictions.check_write(place, about, whom),
+            (Access::Read, Whom::Controller) => restrictions.check_read(place, about),
+            (Access::Read, Whom::Account(_)) => return Listed::Unasked,
+        };
+        match checked {
+            Ok(()) => Listed::Permitted,
+            Err(refusal) => Listed::Refused(refusal.to_string()),
+        }
+    }
+
+    /// What the resource is, and the name in the content where that matters.
+    async fn known(
+        &self,
+        access: &ApplicationAccess,
+        cluster: &Arc<ClusterAccess>,
+        (format, body): (Format, Body),
+    ) -> Result<(Option<Kind>, Option<Name>, Body), Rejection> {
+        let asked = restriction::resource(access.attributes()).filter(|_| access.asks_lists());
+        let Some((group, version, resource)) = asked else {
+            return Ok((None, None, body));
+        };
+        let kind = self.discovery.find(cluster, group, version, resource).await?;
+        let restrictions = self.restrictions.of(access.project());
+        if !restrictions.needs_name(access.attributes(), &kind) {
+            return Ok((Some(kind), None, body));
+        }
+        let (name, body) = match body.gather(NAMED_BYTES).await? {
+            Gathered::Whole(bytes) => (name_in_body(format, &bytes), Body::from(bytes)),
+            Gathered::Stream(body) => (Name::Unreadable, body),
+        };
+        Ok((Some(kind), Some(name), body))
+    }
+}
+
+impl Gateway {
+    /// The stages after authentication.
+    pub(super) async fn walk_application(
+        &self,
+        (head, body): (request::Parts, Body),
+        path: &ApplicationPath<'_>,
+        walk: Walk<'_>,
+    ) -> Result<Response<Body>, Rejection> {
+        let (Some(desk), Some(_)) = (&self.applications, &walk.snapshot.applications) else {
+            return Err(Rejection::NotFound);
+        };
+        let name = ObjectName {
+            namespace: path.namespace.to_owned(),
+            name: path.name.to_owned(),
+        };
+        let rest = if path.rest.is_empty() { "/" } else { path.rest };
+        walk.record.note(|record| {
+            record.front = "applications";
+            record.application = Some(name.clone());
+        });
+        if let Some(name) = client_impersonates(&head.headers) {
+            return Err(Rejection::ClientImpersonates(name.clone()));
+        }
+        let format = Format::of(&head.headers);
+        let cleaned = headers::clean(head)?;
+        let attributes = Arc::new(Attributes::read(cleaned.method(), rest, path.query, cleaned.upgrade()));
+        let Walk {
+            peer,
+            snapshot,
+            principal,
+            record,
+        } = walk;
+        record.note(|record| {
+            record.kubernetes = Some(Box::new(KubernetesNote {
+                attributes: Some(attributes.shortened()),
+                ..KubernetesNote::default()
+            }));
+        });
+        let held = self.persons.acquire(principal.key())?;
+        let walk = Walk {
+            peer,
+            snapshot,
+            principal,
+            record: &mut *record,
+        };
+        let (permit, admitted, body) = desk.admit((name, attributes), (format, body), walk).await?;
+        let cluster = snapshot.clusters.of_server(&permit.cluster().server);
+        let cluster = cluster.ok_or(Rejection::NoCluster)?;
+        let place = desk.streams.enter(admitted);
+        let current = self.current.load();
+        if current.generation != snapshot.generation && !desk.still(&current, place.question()) {
+            // The reload looked at what was open before this was.
+            return Err(Rejection::Forward(forward::Error::Withdrawn));
+        }
+        drop(current);
+        let sending = Sending {
+            desk,
+            path: ApplicationPath { rest, ..*path },
+            cluster,
+            permit: &permit,
+        };
+        let ending = place.ending();
+        let walk = Walk {
+            peer,
+            snapshot,
+            principal,
+            record,
+        };
+        let request = (cleaned, body.without_trailers());
+        self.send(sending, request, (ending, (held, place)), walk).await
+    }
+
+    /// Impersonate, credential, headers, forward; beside it what mode enforce would
+    /// say.
+    async fn send<H: Send + Sync + 'static>(
+        &self,
+        sending: Sending<'_>,
+        request: (Cleaned, Body),
+        (ending, held): (EndSignal, H),
+        walk: Walk<'_>,
+    ) -> Result<Response<Body>, Rejection> {
+        let Sending {
+            desk,
+            path,
+            cluster,
+            permit,
+        } = sending;
+        let Walk {
+            peer,
+            snapshot,
+            principal,
+            record,
+        } = walk;
+        let told = desk.told(permit);
+        record.note(|record| {
+            if let Some(note) = &mut record.kubernetes {
+                note.impersonated = Some(Arc::clone(&told.impersonation));
+            }
+        });
+        let exchange = Exchange {
+            cluster,
+            rest: path.rest,
+            query: path.query,
+            is_proxied: permit.attributes().is_proxied(),
+            told: Told::Caller(&told.impersonation),
+            peer,
+            decision: record.id(),
+            until: principal.expires_at(),
+            ending: Some(ending),
+        };
+        let audits = snapshot
+            .applications
+            .as_ref()
+            .is_some_and(|front| front.index.mode == Mode::Audit);
+        let answered = match audits {
+            false => exchange.send(request, held, record).await,
+            true => {
+                let objection = audit::objection(permit.governed(), permit.attributes(), cluster);
+                let (answered, objection) = tokio::join!(exchange.send(request, held, record), objection);
+                if let Some(objection) = objection {
+                    self.would_refuse(permit, objection, record);
+                }
+                answered
+            }
+        };
+        record.step(Step::Forward);
+        let Answered::Answer(mut response) = answered? else {
+            return Err(Rejection::UnknownToCluster);
+        };
+        if let (StatusCode::FORBIDDEN, Some(account)) = (response.status(), &told.accompanied) {
+            // It may be what travels along that the cluster refuses.
+            desk.extras.doubt(&permit.cluster().server, account);
+        }
+        headers::contain_response(response.headers_mut());
+        Ok(response)
+    }
+
+    /// Writes down what mode enforce would have refused.
+    fn would_refuse(&self, permit: &ApplicationPermit, objection: String, record: &mut Open) {
+        let name = &permit.governed().application.name;
+        let asked = permit.attributes().shortened();
+        tracing::warn!(
+            namespace = %name.namespace, application = %name.name, verb = %asked.verb, path = %asked.path,
+            decision = %record.id(), "with impersonation enforced this would be refused: {objection}"
+        );
+        self.metrics.would_refuse.inc();
+        record.note(|record| drop(record.notes.insert("would_refuse".to_owned(), objection)));
+    }
+}
+
+/// A permitted request on its way.
+struct Sending<'a> {
+    desk: &'a Desk,
+    path: ApplicationPath<'a>,
+    cluster: &'a Arc<ClusterAccess>,
+    permit: &'a ApplicationPermit,
+}

@@ -1,0 +1,134 @@
+//! What mode enforce would do with a request that mode audit lets pass.
+//!
+//! In: an Application, what is asked of its cluster. Out: why enforce would refuse
+//! it. Never: a reason to refuse it now; a change of anything in the cluster.
+//!
+//! Source: `SelfSubjectAccessReview` of `authorization.k8s.io/v1`, asked in the
+//! account's name, which every authenticated identity may create.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::applications::Governed;
+use crate::authorize::kubernetes::Attributes;
+use crate::credential::clusters::ClusterAccess;
+use crate::diagnostic::one_line;
+use crate::impersonate::Impersonation;
+use crate::question::{Asking, Error, Question};
+
+const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+/// Bytes of a cluster's reason that records keep.
+const REASON_BYTES: usize = 256;
+/// Longest answer, in bytes.
+const ANSWER_BYTES: usize = 64 * 1024;
+/// Longest wait for an answer: the caller waits as long.
+const WITHIN: Duration = Duration::from_secs(5);
+
+#[derive(Deserialize)]
+struct Answer {
+    status: Status,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    #[serde(default)]
+    allowed: bool,
+    #[serde(default)]
+    reason: String,
+}
+
+/// Why enforce would refuse the request; none where it would pass.
+///
+/// Waits at most 5 s. Cancel safe.
+pub(super) async fn objection(
+    governed: &Governed,
+    attributes: &Attributes,
+    cluster: &Arc<ClusterAccess>,
+) -> Option<String> {
+    let acting = match &governed.acting {
+        Ok(acting) => acting,
+        Err(error) => return Some(error.to_string()),
+    };
+    let user = match &*acting.impersonation {
+        Impersonation::Nobody => return None,
+        Impersonation::As(identity) => &identity.username,
+    };
+    match timeout(WITHIN, review(cluster, attributes, &acting.impersonation)).await {
+        Ok(Ok(Verdict::Allowed)) => None,
+        Ok(Ok(Verdict::Denied { verb, reason })) => {
+            let reason = match one_line(&reason, REASON_BYTES) {
+                none if none.is_empty() => "no rule allows it".to_owned(),
+                reason => reason,
+            };
+            Some(format!("the cluster refuses `{verb}` to `{user}`: {reason}"))
+        }
+        Ok(Err(Error::Status(StatusCode::FORBIDDEN))) => {
+            Some(format!("the gateway may not impersonate `{user}` in the cluster"))
+        }
+        Ok(Err(error)) => Some(format!("the cluster does not say what `{user}` may do: {error}")),
+        Err(_) => {
+            let seconds = WITHIN.as_secs();
+            Some(format!(
+                "the cluster does not say within {seconds} s what `{user}` may do"
+            ))
+        }
+    }
+}
+
+enum Verdict {
+    Allowed,
+    Denied { verb: String, reason: String },
+}
+
+/// Asks about each verb the request needs.
+async fn review(
+    cluster: &Arc<ClusterAccess>,
+    attributes: &Attributes,
+    impersonation: &Arc<Impersonation>,
+) -> Result<Verdict, Error> {
+    let mut asking = Asking::begin(cluster).await?;
+    for verb in attributes.verbs() {
+        let question = Question {
+            path: PATH,
+            accept: "application/json",
+            content: Some(review_of(verb, attributes)),
+            longest: ANSWER_BYTES,
+        };
+        let content = asking.ask_as(&question, impersonation).await?;
+        let Answer { status } = serde_json::from_slice(&content).map_err(|_| Error::Cut)?;
+        if !status.allowed {
+            return Ok(Verdict::Denied {
+                verb: verb.to_owned(),
+                reason: status.reason,
+            });
+        }
+    }
+    Ok(Verdict::Allowed)
+}
+
+fn review_of(verb: &str, attributes: &Attributes) -> Bytes {
+    let spec = match attributes.resource_request {
+        true => json!({"resourceAttributes": {
+            "verb": verb,
+            "group": attributes.api_group,
+            "version": attributes.api_version,
+            "resource": attributes.resource,
+            "subresource": attributes.subresource,
+            "namespace": attributes.namespace,
+            "name": attributes.name,
+        }}),
+        false => json!({"nonResourceAttributes": {"verb": verb, "path": attributes.path}}),
+    };
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": spec,
+    });
+    Bytes::from(review.to_string())
+}

@@ -1,0 +1,264 @@
+//! The API for ApplicationSets, after authentication.
+//!
+//! In: what is asked for, by whichever transport. Out: documents. Never: a step before
+//! the one it follows from; a word about a set the caller may not see.
+//!
+//! The order: namespace, what is stored, rights and what generators read, generators,
+//! the plan, its Applications, the write, the record.
+
+use std::sync::Arc;
+
+use http::{Response, request};
+use serde_json::Value;
+
+use super::Gateway;
+use crate::applicationset::decode;
+use crate::applicationset::generate::static_inputs;
+use crate::applicationset::plan::Existing;
+use crate::applicationset::{ApplicationSet, ClusterInput};
+use crate::authenticate::Principal;
+use crate::authorize::applicationsets::{self, Asked, Cleared, Operation, Reads};
+use crate::caller::Caller;
+use crate::config::SetChecks;
+use crate::forward::Body;
+use crate::front::applicationsets::{Answer, Error, Named, Request};
+use crate::record::{Check, Open, Step};
+use crate::rejection::Rejection;
+use crate::route::ApplicationSetRoute;
+use crate::snapshot::{Current, Snapshot};
+use crate::state::ObjectName;
+use crate::state::write::{self, Key, Kind, Writer};
+
+mod answer;
+mod change;
+mod events;
+mod read;
+mod rest;
+mod room;
+mod watch;
+
+pub use room::Room;
+
+/// What the stages know of a request.
+#[derive(Debug)]
+pub(crate) struct Walk<'a> {
+    pub(crate) snapshot: &'a Arc<Snapshot>,
+    pub(crate) principal: &'a Arc<Principal>,
+    pub(crate) record: &'a mut Open,
+}
+
+/// A walk with what it needs of the gateway.
+struct Desk<'a, 'b> {
+    snapshot: &'a Arc<Snapshot>,
+    principal: &'a Arc<Principal>,
+    caller: Arc<Caller>,
+    record: &'b mut Open,
+    room: &'b Arc<Room>,
+    current: &'b Current,
+    writer: Writer,
+    /// What was looked up, for the record.
+    checks: Vec<Check>,
+}
+
+impl Gateway {
+    /// The stages after authentication, for REST.
+    pub(super) async fn walk_applicationset(
+        &self,
+        (head, body): (request::Parts, Body),
+        route: &ApplicationSetRoute<'_>,
+        walk: Walk<'_>,
+    ) -> Result<Response<Body>, Rejection> {
+        // As if there were no such front.
+        if self.sets.is_none() {
+            return Err(Rejection::NotFound);
+        }
+        walk.record.note(|record| record.front = "applicationsets");
+        let held = self.persons.acquire(walk.principal.key())?;
+        let until = (walk.principal.expires_at(), walk.record.id());
+        let encoding = rest::Encoding::of(&head.headers);
+        let request = rest::read(route, (head, body)).await?;
+        let answer = self.applicationset(request, walk).await?;
+        Ok(rest::answer(answer, encoding, (until, held)))
+    }
+
+    /// Does what is asked, whatever transport asks. The transport counts the person's
+    /// requests.
+    ///
+    /// # Errors
+    /// Every [`Rejection`] after authentication.
+    pub(crate) async fn applicationset(&self, request: Request, walk: Walk<'_>) -> Result<Answer, Rejection> {
+        let room = self.sets.as_ref().ok_or(Rejection::NotFound)?;
+        let Walk {
+            snapshot,
+            principal,
+            record,
+        } = walk;
+        record.note(|record| {
+            record.front = "applicationsets";
+            record.notes.insert("operation".to_owned(), request.as_str().to_owned());
+        });
+        let place = self.source.place().map_err(|error| Error::State(error.into()))?;
+        let mut desk = Desk {
+            caller: snapshot.callers.of(principal, &snapshot.rbac),
+            writer: Writer::at(place.clone(), &snapshot.config.control_plane_namespace),
+            checks: Vec::new(),
+            snapshot,
+            principal,
+            record,
+            room,
+            current: &self.current,
+        };
+        let done = match request {
+            Request::List(filter) => desk.list(&filter).await.map(Answer::Document),
+            Request::Get(named) => desk.get(&named).await.map(Answer::Document),
+            Request::Create(create) => desk.create(create).await.map(Answer::Document),
+            Request::Update(update) => desk.update(update).await.map(Answer::Document),
+            Request::Generate { set } => desk.generate(set).await.map(Answer::Document),
+            Request::Delete(delete) => desk.delete(&delete).await.map(Answer::Document),
+            Request::ResourceTree(named) => desk.tree(&named).await.map(Answer::Document),
+            Request::Events(named) => desk.events(&named, place).await.map(Answer::Document),
+            Request::Watch(wanted) => desk.watch(wanted).map(Answer::Events),
+        };
+        let checks = std::mem::take(&mut desk.checks);
+        desk.record.note(|record| record.checks = checks.into());
+        done
+    }
+}
+
+impl Desk<'_, '_> {
+    /// The desk where rights are looked up.
+    fn rights(&self) -> Result<applicationsets::Desk<'_>, Rejection> {
+        applicationsets::Desk::new(self.snapshot, &self.caller).ok_or(Rejection::NotFound)
+    }
+
+    fn checks(&self) -> SetChecks {
+        let settings = self.snapshot.config.application_sets.as_ref();
+        settings.map(|settings| settings.checks).unwrap_or_default()
+    }
+
+    /// A set's name, with the control plane's namespace where none is named.
+    fn named(&mut self, named: &Named) -> ObjectName {
+        let namespace = match named.namespace.as_str() {
+            "" => self.snapshot.config.control_plane_namespace.clone(),
+            namespace => namespace.to_owned(),
+        };
+        let name = ObjectName {
+            namespace,
+            name: named.name.clone(),
+        };
+        self.note_name(&name);
+        name
+    }
+
+    fn note_name(&mut self, name: &ObjectName) {
+        let text = format!("{}/{}", name.namespace, name.name);
+        self.record.note(|record| {
+            record.notes.insert("applicationset".to_owned(), text);
+        });
+    }
+
+    /// Reads what was sent; its namespace is the control plane's where it names none.
+    fn sent(&mut self, mut object: Value) -> Result<ApplicationSet, Rejection> {
+        let control_plane = &self.snapshot.config.control_plane_namespace;
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            let namespace = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
+            if namespace.is_empty() {
+                metadata.insert("namespace".to_owned(), control_plane.as_str().into());
+            }
+        }
+        let set = read(object)?;
+        let name = &set.name.name;
+        if !write::is_name(name) {
+            return Err(Error::Name { name: name.clone() }.into());
+        }
+        for (key, found, wanted) in [
+            ("kind", set.object.get("kind"), Kind::ApplicationSet.as_str()),
+            (
+                "apiVersion",
+                set.object.get("apiVersion"),
+                Kind::ApplicationSet.api_version(),
+            ),
+        ] {
+            // Argo CD's own clients leave both out.
+            if found.is_some_and(|found| found != wanted && found != "") {
+                return Err(Error::Kind { key, wanted }.into());
+            }
+        }
+        let name = set.name.clone();
+        self.note_name(&name);
+        Ok(set)
+    }
+
+    /// What is stored of a set, and the Applications of its namespace where `checks`
+    /// has to do with them. The namespace is judged first.
+    async fn existing(&mut self, name: &ObjectName, checks: SetChecks) -> Result<Existing, Rejection> {
+        self.rights()?.namespace(&name.namespace).map_err(Error::Denied)?;
+        self.stored(name, checks).await
+    }
+
+    async fn stored(&self, name: &ObjectName, checks: SetChecks) -> Result<Existing, Rejection> {
+        let read = match checks {
+            SetChecks::Generated => Existing::read(&self.writer, name).await,
+            SetChecks::Argocd => match self.writer.read(&key(name)).await {
+                Ok(stored) => Ok(Existing {
+                    set: Some(stored.object),
+                    applications: Vec::new(),
+                }),
+                Err(write::Error::NotFound(_)) => Ok(Existing::default()),
+                Err(other) => Err(other),
+            },
+        };
+        Ok(read.map_err(Error::State)?)
+    }
+
+    /// Judges what can be judged before anything is generated.
+    fn before(
+        &mut self,
+        operation: Operation,
+        (name, set): (&ObjectName, Option<&ApplicationSet>),
+        existing: &Existing,
+    ) -> Result<Cleared, Rejection> {
+        let clusters = ClusterInput::all(&self.snapshot.resources);
+        let statics = match set {
+            Some(set) => static_inputs(&set.spec).map_err(Error::Generate)?,
+            None => Default::default(),
+        };
+        let repositories: Vec<&str> = statics.repositories.iter().map(String::as_str).collect();
+        let selected: Vec<&ClusterInput> = statics.clusters.iter().flat_map(|one| one.of(&clusters)).collect();
+        let owned: Vec<&Value> = existing.owned(name).collect();
+        let asked = Asked {
+            operation,
+            name,
+            sent: set,
+            stored: existing.set.as_ref(),
+            owned: &owned,
+            reads: Reads {
+                repositories: &repositories,
+                clusters: &selected,
+                guests: &statics.guests,
+            },
+        };
+        let mut checks = std::mem::take(&mut self.checks);
+        let cleared = self.rights().map(|desk| desk.before(&asked, &mut checks));
+        self.checks = checks;
+        self.record.step(Step::Authorize);
+        Ok(cleared?.map_err(Error::Denied)?)
+    }
+}
+
+/// Reads a set somebody wants to have.
+fn read(object: Value) -> Result<ApplicationSet, Rejection> {
+    Ok(ApplicationSet::read(object).map_err(Error::Decode)?)
+}
+
+/// Reads a set that is stored; who wrote it, and how, is not the caller's fault.
+fn read_stored(object: Value) -> Result<ApplicationSet, decode::Error> {
+    ApplicationSet::read_stored(object)
+}
+
+fn key(name: &ObjectName) -> Key {
+    Key {
+        kind: Kind::ApplicationSet,
+        name: name.clone(),
+    }
+}

@@ -1,0 +1,272 @@
+//! Making, changing and deleting ApplicationSets, and what that would do.
+//!
+//! In: what is wanted. Out: what was done, or would be. Never: a write of what was not
+//! approved; a preview that writes.
+
+use serde_json::Value;
+
+use super::room::{Done, Job};
+use super::{Desk, answer, read, read_stored};
+use crate::applicationset::ApplicationSet;
+use crate::applicationset::apply::{self, Options};
+use crate::applicationset::plan::{Action, Existing, Plan, is_same, replaced, upserted};
+use crate::authorize::applicationsets::{self, Cleared, Operation, Review};
+use crate::config::SetChecks;
+use crate::front::applicationsets::{Create, Delete, Error, Run, Update};
+use crate::record::Step;
+use crate::rejection::Rejection;
+use crate::state::ObjectName;
+use crate::state::write::{self, Version};
+
+/// How often an upsert is tried that others come in between.
+///
+/// Source: Argo CD, `server/applicationset`, `updateAppSet`.
+const TRIES: u32 = 10;
+
+impl Desk<'_, '_> {
+    /// Makes a set, or with `upsert` changes the stored one.
+    pub(super) async fn create(&mut self, create: Create) -> Result<Value, Rejection> {
+        let sent = self.sent(create.set)?;
+        if create.run == Run::Dry {
+            let existing = self.seen(&sent.name).await?;
+            let set = match &existing.set {
+                Some(stored) => read(upserted(stored, &sent.object))?,
+                None => sent,
+            };
+            let (_, review) = self.preview(set.clone(), existing).await?;
+            return Ok(answer::dry_run(set.object, &review));
+        }
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            match self.try_create(&sent, create.upsert, create.deletions).await {
+                Err(rejection) if create.upsert && tried < TRIES && is_race(&rejection) => self.checks.clear(),
+                done => return done,
+            }
+        }
+    }
+
+    async fn try_create(
+        &mut self,
+        sent: &ApplicationSet,
+        upsert: bool,
+        deletions: Option<u64>,
+    ) -> Result<Value, Rejection> {
+        let checks = self.checks();
+        let existing = self.existing(&sent.name, checks).await?;
+        let (operation, set) = match &existing.set {
+            None => (Operation::Create, sent.clone()),
+            Some(stored) if is_same(stored, &sent.object) => (Operation::Same, sent.clone()),
+            Some(stored) if upsert => (Operation::Upsert, read(upserted(stored, &sent.object))?),
+            Some(_) => (Operation::Create, sent.clone()),
+        };
+        let cleared = self.before(operation, (&sent.name, Some(&set)), &existing)?;
+        match existing.set {
+            Some(stored) if operation == Operation::Same => {
+                Ok(answer::stored(stored, Action::Keep, Value::Array(Vec::new())))
+            }
+            _ => self.carry_out(cleared, (set, existing), deletions).await,
+        }
+    }
+
+    /// Puts a set in place of the stored one.
+    pub(super) async fn update(&mut self, update: Update) -> Result<Value, Rejection> {
+        let asked = self.named(&update.named);
+        let mut object = update.set;
+        // What the path says counts where the object says nothing.
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            for (key, value) in [("name", &asked.name), ("namespace", &asked.namespace)] {
+                let own = metadata.get(key).and_then(Value::as_str).unwrap_or_default();
+                if own.is_empty() {
+                    metadata.insert(key.to_owned(), value.as_str().into());
+                }
+            }
+        }
+        let sent = self.sent(object)?;
+        if sent.name != asked {
+            return Err(Error::Renamed {
+                found: format!("{}/{}", sent.name.namespace, sent.name.name),
+                named: format!("{}/{}", asked.namespace, asked.name),
+            }
+            .into());
+        }
+        let checks = self.checks();
+        if update.run == Run::Dry {
+            let existing = self.seen(&asked).await?;
+            let stored = existing.set.as_ref().ok_or_else(|| Error::absent(&asked))?;
+            let set = read(replaced(stored, &sent.object))?;
+            based_on(&sent, stored)?;
+            let (_, review) = self.preview(set.clone(), existing).await?;
+            return Ok(answer::dry_run(set.object, &review));
+        }
+        let existing = self.existing(&asked, checks).await?;
+        let set = match &existing.set {
+            Some(stored) => read(replaced(stored, &sent.object))?,
+            None => sent.clone(),
+        };
+        let cleared = self.before(Operation::Update, (&asked, Some(&set)), &existing)?;
+        let stored = existing.set.as_ref().ok_or_else(|| Error::absent(&asked))?;
+        based_on(&sent, stored)?;
+        self.carry_out(cleared, (set, existing), update.deletions).await
+    }
+
+    /// What a set would generate.
+    pub(super) async fn generate(&mut self, set: Value) -> Result<Value, Rejection> {
+        let sent = self.sent(set)?;
+        let existing = self.seen(&sent.name).await?;
+        let set = match &existing.set {
+            Some(stored) => read(upserted(stored, &sent.object))?,
+            None => sent,
+        };
+        let (applications, review) = self.preview(set, existing).await?;
+        Ok(answer::generated(applications, &review))
+    }
+
+    /// Deletes a set.
+    pub(super) async fn delete(&mut self, delete: &Delete) -> Result<Value, Rejection> {
+        let name = self.named(&delete.named);
+        let checks = self.checks();
+        let existing = match checks {
+            SetChecks::Generated => self.existing(&name, checks).await?,
+            // Argo CD does not look at the namespace here.
+            SetChecks::Argocd => self.stored(&name, checks).await?,
+        };
+        let cleared = self.before(Operation::Delete, (&name, None), &existing)?;
+        let stored = existing.set.clone().ok_or_else(|| Error::absent(&name))?;
+        let mut set = read_stored(stored).map_err(Error::Decode)?;
+        set.name = name;
+        let plan = Plan::deletion(&set, existing, delete.cascade.unwrap_or_default());
+        let changes = answer::changes(&plan);
+        let written = self.write(cleared, plan, delete.deletions).await?;
+        Ok(match checks {
+            SetChecks::Generated => answer::deleted(changes, &written.left),
+            SetChecks::Argocd => serde_json::json!({}),
+        })
+    }
+
+    /// What is stored, without a set the caller may not see: previews of it say as much
+    /// as of one that is not there.
+    async fn seen(&mut self, name: &ObjectName) -> Result<Existing, Rejection> {
+        let mut existing = self.existing(name, SetChecks::Generated).await?;
+        if let Some(stored) = &existing.set {
+            let projects: Vec<&str> = existing
+                .owned(name)
+                .filter_map(|one| one.pointer("/spec/project").and_then(Value::as_str))
+                .collect();
+            if !self.rights()?.may_get(name, stored, projects.into_iter()) {
+                existing.set = None;
+            }
+        }
+        Ok(existing)
+    }
+
+    async fn preview(&mut self, set: ApplicationSet, existing: Existing) -> Result<(Vec<Value>, Review), Rejection> {
+        let name = set.name.clone();
+        let cleared = self.before(Operation::Preview, (&name, Some(&set)), &existing)?;
+        let done = self.generated(cleared, (set, existing)).await?;
+        let mut checks = std::mem::take(&mut self.checks);
+        let review = self
+            .rights()
+            .map(|desk| desk.review(&done.cleared, done.plan, &mut checks));
+        self.checks = checks;
+        self.record.step(Step::Authorize);
+        Ok((done.applications, review?.map_err(Error::Denied)?))
+    }
+
+    async fn generated(
+        &mut self,
+        cleared: Cleared,
+        (set, existing): (ApplicationSet, Existing),
+    ) -> Result<Done, Rejection> {
+        let job = Job {
+            snapshot: self.snapshot.clone(),
+            caller: self.caller.clone(),
+            cleared,
+            set,
+            existing,
+        };
+        let done = self.room.generate(self.principal.key(), job).await;
+        self.record.step(Step::Headers);
+        done
+    }
+
+    /// Generates what has to be, and writes.
+    async fn carry_out(
+        &mut self,
+        cleared: Cleared,
+        (set, existing): (ApplicationSet, Existing),
+        deletions: Option<u64>,
+    ) -> Result<Value, Rejection> {
+        let (cleared, plan) = match self.checks() {
+            SetChecks::Generated => {
+                let done = self.generated(cleared, (set, existing)).await?;
+                (done.cleared, done.plan)
+            }
+            SetChecks::Argocd => (cleared, Plan::of_set(&set, existing.set)),
+        };
+        let changes = answer::changes(&plan);
+        let (action, before) = (plan.set.action, plan.set.before.clone());
+        let written = self.write(cleared, plan, deletions).await?;
+        let stored = written.set.or(before).unwrap_or_default();
+        Ok(answer::stored(stored, action, changes))
+    }
+
+    /// Has a plan approved, and carries it out.
+    async fn write(
+        &mut self,
+        cleared: Cleared,
+        plan: Plan,
+        deletions: Option<u64>,
+    ) -> Result<apply::Outcome, Rejection> {
+        let mut checks = std::mem::take(&mut self.checks);
+        let approved = self.rights().map(|desk| desk.after(&cleared, plan, &mut checks));
+        self.checks = checks;
+        self.record.step(Step::Authorize);
+        let approved = approved?.map_err(Error::Denied)?;
+        let settings = self.snapshot.config.application_sets.as_ref();
+        let options = Options {
+            max_deletions: settings.map_or(0, |settings| settings.max_deletions),
+            confirmed: deletions,
+            clock: self.room.clock.clone(),
+        };
+        let done = apply::apply(&self.writer, approved, &options).await;
+        self.record.step(Step::Forward);
+        Ok(done.map_err(Error::Apply)?)
+    }
+}
+
+/// Holds the version that was sent against the stored one, before work is done that
+/// would be for nothing.
+fn based_on(sent: &ApplicationSet, stored: &Value) -> Result<(), Error> {
+    let version = |object: &Value| {
+        let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        version.filter(|version| !version.is_empty()).map(Version::new)
+    };
+    let based_on = version(&sent.object).ok_or(Error::NoVersion)?;
+    match version(stored) {
+        Some(found) if found != based_on => Err(Error::State(write::Error::Conflict {
+            key: super::key(&sent.name),
+            based_on: based_on.as_str().to_owned(),
+            found: found.as_str().to_owned(),
+        })),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Whether somebody else's write came in between.
+fn is_race(rejection: &Rejection) -> bool {
+    let Rejection::ApplicationSet(error) = rejection else {
+        return false;
+    };
+    match error {
+        Error::State(error) => matches!(error, write::Error::Conflict { .. } | write::Error::Exists(_)),
+        Error::Apply(error) => {
+            matches!(
+                error.write(),
+                Some(write::Error::Conflict { .. } | write::Error::Exists(_))
+            )
+        }
+        Error::Denied(error) => matches!(error, applicationsets::Error::Unplanned),
+        _ => false,
+    }
+}

@@ -1,0 +1,42 @@
+//! What happened to an ApplicationSet.
+//!
+//! In: a set the caller may see. Out: the control plane's Events about it. Never: an
+//! Event about another object, or about an earlier set of the name.
+
+use k8s_openapi::api::core::v1::Event;
+use kube::api::{Api, ListParams};
+use serde_json::{Value, json};
+
+use super::Desk;
+use crate::authorize::applicationsets::Operation;
+use crate::front::applicationsets::{Error, Named};
+use crate::rejection::Rejection;
+use crate::state::source::Place;
+use crate::state::write;
+
+/// Events of one answer.
+const EVENTS: u32 = 500;
+
+impl Desk<'_, '_> {
+    /// The Events about a set; none where the state is a folder.
+    pub(super) async fn events(&mut self, named: &Named, place: Place) -> Result<Value, Rejection> {
+        let name = self.named(named);
+        let checks = self.checks();
+        let existing = self.existing(&name, checks).await?;
+        self.before(Operation::Get, (&name, None), &existing)?;
+        let set = existing.set.ok_or_else(|| Error::absent(&name))?;
+        let client = match place {
+            Place::Folder(_) => return Ok(json!({ "metadata": {}, "items": [] })),
+            Place::Cluster(client) => client,
+        };
+        let uid = set.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+        let fields = format!(
+            "involvedObject.name={},involvedObject.uid={uid},involvedObject.namespace={}",
+            name.name, name.namespace
+        );
+        let events: Api<Event> = Api::namespaced(client, &name.namespace);
+        let listed = events.list(&ListParams::default().fields(&fields).limit(EVENTS)).await;
+        let listed = listed.map_err(|error| Error::State(write::of_cluster(&error)))?;
+        Ok(json!({ "metadata": listed.metadata, "items": listed.items }))
+    }
+}

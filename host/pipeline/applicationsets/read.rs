@@ -1,0 +1,247 @@
+//! Looking at ApplicationSets.
+//!
+//! In: which ones. Out: them, those the caller may see. Never: a set of a namespace
+//! that is not permitted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::Desk;
+use crate::applicationset::plan::{Owner, PROJECTS};
+use crate::applicationset::selector::Selector;
+use crate::authorize::applicationsets::Operation;
+use crate::config::SetChecks;
+use crate::front::applicationsets::{Error, Filter, Named, list_of};
+use crate::record::Step;
+use crate::rejection::Rejection;
+use crate::state::ObjectName;
+use crate::state::write::Kind;
+
+impl Desk<'_, '_> {
+    /// Those the caller may see, by name.
+    pub(super) async fn list(&mut self, filter: &Filter) -> Result<Value, Rejection> {
+        let selector = Selector::parse(&filter.selector).map_err(Error::Selector)?;
+        let mut found: Vec<(ObjectName, Value)> = Vec::new();
+        for namespace in self.namespaces(&filter.namespace)? {
+            let listed = self.writer.list(Kind::ApplicationSet, &namespace).await;
+            let sets: Vec<Value> = listed
+                .map_err(Error::State)?
+                .into_iter()
+                .map(|one| one.object)
+                .collect();
+            let projects = self.projects_of(&namespace, &sets).await?;
+            let named: Vec<(ObjectName, Value)> =
+                sets.into_iter().map(|set| (name_of(&set, &namespace), set)).collect();
+            let none = BTreeSet::new();
+            let asked = named.iter().map(|(name, set)| {
+                let owned = projects.get(&name.name).unwrap_or(&none);
+                (name, set, owned.iter().map(String::as_str))
+            });
+            let visible = self.rights()?.visible(asked);
+            let shown = named.into_iter().zip(visible).filter(|(_, visible)| *visible);
+            let shown = shown.map(|(one, _)| one).filter(|(name, set)| {
+                let owned = projects.get(&name.name).unwrap_or(&none);
+                selector.takes(&labels(set)) && is_of(set, owned, &filter.projects)
+            });
+            found.extend(shown);
+        }
+        self.record.step(Step::Authorize);
+        found.sort_by(|(a, _), (b, _)| (&a.name, &a.namespace).cmp(&(&b.name, &b.namespace)));
+        Ok(list_of(found.into_iter().map(|(_, set)| set).collect()))
+    }
+
+    /// One set, if the caller may see it.
+    pub(super) async fn get(&mut self, named: &Named) -> Result<Value, Rejection> {
+        let name = self.named(named);
+        let checks = self.checks();
+        let existing = self.existing(&name, checks).await?;
+        self.before(Operation::Get, (&name, None), &existing)?;
+        existing.set.ok_or_else(|| Error::absent(&name).into())
+    }
+
+    /// Its Applications.
+    ///
+    /// Argo CD's controller writes down which they are; where it is not at work, and
+    /// what it has not seen yet, the Applications themselves say whose they are.
+    pub(super) async fn tree(&mut self, named: &Named) -> Result<Value, Rejection> {
+        let name = self.named(named);
+        let checks = self.checks();
+        let existing = self.existing(&name, checks).await?;
+        self.before(Operation::Get, (&name, None), &existing)?;
+        let set = existing.set.as_ref().ok_or_else(|| Error::absent(&name))?;
+        let parent = json!([{
+            "group": "argoproj.io", "version": "v1alpha1", "kind": "ApplicationSet",
+            "namespace": name.namespace, "name": name.name,
+            "uid": set.pointer("/metadata/uid").cloned().unwrap_or_else(|| json!("")),
+        }]);
+        let mut nodes: BTreeMap<String, Value> = BTreeMap::new();
+        for resource in resources(set) {
+            let text = |key: &str| resource.get(key).and_then(Value::as_str).unwrap_or_default();
+            let mut node = json!({
+                "group": text("group"), "version": text("version"), "kind": text("kind"),
+                "namespace": name.namespace, "name": text("name"), "parentRefs": parent,
+            });
+            put(&mut node, "health", resource.get("health"));
+            nodes.insert(text("name").to_owned(), node);
+        }
+        for application in existing.owned(&name) {
+            let own = application
+                .pointer("/metadata/name")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
+            let mut node = json!({
+                "group": "argoproj.io", "version": "v1alpha1", "kind": "Application",
+                "namespace": name.namespace, "name": own, "parentRefs": parent,
+            });
+            put(&mut node, "uid", application.pointer("/metadata/uid"));
+            put(&mut node, "health", application.pointer("/status/health"));
+            nodes.insert(own.to_owned(), node);
+        }
+        Ok(json!({ "nodes": nodes.into_values().collect::<Vec<_>>() }))
+    }
+
+    /// Where sets are looked for: the one that is asked for, else all there are.
+    fn namespaces(&self, asked: &str) -> Result<BTreeSet<String>, Rejection> {
+        let rights = self.rights()?;
+        if !asked.is_empty() {
+            // As Argo CD, a list of what is not permitted is empty.
+            let permitted = rights.namespace(asked).is_ok();
+            return Ok(permitted.then(|| asked.to_owned()).into_iter().collect());
+        }
+        let control_plane = self.snapshot.config.control_plane_namespace.clone();
+        let known = self.snapshot.resources.application_sets.keys();
+        let others = known
+            .map(|name| &name.namespace)
+            .filter(|one| rights.namespace(one).is_ok());
+        let mut all: BTreeSet<String> = others.cloned().collect();
+        all.insert(control_plane);
+        Ok(all)
+    }
+
+    /// For each set of a namespace whose own project is a template, the projects of the
+    /// Applications it owns.
+    async fn projects_of(
+        &self,
+        namespace: &str,
+        sets: &[Value],
+    ) -> Result<BTreeMap<String, BTreeSet<String>>, Rejection> {
+        let templated = |set: &&Value| self.checks() == SetChecks::Generated && literal_project(set).contains("{{");
+        let templated: Vec<&Value> = sets.iter().filter(templated).collect();
+        if templated.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let listed = self
+            .writer
+            .list(Kind::Application, namespace)
+            .await
+            .map_err(Error::State)?;
+        let of = |set: &Value| {
+            let name = name_of(set, namespace).name;
+            let owner = Owner::of(&name, set);
+            let owned = listed.iter().map(|stored| &stored.object).filter(|one| owner.owns(one));
+            let projects = owned.map(|one| project_of(one).to_owned());
+            (name, projects.collect())
+        };
+        Ok(templated.into_iter().map(of).collect())
+    }
+}
+
+/// A stored set's name.
+pub(super) fn name_of(set: &Value, namespace: &str) -> ObjectName {
+    let text = |pointer: &str| set.pointer(pointer).and_then(Value::as_str);
+    let own = text("/metadata/namespace").filter(|own| !own.is_empty());
+    ObjectName {
+        namespace: own.unwrap_or(namespace).to_owned(),
+        name: text("/metadata/name").unwrap_or_default().to_owned(),
+    }
+}
+
+/// A stored set's labels; what is no text is none.
+pub(super) fn labels(set: &Value) -> BTreeMap<String, String> {
+    let labels = set.pointer("/metadata/labels").and_then(Value::as_object);
+    let pairs = labels.into_iter().flatten();
+    let texts = pairs.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+    texts.collect()
+}
+
+/// Whether a set is of one of the projects; of any where none is named.
+///
+/// - `owned`: projects of its Applications, where they are known.
+pub(super) fn is_of(set: &Value, owned: &BTreeSet<String>, projects: &[String]) -> bool {
+    let project = literal_project(set);
+    let written = set.pointer("/metadata/annotations").and_then(|all| all.get(PROJECTS));
+    let written = written.and_then(Value::as_str).unwrap_or_default();
+    let mut rendered = written.split(',').chain(owned.iter().map(String::as_str));
+    projects.is_empty()
+        || projects.iter().any(|one| one == project)
+        || (project.contains("{{") && rendered.any(|one| !one.is_empty() && projects.iter().any(|asked| asked == one)))
+}
+
+/// The project a set's template names, perhaps a template itself.
+pub(super) fn literal_project(set: &Value) -> &str {
+    let project = set.pointer("/spec/template/spec/project").and_then(Value::as_str);
+    project.unwrap_or_default()
+}
+
+fn project_of(application: &Value) -> &str {
+    let project = application.pointer("/spec/project").and_then(Value::as_str);
+    project.filter(|project| !project.is_empty()).unwrap_or("default")
+}
+
+/// What the controller wrote down of a set's Applications.
+fn resources(set: &Value) -> &[Value] {
+    let listed = set.pointer("/status/resources").and_then(Value::as_array);
+    listed.map(Vec::as_slice).unwrap_or_default()
+}
+
+fn put(node: &mut Value, key: &str, value: Option<&Value>) {
+    if let (Some(members), Some(value)) = (node.as_object_mut(), value) {
+        members.insert(key.to_owned(), value.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+
+    use super::{PROJECTS, is_of, labels, name_of};
+
+    #[test]
+    fn projects_are_those_of_the_template_or_of_the_applications() {
+        let none = BTreeSet::new();
+        let plain = json!({"spec": {"template": {"spec": {"project": "dev"}}}});
+        let dev = vec!["dev".to_owned(), "qa".to_owned()];
+        assert!(is_of(&plain, &none, &[]));
+        assert!(is_of(&plain, &none, &dev));
+        assert!(!is_of(
+            &plain,
+            &BTreeSet::from(["prod".to_owned()]),
+            &["prod".to_owned()]
+        ));
+        let templated = json!({
+            "metadata": {"annotations": {PROJECTS: "prod,qa"}},
+            "spec": {"template": {"spec": {"project": "{{p}}"}}},
+        });
+        assert!(is_of(&templated, &none, &dev));
+        assert!(!is_of(&templated, &none, &["dev".to_owned()]));
+        assert!(is_of(
+            &templated,
+            &BTreeSet::from(["dev".to_owned()]),
+            &["dev".to_owned()]
+        ));
+    }
+
+    #[test]
+    fn names_and_labels() {
+        let set = json!({"metadata": {"name": "a", "labels": {"x": "1", "y": 2}}});
+        let name = name_of(&set, "argocd");
+        assert_eq!((name.namespace.as_str(), name.name.as_str()), ("argocd", "a"));
+        assert_eq!(
+            labels(&set).into_iter().collect::<Vec<_>>(),
+            [("x".to_owned(), "1".to_owned())]
+        );
+    }
+}

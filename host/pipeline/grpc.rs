@@ -1,0 +1,100 @@
+//! Calls of gRPC and gRPC-Web.
+//!
+//! In: a call's head and content. Out: what the same request gets by REST, in frames.
+//! Never: a step that REST does not take.
+
+use std::sync::Arc;
+
+use http::{Response, request};
+use tokio::time::timeout_at;
+
+use super::{Gateway, applicationsets};
+use crate::authenticate::Principal;
+use crate::forward::Body;
+use crate::front::applicationsets::Answer;
+use crate::grpc::{self, Call, Method, Transport};
+use crate::record::Open;
+use crate::rejection::Rejection;
+use crate::snapshot::Snapshot;
+
+impl Gateway {
+    /// Reads a call's head before anybody is asked who they are: strangers may learn
+    /// what the program is, and its token is put where every front has it.
+    pub(super) async fn open_call(
+        &self,
+        (mut head, body): (request::Parts, Body),
+        transport: Transport,
+        (snapshot, record): (&Snapshot, &mut Open),
+    ) -> Result<Opened, Rejection> {
+        // As if there were no such front.
+        if snapshot.config.application_sets.is_none() {
+            return Err(Rejection::NotFound);
+        }
+        record.note(|record| record.front = "applicationsets");
+        let call = Call::read(&head, transport)?;
+        if call.method == Method::Version {
+            let content = body.whole(grpc::STRANGERS_BYTES).await?;
+            self.grpc.read(&call, &content)?;
+            let message = self.grpc.write(call.method, &grpc::version())?;
+            return Ok(Opened::Answered(grpc::unary(transport, &message, record.id())));
+        }
+        grpc::token_as_bearer(&mut head.headers)?;
+        Ok(Opened::Call(call, Box::new(head), body))
+    }
+
+    /// The stages after authentication.
+    pub(super) async fn walk_call(
+        &self,
+        (call, body): (Call, Body),
+        walk: applicationsets::Walk<'_>,
+    ) -> Result<Response<Body>, Rejection> {
+        let answered = self.answer_call(call, body, walk);
+        match call.deadline {
+            Some(deadline) => {
+                let answered = timeout_at(deadline, answered).await;
+                answered.map_err(|_| grpc::Error::Deadline)?
+            }
+            None => answered.await,
+        }
+    }
+
+    async fn answer_call(
+        &self,
+        call: Call,
+        body: Body,
+        walk: applicationsets::Walk<'_>,
+    ) -> Result<Response<Body>, Rejection> {
+        let held = self.persons.acquire(walk.principal.key())?;
+        let principal: Arc<Principal> = Arc::clone(walk.principal);
+        let decision = walk.record.id();
+        let content = body.whole(grpc::CONTENT_BYTES).await?;
+        let message = self.grpc.read(&call, &content)?;
+        let answer = match grpc::request(call.method, message)? {
+            Some(request) => self.applicationset(request, walk).await?,
+            None => Answer::Document(grpc::user_info(&principal)),
+        };
+        let response = match answer {
+            Answer::Document(document) => {
+                let message = self.grpc.write(call.method, &document)?;
+                grpc::unary(call.transport, &message, decision)
+            }
+            Answer::Events(events) => {
+                let api = Arc::clone(&self.grpc);
+                let write = move |event: &serde_json::Value| api.write(call.method, event);
+                grpc::stream(call, events, write, (principal.expires_at(), decision))
+            }
+        };
+        Ok(response.map(|mut body| {
+            body.hold(held);
+            body
+        }))
+    }
+}
+
+/// A call whose head was read.
+pub(super) enum Opened {
+    /// It is answered already.
+    Answered(Response<Body>),
+    /// It asks for something that not everybody may.
+    Call(Call, Box<request::Parts>, Body),
+}

@@ -1,0 +1,215 @@
+//! Plugins that make parameters for ApplicationSets.
+//!
+//! In: a kind of generator, its settings, values of the grant's Secret. Out: sets of
+//! parameters. Never: a known secret in a parameter; more than the caller's budget
+//! takes.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::bindings::generator::exports::tollgate::plugin::generators::{GenerateInput, Guest, GuestIndices};
+use super::bindings::provider::tollgate::plugin::provider_types::MintError as Refused;
+use super::budget::{self, Budget};
+use super::cache::Origin;
+use super::error::CallError;
+use super::imports::Granted;
+use super::load::Schema;
+use super::manifest::Manifest;
+use super::provider::{Call, Freshness, Grant, Material, Memo, Outside, Phase, Terms, World, plugin_failed};
+use super::sandbox::Sandbox;
+use crate::applicationset::KindName;
+use crate::credential::{Class, MintError};
+use crate::state::ObjectName;
+
+/// What a call gives: the guest's word, and what the host held for it.
+type Called<T> = Result<(Result<T, Refused>, Box<Call>), CallError>;
+
+/// A loaded plugin of the world `generator`.
+pub struct Generator {
+    manifest: Manifest,
+    label: Arc<str>,
+    origin: Origin,
+    sandbox: Sandbox,
+    exports: GuestIndices,
+    outside: Outside,
+    /// Of the operator's grant, canonical.
+    config: String,
+    terms: Arc<Terms>,
+    /// Secret of the control plane's namespace whose values it may use.
+    secret: Option<String>,
+    memo: Arc<Memo>,
+}
+
+impl fmt::Debug for Generator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Generator")
+            .field("label", &self.label)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Generator {
+    /// Finds the exports, holds the configuration against the manifest's schema and
+    /// asks the guest about it. Gives the guest's warnings.
+    ///
+    /// # Errors
+    /// Why it cannot be used, in sentences.
+    pub(super) async fn start(
+        (manifest, origin): (Manifest, Origin),
+        (sandbox, _): (Sandbox, Granted),
+        (grant, config, secret): (Grant, &Value, Option<String>),
+        world: &World,
+    ) -> Result<(Self, Vec<String>), Vec<String>> {
+        let exports = GuestIndices::new(sandbox.code());
+        let exports = exports.map_err(|error| vec![format!("the component does not fit its world: {error:#}")])?;
+        let findings = Schema::of(&manifest).findings(config);
+        if !findings.is_empty() {
+            return Err(findings);
+        }
+        let World { sender, ambient, clock } = world.clone();
+        let generator = Self {
+            label: Arc::from(format!("{}@sha256:{}", manifest.name, manifest.sha256)),
+            terms: Arc::new(Terms::new(&manifest.provider, config)),
+            manifest,
+            origin,
+            sandbox,
+            exports,
+            outside: Outside {
+                rules: Arc::new(grant.rules),
+                sender,
+                ambient,
+                audiences: Arc::new(grant.audiences),
+                clock,
+            },
+            config: config.to_string(),
+            secret,
+            memo: Arc::default(),
+        };
+        let warnings = generator.check().await.map_err(|error| vec![error.to_string()])?;
+        Ok((generator, warnings))
+    }
+
+    /// Plugin name.
+    pub fn name(&self) -> &str {
+        &self.manifest.name
+    }
+
+    /// `name@sha256:digest`, for records.
+    pub fn label(&self) -> &Arc<str> {
+        &self.label
+    }
+
+    /// What the plugin says about itself.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Whether its code was compiled for this load or came from the cache.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// The kinds of generators it provides.
+    pub fn kinds(&self) -> &BTreeSet<KindName> {
+        &self.manifest.generators
+    }
+
+    /// Name of the Secret whose values it may use.
+    pub fn secret(&self) -> Option<&str> {
+        self.secret.as_deref()
+    }
+
+    async fn check(&self) -> Result<Vec<String>, MintError> {
+        let budget = self.sandbox.budget().for_plan();
+        let call = self.call(Phase::Check, Material::default());
+        let called: Called<Vec<String>> = self
+            .run(budget, call, async |guest, store| {
+                guest.call_check(store, &self.config).await
+            })
+            .await;
+        let (answer, call) = called.map_err(|error| plugin_failed(&error))?;
+        match answer {
+            Ok(warnings) => Ok(call.warnings(&warnings)),
+            Err(error) => Err(call.mint_error(error)),
+        }
+    }
+
+    /// Sets of parameters of a generator of `kind` with these settings.
+    ///
+    /// - `most`: sets of parameters; one more is an error.
+    /// - `time`: at most the grant's.
+    ///
+    /// # Errors
+    /// [`MintError`]: why there are none.
+    ///
+    /// Cancel safe: the instance goes with the future, and its secrets with it.
+    pub async fn generate(
+        &self,
+        (kind, settings): (KindName, &Value),
+        set: &ObjectName,
+        material: Material,
+        (most, time): (u64, Duration),
+    ) -> Result<Vec<Map<String, Value>>, MintError> {
+        let standard = self.sandbox.budget();
+        let budget = Budget {
+            time: standard.time.min(time),
+            ..standard
+        };
+        let input = GenerateInput {
+            kind: kind.as_str().to_owned(),
+            settings: settings.to_string(),
+            namespace: set.namespace.clone(),
+            name: set.name.clone(),
+            config: self.config.clone(),
+            budget_ms: u32::try_from(budget.time.as_millis()).unwrap_or(u32::MAX),
+        };
+        let call = self.call(Phase::Mint(Freshness::Any), material);
+        let called: Called<Vec<String>> = self
+            .run(budget, call, async |guest, store| {
+                guest.call_generate(store, &input).await
+            })
+            .await;
+        let (answer, call) = called.map_err(|error| plugin_failed(&error))?;
+        let made = answer.map_err(|error| call.mint_error(error))?;
+        let count = u64::try_from(made.len()).unwrap_or(u64::MAX);
+        if count > most {
+            let message = format!("it made {count} sets of parameters, at most {most} are allowed");
+            return Err(MintError::new(Class::Permanent, "plugin.too-many", &message));
+        }
+        made.iter().map(|text| parameters(text, &call)).collect()
+    }
+
+    fn call(&self, phase: Phase, material: Material) -> Box<Call> {
+        let held = (Arc::clone(&self.terms), Arc::new(material));
+        let mut call = Call::new(phase, held, Arc::clone(&self.memo), self.outside.clone());
+        // Answers are parameters, and no credentials; known secrets are cut out of
+        // them all the same.
+        call.reveals = true;
+        Box::new(call)
+    }
+
+    /// Runs one export in a fresh instance.
+    async fn run<T, F>(&self, budget: Budget, call: Box<Call>, export: F) -> Called<T>
+    where
+        F: AsyncFnOnce(Guest, &mut wasmtime::Store<budget::State>) -> wasmtime::Result<Result<T, Refused>>,
+    {
+        let load = |store: &mut wasmtime::Store<budget::State>, instance: &_| self.exports.load(store, instance);
+        self.sandbox.call((budget, call), load, export).await
+    }
+}
+
+/// One set of parameters, as the guest wrote it.
+fn parameters(text: &str, call: &Call) -> Result<Map<String, Value>, MintError> {
+    let lie = |why: &str| MintError::new(Class::Permanent, "plugin.lie", why);
+    let mut bytes = text.as_bytes().to_vec();
+    call.redactor.cut(&mut bytes, b"***");
+    match serde_json::from_slice(&bytes) {
+        Ok(Value::Object(parameters)) => Ok(parameters),
+        Ok(_) => Err(lie("a set of parameters is no JSON object")),
+        Err(_) => Err(lie("a set of parameters is no JSON")),
+    }
+}

@@ -1,0 +1,66 @@
+//! What is in git repositories, for generators.
+//!
+//! In: a URL and a revision somebody wrote into an ApplicationSet, repository
+//! Secrets, patterns of the settings. Out: the tree of one commit ([`Reader`],
+//! [`Tree`](crate::applicationset::Tree)). Never: a program started (no `git`, no
+//! `ssh`), a repository nobody listed, a credential at another host or in a text,
+//! a fetch without a bound in time, bytes and number.
+//!
+//! A URL passes [`permitted`] first, which gives the place ([`Permitted`]) and what
+//! the caller needs a right on. Remote repositories are fetched by HTTPS
+//! (`wire.rs`), one commit deep, into a private folder; local ones are opened where
+//! they are. [`Store`] is one for the process: it holds what was fetched, lets one
+//! fetch serve all who ask for the same, and none wait for another repository.
+
+mod address;
+mod cache;
+mod error;
+mod exchange;
+mod fetch;
+mod flight;
+mod listing;
+mod local;
+mod location;
+mod permission;
+mod store;
+mod tree;
+mod wire;
+
+pub use error::Error;
+pub use permission::{Permitted, permitted};
+pub use store::{Reader, Store};
+
+/// Fetches at once; more wait.
+pub const MAX_FETCHES: usize = 16;
+/// Fetches at once from one host.
+pub const MAX_FETCHES_OF_HOST: usize = 6;
+/// Fetches at once from one repository.
+pub const MAX_FETCHES_OF_REPOSITORY: usize = 2;
+/// Bytes of all that was fetched and is kept on disk; what is being fetched and what
+/// is read right now comes on top.
+pub const MAX_CACHE_BYTES: u64 = 2 * 1024 * 1024 * 1024;
+/// Commits kept on disk.
+pub const MAX_CACHED_COMMITS: usize = 256;
+/// Bytes of a repository's list of branches and tags.
+pub const MAX_LISTING_BYTES: u64 = 16 * 1024 * 1024;
+/// Objects of one fetch.
+pub const MAX_OBJECTS: u32 = 1_000_000;
+/// Bytes of one object of a fetch, unpacked.
+pub const MAX_UNPACKED_BYTES: u64 = 128 * 1024 * 1024;
+/// Bytes of one object that is read.
+pub const MAX_OBJECT_BYTES: u64 = 32 * 1024 * 1024;
+/// Entries of one tree: files, directories and links.
+pub const MAX_ENTRIES: usize = 500_000;
+/// Directories within each other.
+pub const MAX_DEPTH: usize = 64;
+/// Bytes of one path.
+pub const MAX_PATH_BYTES: usize = 4096;
+/// Files one pattern may match.
+pub const MAX_FILES: usize = 20_000;
+/// Bytes of all files one pattern matches.
+pub const MAX_FILE_BYTES: u64 = 10 * 1024 * 1024;
+/// Symbolic links that are followed on the way to one file.
+pub const MAX_LINKS: usize = 40;
+
+#[cfg(test)]
+mod tests;

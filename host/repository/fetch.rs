@@ -1,0 +1,324 @@
+//! One fetch: list, choose, receive, open.
+//!
+//! In: a permitted place, a revision. Out: a [`Checkout`] in the cache, or why not.
+//! Never: a thread that outlives its bounds and keeps a place; an object beyond the
+//! bounds unpacked.
+
+use std::io::{BufRead, Cursor, Read};
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use gix::ObjectId;
+use gix::odb::pack;
+use gix::progress::Discard;
+use gix::protocol::fetch::{self, Arguments, Shallow, Tags, negotiate};
+use gix::protocol::transport::client::blocking_io::http::Transport;
+use gix::protocol::transport::{Protocol, Service};
+use gix::protocol::{Handshake, LsRefsCommand};
+use tokio::time::Instant;
+
+use super::cache::{Checkout, bytes_below};
+use super::error::quoted;
+use super::exchange::Exchange;
+use super::flight::{Asked, Flight};
+use super::listing::{Target, choose, prefixes};
+use super::permission::Permitted;
+use super::store::{Shared, disk};
+use super::tree::open_options;
+use super::wire::Wire;
+use super::{Error, MAX_LISTING_BYTES, MAX_OBJECTS, MAX_UNPACKED_BYTES};
+
+/// What a fetch may take beyond its time to end in order.
+pub(super) const GRACE: Duration = Duration::from_millis(500);
+
+/// Bytes of a file above which it is not sent, where the server can leave it out.
+const BLOB_FILTER: &str = "blob:limit=10m";
+
+type Http = Transport<Wire>;
+
+/// Begins a fetch on a thread of its own; its end is told to all who wait.
+pub(super) fn begin(shared: &Arc<Shared>, (asked, permitted): (Asked, Permitted), flight: &Flight) {
+    let ends = flight.begun() + shared.limits.time;
+    let landing = Landing {
+        shared: Arc::clone(shared),
+        asked,
+        outcome: None,
+    };
+    let thread = std::thread::Builder::new().name("repository".to_owned());
+    // When there is no thread to be had, the closure is dropped, and the landing in it
+    // says so.
+    let _ = thread.spawn(move || {
+        let mut landing = landing;
+        landing.outcome = Some(fly(&landing.shared, (&landing.asked, &permitted), ends));
+    });
+}
+
+/// Ends the flight also when its thread panics or never began.
+struct Landing {
+    shared: Arc<Shared>,
+    asked: Asked,
+    outcome: Option<Result<Arc<Checkout>, Error>>,
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        let broken = || {
+            let reason = "the fetch broke off".to_owned();
+            Err(Error::Disk { reason })
+        };
+        let outcome = self.outcome.take().unwrap_or_else(broken);
+        let mut state = self.shared.state();
+        let gone = state.cache.learn(&self.asked, &outcome, Instant::now());
+        state.flights.end(&self.asked, outcome);
+        drop(state);
+        self.shared.wake();
+        drop(gone);
+    }
+}
+
+fn fly(shared: &Shared, (asked, permitted): (&Asked, &Permitted), ends: Instant) -> Result<Arc<Checkout>, Error> {
+    let exchange = Arc::new(Exchange::new(permitted.url(), (ends, shared.limits.time)));
+    let mut line = Line::open(permitted, &exchange)?;
+    let target = line.target(&asked.revision)?;
+    if let Target::Commit(commit) = target
+        && let Some(kept) = shared.state().cache.commit(&asked.repository, commit)
+    {
+        return Ok(kept);
+    }
+    let id = target.id();
+    let folder = Folder::make(shared.folder.path())?;
+    let repository = empty(&folder.0)?;
+    line.receive(&repository, id, shared.limits.bytes)?;
+    let commit = commit_of(&repository, id, (permitted.url(), &asked.revision))?;
+    let kept = shared.state().cache.commit(&asked.repository, commit);
+    if let Some(kept) = kept {
+        return Ok(kept);
+    }
+    Ok(Arc::new(Checkout {
+        repository: repository.into_sync(),
+        commit,
+        bytes: bytes_below(&folder.0),
+        folder: folder.keep(),
+    }))
+}
+
+/// Follows a tag to its commit.
+fn commit_of(repository: &gix::Repository, id: ObjectId, (url, revision): (&str, &str)) -> Result<ObjectId, Error> {
+    let missing = || Error::Revision {
+        url: url.to_owned(),
+        revision: revision.to_owned(),
+        hint: "; what is there is no commit",
+    };
+    let object = repository.find_object(id).map_err(|_| missing())?;
+    let commit = object.peel_to_kind(gix::objs::Kind::Commit).map_err(|_| missing())?;
+    Ok(commit.id)
+}
+
+/// A connection to a repository, after its greeting.
+struct Line {
+    transport: Http,
+    exchange: Arc<Exchange>,
+    handshake: Handshake,
+}
+
+impl Line {
+    fn open(permitted: &Permitted, exchange: &Arc<Exchange>) -> Result<Self, Error> {
+        exchange.allow(MAX_LISTING_BYTES);
+        let (wire, url) = Wire::new(permitted, exchange)?;
+        let url = gix::url::parse(url.as_str()).map_err(|error| exchange.fail(&error))?;
+        let mut transport = Transport::new_http(wire, url, Protocol::V2, false);
+        // Credentials are the wire's; there is nobody to be asked for others.
+        let handshake = gix::protocol::handshake(
+            &mut transport,
+            Service::UploadPack,
+            |_| Ok(None),
+            Vec::new(),
+            &mut Discard,
+        );
+        let handshake = handshake.map_err(|error| exchange.fail(&error))?;
+        Ok(Self {
+            transport,
+            exchange: Arc::clone(exchange),
+            handshake,
+        })
+    }
+
+    /// The commit or tag that a revision names.
+    fn target(&mut self, revision: &str) -> Result<Target, Error> {
+        if let Ok(id) = revision.to_lowercase().parse::<ObjectId>() {
+            return Ok(Target::Object(id));
+        }
+        let refs = match self.handshake.refs.take() {
+            Some(refs) => refs,
+            None => {
+                let command = LsRefsCommand::new(prefixes(revision), &self.handshake.capabilities, agent());
+                let listed = command.invoke_blocking(&mut self.transport, &mut Discard, false);
+                listed.map_err(|error| self.exchange.fail(&error))?
+            }
+        };
+        choose(&refs, revision).map_err(|hint| Error::Revision {
+            url: self.exchange.url().to_owned(),
+            revision: revision.to_owned(),
+            hint,
+        })
+    }
+
+    /// Fetches one object and what is below it, without its history.
+    fn receive(&mut self, into: &gix::Repository, wanted: ObjectId, bytes: u64) -> Result<(), Error> {
+        self.exchange.allow(bytes);
+        let exchange = Arc::clone(&self.exchange);
+        let folder = into.objects.store_ref().path().join("pack");
+        let shallow = Shallow::DepthAtRemote(NonZeroU32::MIN);
+        let context = fetch::Context {
+            handshake: &mut self.handshake,
+            transport: &mut self.transport,
+            user_agent: agent(),
+            trace_packetlines: false,
+        };
+        let options = fetch::Options {
+            shallow_file: into.shallow_file().map_err(|error| exchange.fail(&error))?,
+            shallow: &shallow,
+            tags: Tags::None,
+            reject_shallow_remote: false,
+        };
+        let received = gix::protocol::fetch(
+            &mut Want(wanted),
+            |reader, progress, interrupt| {
+                let reader = counted(reader, &exchange)?;
+                write(reader, &folder, (progress, interrupt))?;
+                Ok(true)
+            },
+            Discard,
+            exchange.interrupt(),
+            context,
+            options,
+        );
+        match received.map_err(|error| exchange.fail(&error))? {
+            Some(_) => Ok(()),
+            None => Err(exchange.protocol("it sent nothing")),
+        }
+    }
+}
+
+fn agent() -> (&'static str, Option<String>) {
+    (
+        "agent",
+        Some(concat!("git/tollgate-", env!("CARGO_PKG_VERSION")).to_owned()),
+    )
+}
+
+/// Reads the pack's header, and passes it on with the rest.
+fn counted<'r>(reader: &'r mut dyn BufRead, exchange: &Exchange) -> gix::Result<impl BufRead + use<'r>> {
+    let mut header = [0; 12];
+    reader.read_exact(&mut header).map_err(gix::Error::from_error)?;
+    let (_, objects) = pack::data::header::decode(&header)?;
+    if objects > MAX_OBJECTS {
+        let error = Error::TooLarge {
+            url: exchange.url().to_owned(),
+            what: "objects",
+            observed: u64::from(objects),
+            allowed: u64::from(MAX_OBJECTS),
+        };
+        exchange.record(error);
+        return Err(gix::Error::from_error(std::io::Error::other("too many objects")));
+    }
+    Ok(Cursor::new(header).chain(reader))
+}
+
+type Watched<'w> = (&'w mut dyn gix::DynNestedProgress, &'w std::sync::atomic::AtomicBool);
+
+fn write(mut reader: impl BufRead, folder: &Path, (progress, interrupt): Watched<'_>) -> gix::Result<()> {
+    let options = pack::bundle::write::Options {
+        thread_limit: Some(1),
+        iteration_mode: pack::data::input::Mode::Verify,
+        alloc_limit_bytes: usize::try_from(MAX_UNPACKED_BYTES).ok(),
+        ..pack::bundle::write::Options::default()
+    };
+    let written = pack::Bundle::write_to_directory(
+        &mut reader,
+        Some(folder),
+        progress,
+        interrupt,
+        None::<gix::OdbHandle>,
+        gix::hash::Kind::Sha1,
+        options,
+    )?;
+    if let Some(keep) = written.keep_path {
+        std::fs::remove_file(keep).map_err(gix::Error::from_error)?;
+    }
+    Ok(())
+}
+
+/// Asks for one object and has none.
+struct Want(ObjectId);
+
+impl fetch::Negotiate for Want {
+    fn mark_complete_and_common_ref(&mut self) -> gix::Result<negotiate::Action> {
+        Ok(negotiate::Action::MustNegotiate {
+            remote_ref_target_known: Vec::new(),
+        })
+    }
+
+    fn add_wants(&mut self, arguments: &mut Arguments, _: &[bool]) -> bool {
+        if arguments.can_use_filter() {
+            arguments.filter(BLOB_FILTER);
+        }
+        arguments.want(self.0);
+        true
+    }
+
+    fn one_round(
+        &mut self,
+        state: &mut negotiate::one_round::State,
+        _: &mut Arguments,
+        _: Option<&fetch::Response>,
+    ) -> gix::Result<(negotiate::Round, bool)> {
+        let round = negotiate::Round {
+            haves_sent: 0,
+            in_vain: 0,
+            haves_to_send: state.haves_to_send,
+            previous_response_had_at_least_one_in_common: false,
+        };
+        Ok((round, true))
+    }
+}
+
+/// A folder of a fetch, gone unless it is kept.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn make(parent: &Path) -> Result<Self, Error> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let path = parent.join(NUMBER.fetch_add(1, Ordering::Relaxed).to_string());
+        std::fs::create_dir(&path).map_err(|error| disk(&error))?;
+        Ok(Self(path))
+    }
+
+    fn keep(mut self) -> std::path::PathBuf {
+        std::mem::take(&mut self.0)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !self.0.as_os_str().is_empty() {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+fn empty(folder: &Path) -> Result<gix::Repository, Error> {
+    let made = gix::ThreadSafeRepository::init_opts(
+        folder,
+        gix::create::Kind::Bare,
+        gix::create::Options::default(),
+        open_options(),
+    );
+    let repository = made.map_err(|error| Error::Disk {
+        reason: quoted(&error.to_string()),
+    })?;
+    Ok(repository.to_thread_local())
+}

@@ -1,0 +1,145 @@
+//! Fetches that are under way.
+//!
+//! In: what is asked for. Out: the one fetch of it, or that there is no room. Never:
+//! two fetches of the same; a host that takes all places.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use tokio::time::Instant;
+
+use super::cache::Checkout;
+use super::permission::Permitted;
+use super::{Error, MAX_FETCHES, MAX_FETCHES_OF_HOST, MAX_FETCHES_OF_REPOSITORY};
+
+/// A revision of a repository, read with certain credentials.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Asked {
+    /// Repository and credentials.
+    pub(super) repository: [u8; 32],
+    host: String,
+    /// Branch, tag, `HEAD` or commit.
+    pub(super) revision: String,
+}
+
+impl Asked {
+    pub(super) fn new(permitted: &Permitted, revision: &str) -> Self {
+        Self {
+            repository: permitted.fingerprint(),
+            host: permitted.location().host(),
+            revision: revision.to_owned(),
+        }
+    }
+}
+
+/// One fetch, and what came of it.
+#[derive(Debug)]
+pub(super) struct Flight {
+    begun: Instant,
+    outcome: OnceLock<Result<Arc<Checkout>, Error>>,
+}
+
+impl Flight {
+    pub(super) fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    pub(super) fn outcome(&self) -> Option<&Result<Arc<Checkout>, Error>> {
+        self.outcome.get()
+    }
+}
+
+/// All that are under way.
+#[derive(Debug, Default)]
+pub(super) struct Flights {
+    flying: HashMap<Asked, Arc<Flight>>,
+    begun: u64,
+}
+
+impl Flights {
+    pub(super) fn of(&self, asked: &Asked) -> Option<Arc<Flight>> {
+        self.flying.get(asked).cloned()
+    }
+
+    pub(super) fn running(&self) -> usize {
+        self.flying.len()
+    }
+
+    pub(super) fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// Whether one more may begin.
+    pub(super) fn has_room(&self, asked: &Asked) -> bool {
+        let same = |of: fn(&Asked, &Asked) -> bool| self.flying.keys().filter(|other| of(other, asked)).count();
+        self.flying.len() < MAX_FETCHES
+            && same(|a, b| a.host == b.host) < MAX_FETCHES_OF_HOST
+            && same(|a, b| a.repository == b.repository) < MAX_FETCHES_OF_REPOSITORY
+    }
+
+    pub(super) fn begin(&mut self, asked: &Asked) -> Arc<Flight> {
+        let flight = Arc::new(Flight {
+            begun: Instant::now(),
+            outcome: OnceLock::new(),
+        });
+        self.flying.insert(asked.clone(), Arc::clone(&flight));
+        self.begun = self.begun.saturating_add(1);
+        flight
+    }
+
+    pub(super) fn end(&mut self, asked: &Asked, outcome: Result<Arc<Checkout>, Error>) {
+        if let Some(flight) = self.flying.remove(asked) {
+            // It is set nowhere else.
+            let _ = flight.outcome.set(outcome);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Asked, Flights};
+    use crate::repository::{MAX_FETCHES, MAX_FETCHES_OF_HOST, MAX_FETCHES_OF_REPOSITORY};
+
+    fn asked(host: usize, repository: u8, revision: usize) -> Asked {
+        Asked {
+            repository: [repository; 32],
+            host: format!("host{host}"),
+            revision: revision.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_repository_takes_its_places_only() {
+        let mut flights = Flights::default();
+        for revision in 0..MAX_FETCHES_OF_REPOSITORY {
+            assert!(flights.has_room(&asked(0, 0, revision)));
+            flights.begin(&asked(0, 0, revision));
+        }
+        assert!(!flights.has_room(&asked(0, 0, 99)), "of the same repository");
+        assert!(flights.has_room(&asked(0, 1, 0)), "of another one of the host");
+    }
+
+    #[test]
+    fn a_host_takes_its_places_only() {
+        let mut flights = Flights::default();
+        for repository in (0u8..).take(MAX_FETCHES_OF_HOST) {
+            assert!(flights.has_room(&asked(0, repository, 0)));
+            flights.begin(&asked(0, repository, 0));
+        }
+        assert!(!flights.has_room(&asked(0, 99, 0)), "of the same host");
+        assert!(flights.has_room(&asked(1, 99, 0)), "of another host");
+    }
+
+    #[test]
+    fn all_places_are_counted_and_given_back() {
+        let mut flights = Flights::default();
+        for number in 0..MAX_FETCHES {
+            flights.begin(&asked(number, u8::try_from(number).unwrap(), 0));
+        }
+        assert!(!flights.has_room(&asked(99, 99, 0)));
+        let error = super::Error::Disk { reason: String::new() };
+        flights.end(&asked(0, 0, 0), Err(error));
+        assert!(flights.has_room(&asked(99, 99, 0)));
+        assert_eq!(flights.running(), MAX_FETCHES - 1);
+    }
+}

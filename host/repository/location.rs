@@ -1,0 +1,131 @@
+//! Where a repository is, by its URL.
+//!
+//! In: text of an ApplicationSet, a Secret or the settings. Out: a place the gateway
+//! can read. Never: a user, query or fragment in a URL; a path that climbs; a scheme
+//! that needs a program.
+
+use std::path::PathBuf;
+
+use url::{Host, Url};
+
+use super::Error;
+
+/// A place a repository can be at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Location {
+    /// `https://`, or `http://` of this machine.
+    Remote(Url),
+    /// A path of this machine, absolute and without `.` and `..`.
+    Local(PathBuf),
+}
+
+impl Location {
+    /// Reads a URL as git takes it.
+    pub(super) fn parse(text: &str) -> Result<Self, Error> {
+        let refused = |reason| Error::Url {
+            url: shown(text),
+            reason,
+        };
+        let trimmed = text.trim();
+        if trimmed.is_empty() {
+            return Err(refused("the URL is empty"));
+        }
+        if trimmed.chars().any(|c| c.is_control() || c == '\\') {
+            return Err(refused("the URL has a backslash or a control character"));
+        }
+        if let Some(path) = trimmed.strip_prefix("file://").or_else(|| {
+            let local = trimmed.starts_with('/') && !trimmed.starts_with("//");
+            local.then_some(trimmed)
+        }) {
+            return local(path).map_err(refused);
+        }
+        match trimmed.split_once("://") {
+            Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") || scheme.eq_ignore_ascii_case("http") => {
+                remote(trimmed).map_err(refused)
+            }
+            Some((scheme, _)) if scheme.eq_ignore_ascii_case("ssh") => Err(refused(NO_SSH)),
+            Some(_) => Err(refused("only `https://` is read")),
+            None if trimmed.contains(':') => Err(refused(NO_SSH)),
+            None => Err(refused("it is no URL; begin with `https://`")),
+        }
+    }
+
+    /// Host and port, or nothing for a local path.
+    pub(super) fn host(&self) -> String {
+        match self {
+            Self::Remote(url) => format!(
+                "{}:{}",
+                url.host_str().unwrap_or_default(),
+                url.port_or_known_default().unwrap_or_default()
+            ),
+            Self::Local(_) => String::new(),
+        }
+    }
+}
+
+const NO_SSH: &str =
+    "the gateway does not read by ssh, which would start a program; use the repository's `https://` URL";
+
+fn local(path: &str) -> Result<Location, &'static str> {
+    if !path.starts_with('/') {
+        return Err("a local path must be absolute (`file:///…`), of this machine");
+    }
+    let parts = path.trim_end_matches('/').split('/').skip(1);
+    if parts.clone().any(|part| matches!(part, "" | "." | "..")) {
+        return Err("the path has an empty part, `.` or `..`");
+    }
+    let plain: PathBuf = parts.fold(PathBuf::from("/"), |path, part| path.join(part));
+    Ok(Location::Local(plain))
+}
+
+fn remote(text: &str) -> Result<Location, &'static str> {
+    let climbs = |part: &str| {
+        let decoded = part.replace("%2e", ".").replace("%2E", ".");
+        matches!(decoded.as_str(), "." | "..")
+    };
+    if text.split('/').any(climbs) {
+        return Err("the path has `.` or `..`");
+    }
+    let url = Url::parse(text).map_err(|_| "it is no URL")?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("the URL names a user; credentials belong into a repository Secret");
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("the URL has a query or a fragment");
+    }
+    if url.path().trim_end_matches('/').contains("//") {
+        return Err("the path has an empty part");
+    }
+    if url.path().to_ascii_lowercase().contains("%2f") {
+        return Err("the path has an encoded `/`");
+    }
+    match url.scheme() {
+        "http" if !is_loopback(&url) => Err("`http://` is read of this machine only; use `https://`"),
+        _ => Ok(Location::Remote(url)),
+    }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
+
+/// A URL as it may be shown: without user and password, on one line, not too long.
+pub(super) fn shown(text: &str) -> String {
+    let text = super::error::quoted(text.trim());
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return text;
+    };
+    let (authority, path) = match rest.find(['/', '?', '#', '\\']) {
+        Some(end) => rest.split_at(end),
+        None => (rest, ""),
+    };
+    match authority.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}://{host}{path}"),
+        None => text,
+    }
+}

@@ -1,0 +1,231 @@
+//! What was fetched, for all requests.
+//!
+//! In: bounds, patterns. Out: a [`Reader`] for each request. Never: a lock held over
+//! a read of network or disk.
+
+use std::fmt;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+
+use super::cache::{Cache, Checkout};
+use super::flight::{Asked, Flights};
+use super::location::Location;
+use super::permission::{Permitted, permitted};
+use super::tree::CommitTree;
+use super::{Error, fetch, local};
+use crate::applicationset::inputs::InputError;
+use crate::applicationset::{Budget, Repositories, Tree};
+use crate::config::GitLimits;
+use crate::state::Resources;
+
+/// Repositories of all requests: what was fetched, and what is being fetched. One for
+/// the process; its folder goes with it.
+pub struct Store {
+    patterns: Vec<String>,
+    shared: Arc<Shared>,
+}
+
+/// What fetching threads hold on to.
+pub(super) struct Shared {
+    pub(super) limits: GitLimits,
+    /// Private to this user, below the system's folder for temporary files.
+    pub(super) folder: tempfile::TempDir,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// What is known right now.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) cache: Cache,
+    pub(super) flights: Flights,
+}
+
+impl Shared {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn wake(&self) {
+        self.changed.notify_all();
+    }
+
+    pub(super) fn wait<'s>(&'s self, state: MutexGuard<'s, State>, until: Instant) -> MutexGuard<'s, State> {
+        let left = until.saturating_duration_since(Instant::now());
+        let waited = self.changed.wait_timeout(state, left);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Store");
+        shown.field("limits", &self.shared.limits).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // Fetches that are under way hold the folder too, and may outlive the process's
+        // orderly end.
+        if let Err(error) = std::fs::remove_dir_all(self.folder()) {
+            tracing::warn!(%error, "what was fetched of repositories cannot be removed");
+        }
+    }
+}
+
+impl Store {
+    /// An empty store.
+    ///
+    /// - `patterns`: `applicationSets.repositories`.
+    ///
+    /// # Errors
+    /// [`Error::Disk`]: the system's folder for temporary files cannot be written to.
+    pub fn new(limits: GitLimits, patterns: &[String]) -> Result<Self, Error> {
+        // SECURITY: what is private in a repository is private here; by itself the
+        // folder gets what the umask leaves.
+        let folder = tempfile::Builder::new()
+            .prefix("tollgate-repositories-")
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir()
+            .map_err(|error| disk(&error))?;
+        Ok(Self {
+            patterns: patterns.to_vec(),
+            shared: Arc::new(Shared {
+                limits,
+                folder,
+                state: Mutex::default(),
+                changed: Condvar::new(),
+            }),
+        })
+    }
+
+    /// What the store gives a request that goes by `resources`, for a set of `project`
+    /// (its `spec.template.spec.project`; empty when that is templated, as then only
+    /// Secrets of no project are used).
+    pub fn with<'r>(&'r self, resources: &'r Resources, project: &'r str) -> Reader<'r> {
+        Reader {
+            store: self,
+            resources,
+            project,
+        }
+    }
+
+    /// Whether the gateway may read `url` for a set of `project`; nothing is asked of
+    /// the repository. See [`permitted`].
+    ///
+    /// # Errors
+    /// As [`permitted`].
+    pub fn permitted(&self, resources: &Resources, (project, url): (&str, &str)) -> Result<Permitted, Error> {
+        permitted(resources, &self.patterns, (project, url))
+    }
+
+    /// The private folder of what was fetched.
+    pub fn folder(&self) -> &Path {
+        self.shared.folder.path()
+    }
+
+    /// Fetches begun since the start.
+    pub fn fetches(&self) -> u64 {
+        self.shared.state().flights.begun()
+    }
+
+    fn open(&self, permitted: &Permitted, revision: &str, budget: &Budget) -> Result<CommitTree, Error> {
+        let revision = match revision.trim() {
+            "" => "HEAD",
+            named => named,
+        };
+        match permitted.location() {
+            Location::Local(path) => local::open(permitted, (path, &self.patterns), revision),
+            Location::Remote(_) => {
+                let checkout = self.fetched(permitted, revision, budget)?;
+                checkout.tree(permitted.url())
+            }
+        }
+    }
+
+    /// What was fetched of a revision, waiting for it if need be.
+    fn fetched(&self, permitted: &Permitted, revision: &str, budget: &Budget) -> Result<Arc<Checkout>, Error> {
+        let asked = Asked::new(permitted, revision);
+        let mut state = self.shared.state();
+        loop {
+            let now = Instant::now();
+            if let Some(known) = state.cache.fresh(&asked, (now, self.shared.limits.fresh)) {
+                return known;
+            }
+            if let Some(flight) = state.flights.of(&asked) {
+                return self.join(state, (&flight, permitted.url()), budget);
+            }
+            if state.flights.has_room(&asked) {
+                let flight = state.flights.begin(&asked);
+                // The end of a flight takes the lock, and it may end at once.
+                drop(state);
+                fetch::begin(&self.shared, (asked, permitted.clone()), &flight);
+                return self.join(self.shared.state(), (&flight, permitted.url()), budget);
+            }
+            if now >= budget.ends() {
+                let running = state.flights.running();
+                let url = permitted.url().to_owned();
+                return Err(Error::Busy { url, running });
+            }
+            state = self.shared.wait(state, budget.ends());
+        }
+    }
+
+    fn join<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, State>,
+        (flight, url): (&super::flight::Flight, &str),
+        budget: &Budget,
+    ) -> Result<Arc<Checkout>, Error> {
+        // The fetch ends itself; what it is given up after is a little later, so that
+        // its own, better words are heard.
+        let gives_up = flight.begun() + self.shared.limits.time + fetch::GRACE;
+        let until = gives_up.min(budget.ends());
+        loop {
+            if let Some(outcome) = flight.outcome() {
+                return outcome.clone();
+            }
+            if Instant::now() >= until {
+                let allowed = self.shared.limits.time.min(budget.limits().time);
+                let url = url.to_owned();
+                return Err(Error::Time { url, allowed });
+            }
+            state = self.shared.wait(state, until);
+        }
+    }
+}
+
+/// The repositories one request may read. Blocks; call it off the runtime.
+#[derive(Clone, Copy)]
+pub struct Reader<'r> {
+    store: &'r Store,
+    resources: &'r Resources,
+    project: &'r str,
+}
+
+impl fmt::Debug for Reader<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader")
+            .field("project", &self.project)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Repositories for Reader<'_> {
+    fn open(&self, url: &str, revision: &str, budget: &Budget) -> Result<Box<dyn Tree>, InputError> {
+        let permitted = self.store.permitted(self.resources, (self.project, url))?;
+        Ok(Box::new(self.store.open(&permitted, revision, budget)?))
+    }
+}
+
+/// An error of the file system, without its path.
+pub(super) fn disk(error: &std::io::Error) -> Error {
+    Error::Disk {
+        reason: error.kind().to_string(),
+    }
+}

@@ -1,0 +1,292 @@
+//! Directories and files of one commit.
+//!
+//! In: an open repository, a commit. Out: paths and contents. Never: an entry beyond
+//! the bounds, a link followed out of the tree, a path with `..`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use gix::ObjectId;
+use gix::bstr::ByteSlice;
+use gix::objs::TreeRefIter;
+use gix::objs::tree::EntryKind;
+
+use super::cache::Checkout;
+use super::{Error, MAX_DEPTH, MAX_ENTRIES, MAX_FILE_BYTES, MAX_FILES, MAX_LINKS, MAX_OBJECT_BYTES, MAX_PATH_BYTES};
+use crate::applicationset::inputs::InputError;
+use crate::applicationset::{Budget, File, Tree};
+
+/// How repositories are opened: by nobody's settings but their own, without any of
+/// the environment.
+pub(super) fn open_options() -> gix::open::Options {
+    gix::open::Options::isolated().config_overrides([format!("gitoxide.objects.allocLimit={MAX_OBJECT_BYTES}")])
+}
+
+/// The tree of one commit.
+pub(super) struct CommitTree {
+    // Closed before what holds its folder.
+    repository: gix::Repository,
+    root: ObjectId,
+    url: String,
+    checkout: Option<Arc<Checkout>>,
+}
+
+impl fmt::Debug for CommitTree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("CommitTree");
+        shown.field("url", &self.url).field("root", &self.root);
+        shown.field("fetched", &self.checkout.is_some()).finish()
+    }
+}
+
+/// An entry of a directory.
+struct Entry {
+    name: String,
+    kind: EntryKind,
+    id: ObjectId,
+}
+
+impl CommitTree {
+    pub(super) fn new(repository: gix::Repository, commit: ObjectId, url: &str) -> Result<Self, Error> {
+        let unreadable = || Error::Entry {
+            url: url.to_owned(),
+            path: commit.to_hex().to_string(),
+            what: "is no commit that can be read",
+        };
+        let found = repository.find_commit(commit).map_err(|_| unreadable())?;
+        let root = found.tree_id().map_err(|_| unreadable())?.detach();
+        drop(found);
+        Ok(Self {
+            repository,
+            root,
+            url: url.to_owned(),
+            checkout: None,
+        })
+    }
+
+    /// Holds the folder as long as it is read.
+    pub(super) fn keeping(self, checkout: Arc<Checkout>) -> Self {
+        Self {
+            checkout: Some(checkout),
+            ..self
+        }
+    }
+
+    fn wrong(&self, path: &str, what: &'static str) -> Error {
+        Error::Entry {
+            url: self.url.clone(),
+            path: path.to_owned(),
+            what,
+        }
+    }
+
+    fn too_large(&self, what: &'static str, (observed, allowed): (u64, u64)) -> Error {
+        Error::TooLarge {
+            url: self.url.clone(),
+            what,
+            observed,
+            allowed,
+        }
+    }
+
+    /// The entries of a directory, sorted by name.
+    fn entries(&self, id: ObjectId, path: &str) -> Result<Vec<Entry>, Error> {
+        let data = self.object(id, (path, MAX_OBJECT_BYTES))?;
+        let mut entries = Vec::new();
+        for entry in TreeRefIter::from_bytes(&data, self.repository.object_hash()) {
+            let entry = entry.map_err(|_| self.wrong(path, "is a directory that cannot be read"))?;
+            let name = entry.filename.to_str_lossy();
+            if matches!(&*name, "" | "." | "..") || name.contains(['/', '\0']) || name.eq_ignore_ascii_case(".git") {
+                return Err(self.wrong(path, "has an entry with a name no file can have"));
+            }
+            entries.push(Entry {
+                name: name.into_owned(),
+                kind: entry.mode.kind(),
+                id: entry.oid.to_owned(),
+            });
+            if entries.len() > MAX_ENTRIES {
+                return Err(self.too_large("entries", (count(entries.len()), count(MAX_ENTRIES))));
+            }
+        }
+        // Git sorts `a-b` before what is in `a`; a walk has `a` first.
+        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    /// An object of at most `allowed` bytes.
+    fn object(&self, id: ObjectId, (path, allowed): (&str, u64)) -> Result<Vec<u8>, Error> {
+        let header = self.repository.try_find_header(id);
+        let header = header.map_err(|_| self.wrong(path, "cannot be read"))?;
+        let Some(header) = header else {
+            return Err(self.wrong(path, "is larger than what is fetched, or missing"));
+        };
+        if header.size() > allowed {
+            return Err(self.too_large("bytes", (header.size(), allowed)));
+        }
+        let object = self.repository.find_object(id);
+        let object = object.map_err(|_| self.wrong(path, "cannot be read"))?;
+        Ok(object.detach().data)
+    }
+
+    /// Visits every entry, directories before what is in them. `visit` says whether to
+    /// go into a directory.
+    fn walk(
+        &self,
+        budget: &Budget,
+        visit: &mut dyn FnMut(&str, &Entry) -> Result<Into, InputError>,
+    ) -> Result<(), InputError> {
+        let mut seen = 0_usize;
+        let mut open = vec![(String::new(), self.entries(self.root, "")?.into_iter())];
+        while let Some((parent, entries)) = open.last_mut() {
+            let Some(entry) = entries.next() else {
+                open.pop();
+                continue;
+            };
+            seen = seen.saturating_add(1);
+            if seen > MAX_ENTRIES {
+                return Err(self.too_large("entries", (count(seen), count(MAX_ENTRIES))).into());
+            }
+            if seen.is_multiple_of(256) {
+                budget.time().map_err(|exceeded| InputError(exceeded.to_string()))?;
+            }
+            let path = joined(parent, &entry.name);
+            if path.len() > MAX_PATH_BYTES {
+                return Err(self
+                    .too_large("bytes of a path", (count(path.len()), count(MAX_PATH_BYTES)))
+                    .into());
+            }
+            let into = visit(&path, &entry)?;
+            if into == Into::Yes && entry.kind == EntryKind::Tree {
+                if open.len() >= MAX_DEPTH {
+                    let observed = count(open.len()).saturating_add(1);
+                    return Err(self
+                        .too_large("directories within each other", (observed, count(MAX_DEPTH)))
+                        .into());
+                }
+                let inner = self.entries(entry.id, &path)?;
+                open.push((path, inner.into_iter()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The file a path leads to, links followed within the tree.
+    fn resolve(&self, path: &str) -> Result<ObjectId, Error> {
+        let mut links = 0;
+        let mut rest: Vec<String> = path.rsplit('/').map(str::to_owned).collect();
+        let mut place: Vec<(String, ObjectId)> = Vec::new();
+        while let Some(part) = rest.pop() {
+            match part.as_str() {
+                "" | "." => continue,
+                ".." => {
+                    if place.pop().is_none() {
+                        return Err(self.wrong(path, "is a symbolic link that leads out of the repository"));
+                    }
+                    continue;
+                }
+                _ => {}
+            }
+            let directory = place.last().map_or(self.root, |(_, id)| *id);
+            let entries = self.entries(directory, path)?;
+            let Some(entry) = entries.into_iter().find(|entry| entry.name == part) else {
+                return Err(self.wrong(path, "is a symbolic link to nothing"));
+            };
+            match entry.kind {
+                EntryKind::Tree => place.push((entry.name, entry.id)),
+                EntryKind::Blob | EntryKind::BlobExecutable if rest.iter().all(|part| part.is_empty()) => {
+                    return Ok(entry.id);
+                }
+                EntryKind::Blob | EntryKind::BlobExecutable => {
+                    return Err(self.wrong(path, "is a symbolic link to nothing"));
+                }
+                EntryKind::Commit => return Err(self.wrong(path, "leads into a submodule, which is not fetched")),
+                EntryKind::Link => {
+                    links += 1;
+                    if links > MAX_LINKS {
+                        return Err(self.wrong(path, "leads through too many symbolic links"));
+                    }
+                    let target = self.object(entry.id, (path, count(MAX_PATH_BYTES)))?;
+                    let target = String::from_utf8_lossy(&target).into_owned();
+                    if target.starts_with('/') {
+                        return Err(self.wrong(path, "is a symbolic link that leads out of the repository"));
+                    }
+                    rest.extend(target.rsplit('/').map(str::to_owned));
+                    if rest.len() > MAX_PATH_BYTES {
+                        return Err(self.wrong(path, "leads through too many symbolic links"));
+                    }
+                }
+            }
+        }
+        Err(self.wrong(path, "is a symbolic link to a directory"))
+    }
+}
+
+/// Whether to visit what is in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Into {
+    Yes,
+    No,
+}
+
+impl Tree for CommitTree {
+    fn directories(&self, budget: &Budget) -> Result<Vec<String>, InputError> {
+        let mut found = Vec::new();
+        self.walk(budget, &mut |path, entry| {
+            match entry.kind {
+                EntryKind::Tree | EntryKind::Commit if entry.name.starts_with('.') => return Ok(Into::No),
+                EntryKind::Tree | EntryKind::Commit => found.push(path.to_owned()),
+                EntryKind::Blob | EntryKind::BlobExecutable | EntryKind::Link => {}
+            }
+            Ok(Into::Yes)
+        })?;
+        Ok(found)
+    }
+
+    fn files(&self, matches: &dyn Fn(&str) -> bool, budget: &Budget) -> Result<Vec<File>, InputError> {
+        let mut found: Vec<(String, ObjectId)> = Vec::new();
+        self.walk(budget, &mut |path, entry| {
+            let id = match entry.kind {
+                EntryKind::Tree | EntryKind::Commit => return Ok(Into::Yes),
+                _ if !matches(path) => return Ok(Into::Yes),
+                EntryKind::Blob | EntryKind::BlobExecutable => entry.id,
+                EntryKind::Link => self.resolve(path)?,
+            };
+            if found.len() >= MAX_FILES {
+                let bounds = (count(MAX_FILES).saturating_add(1), count(MAX_FILES));
+                return Err(self.too_large("matching files", bounds).into());
+            }
+            found.push((path.to_owned(), id));
+            Ok(Into::Yes)
+        })?;
+        found.sort_unstable();
+        let mut files = Vec::with_capacity(found.len());
+        let mut bytes = 0_u64;
+        for (path, id) in found {
+            budget.time().map_err(|exceeded| InputError(exceeded.to_string()))?;
+            let content = self.object(id, (&path, MAX_FILE_BYTES))?;
+            bytes = bytes.saturating_add(count(content.len()));
+            if bytes > MAX_FILE_BYTES {
+                return Err(self
+                    .too_large("bytes of matching files", (bytes, MAX_FILE_BYTES))
+                    .into());
+            }
+            files.push(File {
+                path,
+                content: Bytes::from(content),
+            });
+        }
+        Ok(files)
+    }
+}
+
+fn joined(parent: &str, name: &str) -> String {
+    match parent {
+        "" => name.to_owned(),
+        _ => format!("{parent}/{name}"),
+    }
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,103 @@
+//! Which service accounts Applications act as, cluster by cluster.
+//!
+//! In: the Applications of a snapshot. Out: [`Needs`] of each cluster. Never: an
+//! account that no Application acts as; one of an Application that is refused
+//! anyhow, for it has no project or no cluster, or its project does not permit its
+//! destination.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use crate::applications::Applications;
+use crate::impersonate::service_account::Account;
+use crate::state::Cluster;
+use crate::state::destination::Places;
+
+/// Applications that are named for each account; the others are counted.
+const NAMED: usize = 5;
+
+/// Who acts in one cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// The cluster.
+    pub cluster: Arc<Cluster>,
+    /// The accounts, in order.
+    pub accounts: BTreeMap<Account, Uses>,
+}
+
+/// Which Applications act as an account.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Uses {
+    /// How many.
+    pub count: usize,
+    /// The first few in order, as `namespace/name`.
+    pub first: Vec<String>,
+}
+
+impl Uses {
+    fn add(&mut self, namespace: &str, name: &str) {
+        self.count = self.count.saturating_add(1);
+        let text = format!("{namespace}/{name}");
+        let at = self.first.partition_point(|known| *known < text);
+        if at < NAMED {
+            self.first.insert(at, text);
+            self.first.truncate(NAMED);
+        }
+    }
+}
+
+/// What is needed in each cluster, by its server. Some milliseconds for thousands of
+/// Applications: not on the way of requests.
+///
+/// - `clusters`: every one, for projects that permit their own alone.
+pub fn by_cluster(applications: &Applications, clusters: &[Cluster]) -> BTreeMap<String, Needs> {
+    let mut needed: BTreeMap<String, Needs> = BTreeMap::new();
+    let mut places: HashMap<&str, Places> = HashMap::new();
+    for governed in applications.iter() {
+        let (Some(project), Ok(cluster), Ok(acting)) = (&governed.project, &governed.destination, &governed.acting)
+        else {
+            continue;
+        };
+        let Some(account) = &acting.account else { continue };
+        // SECURITY: who may create Applications chooses their destinations. Without
+        // this they would choose, by the account that acts there, what the gateway is
+        // given.
+        let permitted = places.entry(&project.name).or_insert_with(|| Places::of(project));
+        if !permitted.permit(cluster, &governed.application.destination.namespace, clusters) {
+            continue;
+        }
+        if !needed.contains_key(&cluster.server) {
+            let needs = Needs {
+                cluster: Arc::clone(cluster),
+                accounts: BTreeMap::new(),
+            };
+            needed.insert(cluster.server.clone(), needs);
+        }
+        let Some(needs) = needed.get_mut(&cluster.server) else {
+            continue;
+        };
+        if !needs.accounts.contains_key(account) {
+            needs.accounts.insert(account.clone(), Uses::default());
+        }
+        if let Some(uses) = needs.accounts.get_mut(account) {
+            let name = &governed.application.name;
+            uses.add(&name.namespace, &name.name);
+        }
+    }
+    needed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Uses;
+
+    #[test]
+    fn the_first_applications_are_named_and_the_others_counted() {
+        let mut uses = Uses::default();
+        for name in ["g", "c", "a", "f", "b", "e", "d"] {
+            uses.add("argocd", name);
+        }
+        assert_eq!(uses.count, 7);
+        assert_eq!(uses.first, ["argocd/a", "argocd/b", "argocd/c", "argocd/d", "argocd/e"]);
+    }
+}

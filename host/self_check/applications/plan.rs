@@ -1,0 +1,129 @@
+//! What to ask which cluster, and whom of it next.
+//!
+//! In: the Applications of a snapshot, what is known. Out: [`Plan`], turns. Never: a
+//! cluster asked while Applications do not act as accounts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::super::accounts::{Needs, Uses, by_cluster};
+use super::survey::{Known, Seen, TURN};
+use super::{LATER, SOON};
+use crate::applications::{Applications, Mode};
+use crate::credential::clusters::{ClusterAccess, Clusters};
+use crate::impersonate::service_account::Account;
+use crate::state::Cluster;
+
+/// What to ask.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) mode: Mode,
+    /// By server.
+    pub(super) clusters: BTreeMap<String, Asked>,
+    /// Keys of `extra` that travel along, in order, each once.
+    pub(super) keys: Vec<String>,
+}
+
+/// What to ask one cluster.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// Its name in metrics and logs.
+    pub(super) label: Arc<str>,
+    pub(super) access: Option<Arc<ClusterAccess>>,
+    pub(super) accounts: BTreeMap<Account, Uses>,
+}
+
+impl Plan {
+    /// - `keys`: of `extra`, in any order.
+    pub(super) fn of(
+        applications: &Applications,
+        keys: impl Iterator<Item = String>,
+        (clusters, known): (&Clusters, &[Cluster]),
+    ) -> Self {
+        let mode = applications.mode;
+        let needed = match mode {
+            Mode::Off => BTreeMap::new(),
+            Mode::Audit | Mode::Enforce => by_cluster(applications, known),
+        };
+        let asked = |(server, Needs { cluster, accounts }): (String, Needs)| {
+            let access = clusters.of_server(&server).cloned();
+            let name = if cluster.name.is_empty() {
+                &server
+            } else {
+                &cluster.name
+            };
+            let label = access
+                .as_ref()
+                .map_or_else(|| Arc::from(&**name), |access| Arc::clone(access.label()));
+            let asked = Asked {
+                label,
+                access,
+                accounts,
+            };
+            (server, asked)
+        };
+        let mut keys: Vec<String> = keys.collect();
+        keys.sort_unstable();
+        keys.dedup();
+        Self {
+            mode,
+            clusters: needed.into_iter().map(asked).collect(),
+            keys,
+        }
+    }
+}
+
+impl Asked {
+    /// Whether both are the same way into a cluster: what the one was told holds for
+    /// the other. A credential that changed shows with the next round at the latest.
+    pub(super) fn is_same_way(&self, other: &Self) -> bool {
+        let way = |asked: &Self| {
+            let access = asked.access.as_ref()?;
+            let backend = access.backend().map(Arc::as_ptr);
+            Some((backend, Arc::clone(access.provider())))
+        };
+        way(self) == way(other)
+    }
+
+    /// Whom to ask about now, those first that were asked about longest ago; none
+    /// when it is too early for all.
+    ///
+    /// - Gives at most [`TURN`] accounts; an empty list asks about the cluster alone.
+    pub(super) fn turn(&self, known: Option<&Known>, keys: &[String], now: Instant) -> Option<Vec<Account>> {
+        let nothing = Known::default();
+        let known = known.unwrap_or(&nothing);
+        let is_due = |at: Option<Instant>, wait: Duration| at.is_none_or(|at| now.duration_since(at) >= wait);
+        if known.problem.is_some() && !is_due(known.at, SOON) {
+            return None;
+        }
+        let is_stale = |seen: &Seen| is_due(Some(seen.at), if seen.is_good() { LATER } else { SOON });
+        let seen = |account: &Account| known.accounts.get(account);
+        let mut stale: Vec<&Account> = self
+            .accounts
+            .keys()
+            .filter(|account| seen(account).is_none_or(is_stale))
+            .collect();
+        stale.sort_by_key(|account| seen(account).map(|seen| seen.at));
+        stale.truncate(TURN);
+        let is_whole = keys.iter().all(|key| known.extra.contains_key(key));
+        let asks = !stale.is_empty() || !is_whole || is_due(known.at, LATER);
+        asks.then(|| stale.into_iter().cloned().collect())
+    }
+
+    /// Accounts nothing was asked about yet.
+    pub(super) fn left(&self, known: &Known) -> usize {
+        let unknown = self
+            .accounts
+            .keys()
+            .filter(|account| !known.accounts.contains_key(account));
+        unknown.count()
+    }
+
+    /// The command that prints the roles the gateway needs there.
+    pub(super) fn command(&self) -> String {
+        format!("tollgate rbac manifest --applications --cluster {}", self.label)
+    }
+}

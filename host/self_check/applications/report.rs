@@ -1,0 +1,326 @@
+//! What operators are told of the accounts that act for Applications.
+//!
+//! In: what was to be asked, what is known. Out: [`Report`], for the admin listener,
+//! and counts. Never: more than [`SHOWN`] accounts of one cluster.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use serde::Serialize;
+
+use super::super::accounts::Uses;
+use super::plan::{Asked, Plan};
+use super::survey::{Existence, Extra, Impersonation, Known, Seen};
+use crate::applications::Mode;
+use crate::impersonate::service_account::Account;
+
+/// Accounts that are shown of one cluster; those that lack something come first.
+const SHOWN: usize = 1_000;
+
+/// Why it is not known whether an account is there.
+const HIDDEN: &str =
+    "the gateway may not `get` it; `tollgate rbac manifest --applications --with-account-check` prints roles with that";
+/// Why nothing is known of an account.
+const NOT_ASKED: &str = "it was not asked about yet";
+
+/// What is known of all clusters; clones are the same board.
+#[derive(Clone, Debug)]
+pub struct Board(Arc<ArcSwap<Report>>);
+
+impl Default for Board {
+    fn default() -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(Report::default())))
+    }
+}
+
+impl Board {
+    /// The latest; mode `off` and no cluster until clusters were asked.
+    pub fn report(&self) -> Arc<Report> {
+        self.0.load_full()
+    }
+
+    pub(super) fn set(&self, report: Report) {
+        self.0.store(Arc::new(report));
+    }
+}
+
+/// What is known of the accounts that act for Applications.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// `off`, `audit` or `enforce`. Nothing is asked while it is off.
+    pub mode: &'static str,
+    /// By server.
+    pub clusters: Vec<ClusterReport>,
+}
+
+impl Default for Report {
+    fn default() -> Self {
+        Self {
+            mode: word(Mode::Off),
+            clusters: Vec::new(),
+        }
+    }
+}
+
+/// What is known of one cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClusterReport {
+    /// Its name, or its server where that is not of it alone.
+    pub cluster: String,
+    /// Its API server.
+    pub server: String,
+    /// Why nothing is known of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// The way in which the gateway may act as every account of the cluster, also
+    /// those no Application needs. Whoever holds its credential holds the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acts_as_all: Option<&'static str>,
+    /// Whether the gateway may act as accounts: how many of each.
+    pub impersonation: Counts,
+    /// Whether accounts are there: how many of each.
+    pub existence: Counts,
+    /// What prints the roles that are needed, where some are missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Those that lack something first, then by name.
+    pub accounts: Vec<AccountReport>,
+    /// How many more there are.
+    pub accounts_left_out: usize,
+    /// Keys of `extra` that travel along.
+    pub extra: Vec<ExtraReport>,
+}
+
+/// How many there are of each answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Yes.
+    pub granted: usize,
+    /// No.
+    pub missing: usize,
+    /// The cluster did not say, or was not asked yet.
+    pub unknown: usize,
+}
+
+/// What is known of one account.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AccountReport {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Whether the gateway may act as it.
+    pub impersonation: Answer,
+    /// Whether it is there.
+    pub existence: Answer,
+    /// Who acts as it.
+    pub applications: ApplicationsReport,
+}
+
+/// What a cluster said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum Answer {
+    /// The gateway may, in this way: `classic` or `constrained`.
+    Granted {
+        /// The way.
+        mode: &'static str,
+    },
+    /// It is there.
+    Exists,
+    /// The gateway may not, or there is no such account.
+    Missing,
+    /// No cluster can have an account of this name.
+    Impossible,
+    /// It did not say.
+    Unknown {
+        /// Why.
+        problem: String,
+    },
+}
+
+/// Who acts as an account.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ApplicationsReport {
+    /// How many Applications.
+    pub count: usize,
+    /// The first few, as `namespace/name`.
+    pub first: Vec<String>,
+}
+
+/// What is known of a key of `extra`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ExtraReport {
+    /// The key.
+    pub key: String,
+    /// `granted`, `missing` or `unknown`.
+    pub state: &'static str,
+    /// Why it is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+pub(super) fn word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Off => "off",
+        Mode::Audit => "audit",
+        Mode::Enforce => "enforce",
+    }
+}
+
+impl Report {
+    pub(super) fn of<'a>(plan: &Plan, known: impl Fn(&str) -> Option<&'a Known>) -> Self {
+        let nothing = Known::default();
+        let clusters = plan
+            .clusters
+            .iter()
+            .map(|(server, asked)| ClusterReport::of(server, asked, (known(server).unwrap_or(&nothing), &plan.keys)));
+        Self {
+            mode: word(plan.mode),
+            clusters: clusters.collect(),
+        }
+    }
+}
+
+impl ClusterReport {
+    fn of(server: &str, asked: &Asked, (known, keys): (&Known, &[String])) -> Self {
+        let impersonation = Counts::of_impersonation(asked, known);
+        let mut accounts: Vec<(&Account, &Uses, Option<&Seen>)> = asked
+            .accounts
+            .iter()
+            .map(|(account, uses)| (account, uses, known.accounts.get(account)))
+            .collect();
+        accounts.sort_by_key(|(_, _, seen)| seen.is_some_and(Seen::is_good));
+        let accounts_left_out = accounts.len().saturating_sub(SHOWN);
+        accounts.truncate(SHOWN);
+        Self {
+            cluster: asked.label.to_string(),
+            server: server.to_owned(),
+            problem: known.problem.as_ref().map(ToString::to_string),
+            acts_as_all: known.all.map(super::super::grants::Mode::as_str),
+            impersonation,
+            existence: Counts::of_existence(asked, known),
+            command: (impersonation.missing > 0).then(|| asked.command()),
+            accounts: accounts
+                .into_iter()
+                .map(|(account, uses, seen)| AccountReport::of(account, uses, seen))
+                .collect(),
+            accounts_left_out,
+            extra: keys
+                .iter()
+                .map(|key| ExtraReport::of(key, known.extra.get(key)))
+                .collect(),
+        }
+    }
+}
+
+impl Counts {
+    pub(super) fn of_impersonation(asked: &Asked, known: &Known) -> Self {
+        let mut counts = Self::default();
+        for account in asked.accounts.keys() {
+            let seen = known.accounts.get(account);
+            counts.add(match seen.map(|seen| &seen.impersonation) {
+                Some(Impersonation::Granted(_)) => Some(true),
+                Some(Impersonation::Missing | Impersonation::Impossible) => Some(false),
+                Some(Impersonation::Unknown(_)) | None => None,
+            });
+        }
+        counts
+    }
+
+    pub(super) fn of_existence(asked: &Asked, known: &Known) -> Self {
+        let mut counts = Self::default();
+        for account in asked.accounts.keys() {
+            let seen = known.accounts.get(account);
+            counts.add(match seen.map(|seen| &seen.existence) {
+                Some(Existence::Present) => Some(true),
+                Some(Existence::Absent) => Some(false),
+                Some(Existence::Hidden | Existence::Unknown(_)) | None => None,
+            });
+        }
+        counts
+    }
+
+    pub(super) fn of_extra(keys: &[String], known: &Known) -> Self {
+        let mut counts = Self::default();
+        for key in keys {
+            counts.add(match known.extra.get(key) {
+                Some(Extra::Granted) => Some(true),
+                Some(Extra::Missing) => Some(false),
+                Some(Extra::Unknown(_)) | None => None,
+            });
+        }
+        counts
+    }
+
+    fn add(&mut self, answer: Option<bool>) {
+        let count = match answer {
+            Some(true) => &mut self.granted,
+            Some(false) => &mut self.missing,
+            None => &mut self.unknown,
+        };
+        *count = count.saturating_add(1);
+    }
+
+    /// Granted, missing, unknown.
+    pub(super) fn list(self) -> [usize; 3] {
+        let Self {
+            granted,
+            missing,
+            unknown,
+        } = self;
+        [granted, missing, unknown]
+    }
+}
+
+impl AccountReport {
+    fn of(account: &Account, uses: &Uses, seen: Option<&Seen>) -> Self {
+        let Account { namespace, name } = account;
+        Self {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            impersonation: match seen.map(|seen| &seen.impersonation) {
+                Some(Impersonation::Granted(mode)) => Answer::Granted { mode: mode.as_str() },
+                Some(Impersonation::Missing) => Answer::Missing,
+                Some(Impersonation::Impossible) => Answer::Impossible,
+                Some(Impersonation::Unknown(problem)) => Answer::unknown(problem),
+                None => Answer::unknown(&NOT_ASKED),
+            },
+            existence: match seen.map(|seen| &seen.existence) {
+                Some(Existence::Present) => Answer::Exists,
+                Some(Existence::Absent) => Answer::Missing,
+                Some(Existence::Hidden) => Answer::unknown(&HIDDEN),
+                Some(Existence::Unknown(problem)) => Answer::unknown(problem),
+                None => Answer::unknown(&NOT_ASKED),
+            },
+            applications: ApplicationsReport {
+                count: uses.count,
+                first: uses.first.clone(),
+            },
+        }
+    }
+}
+
+impl Answer {
+    fn unknown(problem: &impl ToString) -> Self {
+        Self::Unknown {
+            problem: problem.to_string(),
+        }
+    }
+}
+
+impl ExtraReport {
+    fn of(key: &str, said: Option<&Extra>) -> Self {
+        let (state, problem) = match said {
+            Some(Extra::Granted) => ("granted", None),
+            Some(Extra::Missing) => ("missing", None),
+            Some(Extra::Unknown(problem)) => ("unknown", Some(problem.to_string())),
+            None => ("unknown", Some("the cluster did not say".to_owned())),
+        };
+        Self {
+            key: key.to_owned(),
+            state,
+            problem,
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! What one cluster lets the gateway do with the accounts that act there.
+//!
+//! In: a cluster that answers, the accounts and keys of `extra` that are used, what
+//! was known before. Out: [`Known`]. Never: more than [`TURN`] accounts asked about
+//! in one round, or more than [`IN_FLIGHT`] questions at once.
+//!
+//! A question about all accounts comes first, then those about namespaces with
+//! several, then those about single ones: whoever was given more than is needed is
+//! asked less.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use tokio::time::{Instant, timeout_at};
+
+use super::super::grants::Mode;
+use super::super::review::Problem;
+use super::super::rights::{About, Answering, Question, Right};
+use crate::impersonate::service_account::Account;
+
+/// Accounts asked about in one round: each takes four questions at most.
+pub(super) const TURN: usize = 256;
+/// Questions one cluster has to answer at once.
+const IN_FLIGHT: usize = 4;
+/// Longest round.
+pub(super) const WITHIN: Duration = Duration::from_secs(60);
+/// Fewest accounts of a namespace for which it is asked about as a whole.
+const SEVERAL: usize = 3;
+
+/// What is known of a cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Known {
+    /// Of each account that was asked about.
+    pub(super) accounts: BTreeMap<Account, Seen>,
+    /// Of each key of `extra`.
+    pub(super) extra: BTreeMap<String, Extra>,
+    /// The way in which every account of the cluster may be impersonated, also those
+    /// that no Application acts as.
+    pub(super) all: Option<Mode>,
+    /// When it was asked last, also in vain.
+    pub(super) at: Option<Instant>,
+    /// Why it did not say anything.
+    pub(super) problem: Option<Problem>,
+}
+
+/// What is known of one account.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Seen {
+    pub(super) impersonation: Impersonation,
+    pub(super) existence: Existence,
+    /// When it was asked about.
+    pub(super) at: Instant,
+}
+
+/// Whether the gateway may act as an account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Impersonation {
+    /// It may, in this way.
+    Granted(Mode),
+    /// It may not.
+    Missing,
+    /// No cluster can have an account of this name.
+    Impossible,
+    /// The cluster did not say.
+    Unknown(Problem),
+}
+
+/// Whether an account is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Existence {
+    /// It is.
+    Present,
+    /// It is not.
+    Absent,
+    /// The gateway may not look, and need not.
+    Hidden,
+    /// The cluster did not say.
+    Unknown(Problem),
+}
+
+/// Whether a key of `extra` may be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Extra {
+    /// It may, with any value.
+    Granted,
+    /// It may not.
+    Missing,
+    /// The cluster did not say.
+    Unknown(Problem),
+}
+
+impl Seen {
+    /// Whether there is something that may be better soon.
+    pub(super) fn is_good(&self) -> bool {
+        let acts = matches!(self.impersonation, Impersonation::Granted(_));
+        let is_there = matches!(self.existence, Existence::Present | Existence::Hidden);
+        acts && is_there
+    }
+}
+
+/// What holds for many accounts.
+#[derive(Debug, Default)]
+struct Wide {
+    all: BTreeSet<Right>,
+    namespaces: BTreeMap<Right, BTreeSet<String>>,
+}
+
+impl Wide {
+    fn covers(&self, right: Right, namespace: &str) -> bool {
+        let within = self.namespaces.get(&right);
+        self.all.contains(&right) || within.is_some_and(|namespaces| namespaces.contains(namespace))
+    }
+}
+
+/// Asks about `turn` and every key, and adds to what was known of the other
+/// accounts. What is not asked before `deadline` stays as it was known.
+///
+/// - `turn`: at most [`TURN`] accounts.
+/// - `deadline`: [`WITHIN`] from now.
+///
+/// Cancel safe.
+pub(super) async fn survey(
+    cluster: &impl Answering,
+    (turn, keys): (&[Account], &[String]),
+    before: Option<Known>,
+    deadline: Instant,
+) -> Known {
+    let mut known = before.unwrap_or_default();
+    let wide = async {
+        let wide = ask_wide(cluster, turn).await?;
+        let extra = ask_extra(cluster, keys).await;
+        Ok((wide, extra))
+    };
+    let (wide, extra) = match timeout_at(deadline, wide).await {
+        Ok(Ok(answers)) => answers,
+        Ok(Err(problem)) => return Known::without_answers(problem),
+        Err(_) => return Known::without_answers(Problem::Time(WITHIN)),
+    };
+    known.problem = None;
+    known.at = Some(Instant::now());
+    known.extra = extra;
+    known.all = [Mode::Classic, Mode::Constrained]
+        .into_iter()
+        .find(|mode| wide.all.contains(&Right::Act(*mode)));
+    let asking = turn.iter().map(|account| ask_one(cluster, &wide, account));
+    let mut answers = futures_util::stream::iter(asking.collect::<Vec<_>>()).buffer_unordered(IN_FLIGHT);
+    while let Ok(Some((account, seen))) = timeout_at(deadline, answers.next()).await {
+        known.accounts.insert(account, seen);
+    }
+    known
+}
+
+impl Known {
+    /// A cluster that does not answer lets nothing pass either.
+    pub(super) fn without_answers(problem: Problem) -> Self {
+        Self {
+            at: Some(Instant::now()),
+            problem: Some(problem),
+            ..Self::default()
+        }
+    }
+}
+
+/// The whole cluster, then namespaces of several accounts, right by right: what is
+/// granted in one way is not asked for in the other.
+async fn ask_wide(cluster: &impl Answering, turn: &[Account]) -> Result<Wide, Problem> {
+    let mut wide = Wide::default();
+    let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
+    for account in turn.iter().filter(|account| account.is_possible()) {
+        let size = sizes.entry(&account.namespace).or_default();
+        *size = size.saturating_add(1);
+    }
+    let several: Vec<&str> = sizes
+        .iter()
+        .filter_map(|(namespace, size)| (*size >= SEVERAL).then_some(*namespace))
+        .collect();
+    for right in [Right::Act(Mode::Classic), Right::Act(Mode::Constrained), Right::Get] {
+        let is_other = right == Right::Act(Mode::Constrained);
+        let classic = Right::Act(Mode::Classic);
+        if is_other && wide.all.contains(&classic) {
+            continue;
+        }
+        if cluster.is_allowed(Question::Accounts(right, About::All)).await? {
+            wide.all.insert(right);
+            continue;
+        }
+        for namespace in &several {
+            if is_other && wide.covers(classic, namespace) {
+                continue;
+            }
+            let question = Question::Accounts(right, About::Namespace(namespace));
+            if cluster.is_allowed(question).await? {
+                let within = wide.namespaces.entry(right).or_default();
+                within.insert((*namespace).to_owned());
+            }
+        }
+    }
+    Ok(wide)
+}
+
+async fn ask_extra(cluster: &impl Answering, keys: &[String]) -> BTreeMap<String, Extra> {
+    let mut extra = BTreeMap::new();
+    for key in keys {
+        let said = match cluster.is_allowed(Question::Extra(key)).await {
+            Ok(true) => Extra::Granted,
+            Ok(false) => Extra::Missing,
+            Err(problem) => Extra::Unknown(problem),
+        };
+        extra.insert(key.clone(), said);
+    }
+    extra
+}
+
+async fn ask_one(cluster: &impl Answering, wide: &Wide, account: &Account) -> (Account, Seen) {
+    let (impersonation, existence) = if account.is_possible() {
+        (
+            ask_impersonation(cluster, wide, account).await,
+            ask_existence(cluster, wide, account).await,
+        )
+    } else {
+        (Impersonation::Impossible, Existence::Absent)
+    };
+    let seen = Seen {
+        impersonation,
+        existence,
+        at: Instant::now(),
+    };
+    (account.clone(), seen)
+}
+
+async fn ask_impersonation(cluster: &impl Answering, wide: &Wide, account: &Account) -> Impersonation {
+    for mode in [Mode::Classic, Mode::Constrained] {
+        match may(cluster, wide, (Right::Act(mode), account)).await {
+            Ok(true) => return Impersonation::Granted(mode),
+            Ok(false) => {}
+            Err(problem) => return Impersonation::Unknown(problem),
+        }
+    }
+    Impersonation::Missing
+}
+
+async fn ask_existence(cluster: &impl Answering, wide: &Wide, account: &Account) -> Existence {
+    match may(cluster, wide, (Right::Get, account)).await {
+        Ok(true) => {}
+        Ok(false) => return Existence::Hidden,
+        Err(problem) => return Existence::Unknown(problem),
+    }
+    match cluster.is_there(account).await {
+        Ok(true) => Existence::Present,
+        Ok(false) => Existence::Absent,
+        Err(problem) => Existence::Unknown(problem),
+    }
+}
+
+async fn may(cluster: &impl Answering, wide: &Wide, (right, account): (Right, &Account)) -> Result<bool, Problem> {
+    if wide.covers(right, &account.namespace) {
+        return Ok(true);
+    }
+    cluster.is_allowed(Question::Accounts(right, About::One(account))).await
+}

@@ -1,0 +1,58 @@
+//! A cluster that is asked in the gateway's own name.
+//!
+//! In: a cluster with its credential. Out: yes and no. Never: an object read for more
+//! than whether it is there.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use tokio::time::timeout;
+
+use super::review::{ANSWER_BYTES, PATH, Problem, is_yes};
+use super::rights::{self, Answering};
+use crate::credential::clusters::ClusterAccess;
+use crate::impersonate::service_account::Account;
+use crate::question::{self, Asking, Question};
+
+/// Longest wait for one answer; a credential may take 15 s of it.
+const WITHIN: Duration = Duration::from_secs(20);
+
+/// A cluster that is asked. Each question takes the credential that is in force then.
+#[derive(Debug)]
+pub(super) struct Entered<'a>(pub(super) &'a ClusterAccess);
+
+impl Entered<'_> {
+    async fn ask(&self, question: Question<'_>) -> Result<Bytes, Problem> {
+        let asking = async { Ok(Asking::begin(self.0).await?.ask(&question).await?) };
+        timeout(WITHIN, asking).await.unwrap_or(Err(Problem::Time(WITHIN)))
+    }
+}
+
+impl Answering for Entered<'_> {
+    async fn is_allowed(&self, question: rights::Question<'_>) -> Result<bool, Problem> {
+        let question = Question {
+            path: PATH,
+            accept: "application/json",
+            content: Some(Bytes::from(question.review().to_string())),
+            longest: ANSWER_BYTES,
+        };
+        is_yes(&self.ask(question).await?)
+    }
+
+    async fn is_there(&self, Account { namespace, name }: &Account) -> Result<bool, Problem> {
+        // Names a cluster can have need no encoding.
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}");
+        let question = Question {
+            path: &path,
+            accept: "application/json",
+            content: None,
+            longest: ANSWER_BYTES,
+        };
+        match self.ask(question).await {
+            Ok(_) | Err(Problem::Asked(question::Error::TooLong { .. })) => Ok(true),
+            Err(Problem::Asked(question::Error::Status(StatusCode::NOT_FOUND))) => Ok(false),
+            Err(problem) => Err(problem),
+        }
+    }
+}

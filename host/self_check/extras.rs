@@ -1,0 +1,189 @@
+//! Which keys of `extra` a cluster takes now, read on the way of requests.
+//!
+//! In: what clusters answered. Out: [`ExtraGrants`], read without a lock. Never: a
+//! key that nothing is known of; a question asked on the way of a request.
+//!
+//! Source: KEP-5284 and kube-apiserver, `endpoints/filters/impersonation`: a service
+//! account with `extra` is impersonated in the classic way alone, so each key needs
+//! the verb `impersonate` on `userextras/<key>`, and the account it too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio::sync::mpsc;
+
+use crate::impersonate::service_account::Account;
+
+/// Doubts that wait to be looked into; more are dropped, for others wait already.
+const DOUBTS: usize = 64;
+
+/// Which keys may be sent where; clones are the same.
+#[derive(Clone, Debug)]
+pub struct ExtraGrants {
+    by_server: Arc<ArcSwap<ByServer>>,
+    doubts: mpsc::Sender<Doubt>,
+}
+
+type ByServer = BTreeMap<String, Arc<Granted>>;
+
+/// A request with `extra` that a cluster forbade.
+#[derive(Debug)]
+pub(super) struct Doubt {
+    pub(super) server: String,
+    pub(super) account: Account,
+}
+
+/// What one cluster takes along with its service accounts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Granted {
+    pub(super) keys: BTreeSet<String>,
+    pub(super) accounts: Accounts,
+}
+
+/// The accounts that may be impersonated with `extra`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Accounts {
+    /// Every one of the cluster.
+    All,
+    /// These.
+    These(BTreeSet<Account>),
+}
+
+impl Granted {
+    /// Whether a key may be sent, whatever its values.
+    ///
+    /// - `key`: in lower case, as it is in `Impersonate-Extra-…` before it is encoded.
+    pub fn has(&self, key: &str) -> bool {
+        self.keys.contains(key)
+    }
+
+    fn takes(&self, account: &Account) -> bool {
+        !self.keys.is_empty()
+            && match &self.accounts {
+                Accounts::All => true,
+                Accounts::These(accounts) => accounts.contains(account),
+            }
+    }
+}
+
+impl ExtraGrants {
+    /// Nothing is known of any cluster. What is doubted comes out of the other half.
+    pub(super) fn new() -> (Self, mpsc::Receiver<Doubt>) {
+        let (doubts, doubted) = mpsc::channel(DOUBTS);
+        let by_server = Arc::default();
+        (Self { by_server, doubts }, doubted)
+    }
+
+    /// What may be sent along with an account; none to send nothing: no key is
+    /// granted, or nothing is known.
+    ///
+    /// - `server`: the cluster's API server, as its Secret has it.
+    ///
+    /// Takes no lock and waits for nothing.
+    pub fn granted(&self, server: &str, account: &Account) -> Option<Arc<Granted>> {
+        let known = self.by_server.load();
+        let granted = known.get(server.trim_end_matches('/'))?;
+        granted.takes(account).then(|| Arc::clone(granted))
+    }
+
+    /// A cluster answered 403 to a request with `extra`: it may be that it takes them
+    /// no longer, so it is asked again soon. Clusters answer 403 for other reasons
+    /// too, so they are believed until then, and asked now and then at most.
+    ///
+    /// Takes no lock and waits for nothing.
+    pub fn doubt(&self, server: &str, account: &Account) {
+        let server = server.trim_end_matches('/');
+        if self.by_server.load().contains_key(server) {
+            // When there is no room, others are looked into first, and the next 403
+            // is a doubt again.
+            drop(self.doubts.try_send(Doubt {
+                server: server.to_owned(),
+                account: account.clone(),
+            }));
+        }
+    }
+
+    /// Replaces what is known.
+    pub(super) fn set(&self, known: impl IntoIterator<Item = (String, Granted)>) {
+        let known = known.into_iter().filter(|(_, granted)| !granted.keys.is_empty());
+        let known = known.map(|(server, granted)| (server.trim_end_matches('/').to_owned(), Arc::new(granted)));
+        self.by_server.store(Arc::new(known.collect()));
+    }
+
+    /// What is known of one cluster.
+    pub(super) fn of(&self, server: &str) -> Option<Arc<Granted>> {
+        self.by_server.load().get(server.trim_end_matches('/')).map(Arc::clone)
+    }
+
+    /// Nothing is known of a cluster any more.
+    pub(super) fn forget(&self, server: &str) {
+        let mut known = ByServer::clone(&self.by_server.load());
+        known.remove(server.trim_end_matches('/'));
+        self.by_server.store(Arc::new(known));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{Accounts, ExtraGrants, Granted};
+    use crate::impersonate::service_account::Account;
+
+    const SERVER: &str = "https://one.example";
+
+    fn account(name: &str) -> Account {
+        Account {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    fn granted(keys: &[&str], accounts: Accounts) -> (String, Granted) {
+        let keys = keys.iter().map(|key| (*key).to_owned()).collect();
+        (SERVER.to_owned(), Granted { keys, accounts })
+    }
+
+    #[test]
+    fn nothing_is_sent_unless_it_is_known_to_be_taken() {
+        let (grants, _doubted) = ExtraGrants::new();
+        assert_eq!(grants.granted(SERVER, &account("a")), None);
+
+        let these = Accounts::These(BTreeSet::from([account("a")]));
+        grants.set([granted(&["t/user"], these)]);
+        let found = grants.granted("https://one.example/", &account("a")).unwrap();
+        assert!(found.has("t/user"));
+        assert!(!found.has("t/other") && !found.has("T/user"));
+        // Its account may be constrained, which takes no `extra` at all.
+        assert_eq!(grants.granted(SERVER, &account("b")), None);
+        assert_eq!(grants.granted("https://two.example", &account("a")), None);
+
+        grants.set([granted(&["t/user"], Accounts::All)]);
+        assert!(grants.granted(SERVER, &account("b")).is_some());
+        grants.set([granted(&[], Accounts::All)]);
+        assert_eq!(grants.granted(SERVER, &account("b")), None);
+    }
+
+    #[test]
+    fn doubts_are_of_clusters_that_are_believed_and_bounded() {
+        let (grants, mut doubted) = ExtraGrants::new();
+        grants.doubt(SERVER, &account("a"));
+        assert!(doubted.try_recv().is_err(), "nothing was sent there");
+
+        grants.set([granted(&["t/user"], Accounts::All)]);
+        for _ in 0..1_000 {
+            grants.doubt(SERVER, &account("a"));
+        }
+        let mut count = 0;
+        while let Ok(doubt) = doubted.try_recv() {
+            assert_eq!((doubt.server.as_str(), doubt.account), (SERVER, account("a")));
+            count += 1;
+        }
+        assert_eq!(count, super::DOUBTS);
+        // Until it is looked into, the cluster is believed.
+        assert!(grants.granted(SERVER, &account("a")).is_some());
+        grants.forget(SERVER);
+        assert_eq!(grants.granted(SERVER, &account("a")), None);
+    }
+}

@@ -1,0 +1,139 @@
+//! The roles that let a gateway's identity act as the service accounts of
+//! Applications, and nothing else.
+//!
+//! In: accounts by name, keys of `extra`. Out: RBAC objects as YAML, in a fixed order.
+//! Never: a rule on service accounts without their names. Who may impersonate every
+//! service account may act as those of Kubernetes' own controllers, and so do
+//! anything in the cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::super::grants::{AUTHENTICATION, Mode};
+use super::{RBAC, Reach, Subject, cluster_role, cluster_role_binding, reach_rules};
+use crate::impersonate::service_account::Account;
+
+/// Name of each namespace's role for classic impersonation, and of its binding.
+pub const ROLE: &str = "tollgate-applications";
+/// Name of the roles for constrained impersonation, and of their bindings.
+pub const CONSTRAINED_ROLE: &str = "tollgate-applications-constrained";
+/// Name of the role for keys of `extra`, and of its binding.
+pub const EXTRA_ROLE: &str = "tollgate-applications-extra";
+
+/// Label of all of them, by which those that are needed no longer are found.
+pub const LABEL: (&str, &str) = ("tollgate.dev/roles", "applications");
+
+/// The kind of constrained impersonation that service accounts have.
+const KIND: &str = "serviceaccount";
+
+/// Whether the gateway is to see which accounts are there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Check {
+    /// It is not.
+    #[default]
+    Without,
+    /// It may `get` the accounts by name.
+    With,
+}
+
+/// The accounts of one cluster, by namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Accounts {
+    namespaces: BTreeMap<String, BTreeSet<String>>,
+    impossible: BTreeSet<Account>,
+}
+
+impl<'a> FromIterator<&'a Account> for Accounts {
+    fn from_iter<I: IntoIterator<Item = &'a Account>>(accounts: I) -> Self {
+        let mut all = Self::default();
+        for account in accounts {
+            if account.is_possible() {
+                let names = all.namespaces.entry(account.namespace.clone()).or_default();
+                names.insert(account.name.clone());
+            } else {
+                all.impossible.insert(account.clone());
+            }
+        }
+        all
+    }
+}
+
+impl Accounts {
+    /// Whether there is nobody to act as.
+    pub fn is_empty(&self) -> bool {
+        self.namespaces.is_empty()
+    }
+
+    /// Names by namespace, in order.
+    pub fn namespaces(&self) -> &BTreeMap<String, BTreeSet<String>> {
+        &self.namespaces
+    }
+
+    /// Accounts that are left out, for no cluster can have one of their names.
+    pub fn impossible(&self) -> &BTreeSet<Account> {
+        &self.impossible
+    }
+}
+
+/// A role and its binding in each namespace, and one for keys of `extra` where there
+/// are some.
+///
+/// - `keys`: in order.
+pub fn classic(accounts: &Accounts, keys: &[String], (subject, check): (&Subject, Check)) -> Vec<Value> {
+    let mut objects = roles(accounts, (ROLE, Mode::Classic), (subject, check));
+    if !keys.is_empty() {
+        let resources: Vec<String> = keys.iter().map(|key| format!("userextras/{key}")).collect();
+        let rule = json!({"apiGroups": [AUTHENTICATION], "resources": resources, "verbs": ["impersonate"]});
+        objects.push(cluster_role(EXTRA_ROLE, &[rule]));
+        objects.push(cluster_role_binding(EXTRA_ROLE, subject));
+    }
+    labeled(objects)
+}
+
+/// A role and its binding in each namespace, and one for what may be done as the
+/// accounts, wherever that is: they may have rights in other namespaces too.
+pub fn constrained(accounts: &Accounts, reach: &Reach, (subject, check): (&Subject, Check)) -> Vec<Value> {
+    let mut objects = roles(accounts, (CONSTRAINED_ROLE, Mode::Constrained), (subject, check));
+    objects.push(cluster_role(CONSTRAINED_ROLE, &reach_rules(reach, KIND)));
+    objects.push(cluster_role_binding(CONSTRAINED_ROLE, subject));
+    labeled(objects)
+}
+
+fn labeled(mut objects: Vec<Value>) -> Vec<Value> {
+    let (label, value) = LABEL;
+    for object in &mut objects {
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("labels".to_owned(), json!({label: value}));
+        }
+    }
+    objects
+}
+
+fn roles(accounts: &Accounts, (role, mode): (&str, Mode), (subject, check): (&Subject, Check)) -> Vec<Value> {
+    let mut objects = Vec::new();
+    for (namespace, names) in &accounts.namespaces {
+        let rule = |group: &str, verb: &str| {
+            json!({
+                "apiGroups": [group], "resources": ["serviceaccounts"], "resourceNames": names, "verbs": [verb],
+            })
+        };
+        let mut rules = vec![match mode {
+            Mode::Classic => rule("", "impersonate"),
+            Mode::Constrained => rule(AUTHENTICATION, "impersonate:serviceaccount"),
+        }];
+        if check == Check::With {
+            rules.push(rule("", "get"));
+        }
+        let metadata = json!({"name": role, "namespace": namespace});
+        objects.push(json!({
+            "apiVersion": format!("{RBAC}/v1"), "kind": "Role", "metadata": metadata, "rules": rules,
+        }));
+        objects.push(json!({
+            "apiVersion": format!("{RBAC}/v1"), "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": role},
+            "subjects": [subject.to_value()],
+        }));
+    }
+    objects
+}

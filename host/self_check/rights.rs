@@ -1,0 +1,154 @@
+//! What a cluster can be asked about the service accounts of Applications.
+//!
+//! In: accounts and keys of `extra`. Out: [`Question`]. Never: a question about
+//! somebody else than the gateway.
+//!
+//! Source: kube-apiserver, `endpoints/filters/impersonation/mode.go`: the attributes
+//! it looks impersonation up by.
+
+use std::future::Future;
+
+use serde_json::{Value, json};
+
+use super::grants::{AUTHENTICATION, Mode};
+use super::review::Problem;
+use crate::impersonate::service_account::Account;
+
+/// A right the gateway's identity may have on service accounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Right {
+    /// To act as them.
+    Act(Mode),
+    /// To see whether they are there.
+    Get,
+}
+
+/// The service accounts a question is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum About<'a> {
+    /// Those of the whole cluster.
+    All,
+    /// Those of a namespace.
+    Namespace(&'a str),
+    /// This one.
+    One(&'a Account),
+}
+
+/// One question: may I?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Question<'a> {
+    /// Whether service accounts may be impersonated or read.
+    Accounts(Right, About<'a>),
+    /// Whether a key of `extra` may be sent with any value. It never goes with
+    /// constrained impersonation of service accounts.
+    Extra(&'a str),
+}
+
+/// One cluster that answers questions.
+pub(super) trait Answering: Sync {
+    /// Whether the gateway's identity may do this there.
+    ///
+    /// # Errors
+    /// [`Problem`]: the cluster did not say.
+    fn is_allowed(&self, question: Question<'_>) -> impl Future<Output = Result<bool, Problem>> + Send;
+
+    /// Whether an account is there; asked only where the identity may look.
+    ///
+    /// # Errors
+    /// [`Problem`]: the cluster did not say.
+    fn is_there(&self, account: &Account) -> impl Future<Output = Result<bool, Problem>> + Send;
+}
+
+impl Right {
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Act(Mode::Classic) => "impersonate",
+            Self::Act(Mode::Constrained) => "impersonate:serviceaccount",
+            Self::Get => "get",
+        }
+    }
+
+    fn api_group(self) -> &'static str {
+        match self {
+            Self::Act(Mode::Classic) | Self::Get => "",
+            Self::Act(Mode::Constrained) => AUTHENTICATION,
+        }
+    }
+}
+
+impl Question<'_> {
+    /// As `SelfSubjectAccessReview` has it.
+    pub(super) fn review(self) -> Value {
+        let attributes = match self {
+            Question::Accounts(right, about) => {
+                let (namespace, name) = match about {
+                    About::All => ("", ""),
+                    About::Namespace(namespace) => (namespace, ""),
+                    About::One(Account { namespace, name }) => (namespace.as_str(), name.as_str()),
+                };
+                json!({
+                    "group": right.api_group(), "resource": "serviceaccounts", "verb": right.verb(),
+                    "namespace": namespace, "name": name,
+                })
+            }
+            Question::Extra(key) => json!({
+                "group": AUTHENTICATION, "resource": "userextras", "subresource": key, "verb": Mode::Classic.verb(),
+            }),
+        };
+        json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{About, Question, Right};
+    use crate::impersonate::service_account::Account;
+    use crate::self_check::grants::Mode;
+
+    #[test]
+    fn questions_are_as_the_api_server_looks_impersonation_up() {
+        let account = Account {
+            namespace: "shop".to_owned(),
+            name: "deployer".to_owned(),
+        };
+        let attributes = |question: Question<'_>| question.review()["spec"]["resourceAttributes"].clone();
+        let accounts = |group: &str, verb: &str, namespace: &str, name: &str| {
+            json!({
+                "group": group, "resource": "serviceaccounts", "verb": verb, "namespace": namespace, "name": name,
+            })
+        };
+        let classic = Right::Act(Mode::Classic);
+        assert_eq!(
+            attributes(Question::Accounts(classic, About::One(&account))),
+            accounts("", "impersonate", "shop", "deployer")
+        );
+        assert_eq!(
+            attributes(Question::Accounts(classic, About::All)),
+            accounts("", "impersonate", "", "")
+        );
+        assert_eq!(
+            attributes(Question::Accounts(
+                Right::Act(Mode::Constrained),
+                About::Namespace("shop")
+            )),
+            accounts("authentication.k8s.io", "impersonate:serviceaccount", "shop", "")
+        );
+        assert_eq!(
+            attributes(Question::Accounts(Right::Get, About::One(&account))),
+            accounts("", "get", "shop", "deployer")
+        );
+        assert_eq!(
+            attributes(Question::Extra("t.example/user")),
+            json!({
+                "group": "authentication.k8s.io", "resource": "userextras", "subresource": "t.example/user",
+                "verb": "impersonate",
+            })
+        );
+    }
+}

@@ -1,0 +1,191 @@
+//! What a snapshot has of the objects, made again only where they changed.
+//!
+//! In: a [`Source`], settings. Out: [`FromState`]. Never: a part kept although one
+//! of the objects it is made of is another one.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::take;
+use crate::authenticate::Authenticator;
+use crate::authorize::rbac::{PolicySource, Rbac};
+use crate::config::{Compatibility, Config};
+use crate::diagnostic::{Diagnostic, Loaded};
+use crate::front::extensions::{Registry, config};
+use crate::state::Resources;
+use crate::state::source::Source;
+
+/// What the objects decide, made together or not at all.
+#[derive(Clone, Debug)]
+pub(super) struct FromState {
+    pub(super) resources: Arc<Resources>,
+    pub(super) rbac: Arc<Rbac>,
+    pub(super) authenticator: Arc<Authenticator>,
+    pub(super) extensions: Arc<Registry>,
+}
+
+/// Makes [`FromState`] and keeps the last good one with what there was to say of it.
+#[derive(Debug)]
+pub(super) struct Maker {
+    pub(super) source: Arc<dyn Source>,
+    last: Mutex<Option<Last>>,
+}
+
+#[derive(Debug)]
+struct Last {
+    made: FromState,
+    rbac: Vec<Diagnostic>,
+    authenticator: Vec<Diagnostic>,
+    extensions: Vec<Diagnostic>,
+}
+
+/// Which objects are the same ones as last time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "one answer for each kind of object")]
+struct Same {
+    argocd_cm: bool,
+    rbac_cm: bool,
+    secrets: bool,
+    projects: bool,
+    extensions: bool,
+    clusters: bool,
+}
+
+impl Maker {
+    pub(super) fn new(source: Arc<dyn Source>) -> Self {
+        Self {
+            source,
+            last: Mutex::default(),
+        }
+    }
+
+    /// Loads the objects and makes what they decide. Blocks.
+    pub(super) fn make(
+        &self,
+        config: &Config,
+        earlier: Option<&FromState>,
+        findings: &mut Vec<Diagnostic>,
+    ) -> Option<FromState> {
+        let loaded = take(self.source.load(), findings);
+        // A watch that broke is told, and what is known stays in force.
+        findings.extend(self.source.health());
+        let resources = loaded?;
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = make((config, resources), (last.as_ref(), earlier), findings)?;
+        let made = last.insert(made);
+        Some(made.made.clone())
+    }
+}
+
+/// Every part is tried, so that one load reports all mistakes.
+fn make(
+    (config, resources): (&Config, Arc<Resources>),
+    (last, earlier): (Option<&Last>, Option<&FromState>),
+    findings: &mut Vec<Diagnostic>,
+) -> Option<Last> {
+    let same = last.map(|last| Same::of(&last.made.resources, &resources));
+    let kept = |is: fn(&Same) -> bool| last.filter(|_| same.as_ref().is_some_and(is));
+    let rbac = match kept(|same| same.argocd_cm && same.rbac_cm && same.projects) {
+        Some(last) => Made::kept(&last.made.rbac, &last.rbac),
+        None => Made::new(rbac(config, &resources)),
+    };
+    let extensions = match kept(|same| same.argocd_cm && same.secrets && same.extensions && same.clusters) {
+        Some(last) => Made::kept(&last.made.extensions, &last.extensions),
+        None => Made::new(extensions(config, &resources, earlier)),
+    };
+    findings.extend_from_slice(&rbac.findings);
+    findings.extend_from_slice(&extensions.findings);
+    let compiled = rbac.value?;
+    let same_scopes = last.is_some_and(|last| last.made.rbac.scopes() == compiled.scopes());
+    let authenticator = match kept(|same| same.argocd_cm && same.secrets && same.projects) {
+        Some(last) if same_scopes => Made::kept(&last.made.authenticator, &last.authenticator),
+        Some(_) | None => {
+            let earlier = earlier.map(|earlier| &*earlier.authenticator);
+            let (settings, scopes) = (&config.authentication, compiled.scopes());
+            Made::new(Authenticator::build(settings, &resources, scopes, earlier))
+        }
+    };
+    findings.extend_from_slice(&authenticator.findings);
+    Some(Last {
+        made: FromState {
+            resources,
+            rbac: compiled,
+            authenticator: authenticator.value?,
+            extensions: extensions.value?,
+        },
+        rbac: rbac.findings,
+        authenticator: authenticator.findings,
+        extensions: extensions.findings,
+    })
+}
+
+/// A part, and what there is to say of it.
+struct Made<T> {
+    value: Option<Arc<T>>,
+    findings: Vec<Diagnostic>,
+}
+
+impl<T> Made<T> {
+    fn new(loaded: Loaded<T>) -> Self {
+        Self {
+            value: loaded.value.map(Arc::new),
+            findings: loaded.diagnostics,
+        }
+    }
+
+    fn kept(value: &Arc<T>, findings: &[Diagnostic]) -> Self {
+        Self {
+            value: Some(Arc::clone(value)),
+            findings: findings.to_vec(),
+        }
+    }
+}
+
+fn rbac(config: &Config, resources: &Resources) -> Loaded<Rbac> {
+    let mut findings = Vec::new();
+    let source = take(
+        PolicySource::from_resources(resources, config.rbac_semantics),
+        &mut findings,
+    );
+    match source.and_then(|source| take(Rbac::compile(&source), &mut findings)) {
+        Some(rbac) => Loaded::new(rbac, findings),
+        None => Loaded::refused(findings),
+    }
+}
+
+fn extensions(config: &Config, resources: &Resources, earlier: Option<&FromState>) -> Loaded<Registry> {
+    let mut findings = Vec::new();
+    let specs = take(config::parse_with(resources, options(config)).specs, &mut findings);
+    let earlier = earlier.map(|earlier| &*earlier.extensions);
+    match specs.and_then(|specs| take(Registry::build(specs, earlier), &mut findings)) {
+        Some(registry) => Loaded::new(registry, findings),
+        None => Loaded::refused(findings),
+    }
+}
+
+/// How much of what Argo CD shrugs at is accepted in `extension.config`.
+fn options(config: &Config) -> config::Options {
+    match config.extensions.compatibility {
+        Compatibility::None => config::Options::default(),
+        Compatibility::Argocd => config::Options::ARGOCD,
+    }
+}
+
+impl Same {
+    fn of(old: &Resources, new: &Resources) -> Self {
+        Self {
+            argocd_cm: old.argocd_cm == new.argocd_cm,
+            rbac_cm: old.rbac_cm == new.rbac_cm,
+            secrets: pointers(&old.secrets, &new.secrets),
+            projects: pointers(&old.projects, &new.projects),
+            extensions: pointers(&old.extensions, &new.extensions),
+            clusters: old.clusters == new.clusters,
+        }
+    }
+}
+
+/// Whether two maps hold the same pointers under the same keys.
+pub(super) fn pointers<K: Ord, V>(old: &BTreeMap<K, Arc<V>>, new: &BTreeMap<K, Arc<V>>) -> bool {
+    let mut pairs = old.iter().zip(new);
+    old.len() == new.len() && pairs.all(|((a, old), (b, new))| a == b && Arc::ptr_eq(old, new))
+}

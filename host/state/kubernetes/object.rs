@@ -1,0 +1,228 @@
+//! Objects as the API server sends them, without what is not used.
+//!
+//! In: JSON. Out: [`Object`]. Never: a refusal because of a value's type, which would
+//! hold every object of its list up; the status of an Application or a managed field
+//! in memory; a value in `Debug`.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{ApiResource, DynamicResourceScope};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+/// An object: name and version, and what the gateway reads of it.
+#[derive(Clone)]
+pub(super) struct Object {
+    pub(super) metadata: ObjectMeta,
+    pub(super) value: Value,
+}
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Object")
+            .field("namespace", &self.metadata.namespace)
+            .field("name", &self.metadata.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl kube::Resource for Object {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(of: &ApiResource) -> Cow<'_, str> {
+        of.kind.as_str().into()
+    }
+
+    fn group(of: &ApiResource) -> Cow<'_, str> {
+        of.group.as_str().into()
+    }
+
+    fn version(of: &ApiResource) -> Cow<'_, str> {
+        of.version.as_str().into()
+    }
+
+    fn plural(of: &ApiResource) -> Cow<'_, str> {
+        of.plural.as_str().into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// An object that is kept whole, but for who wrote which of its fields: it is given
+/// out again.
+#[derive(Clone, Debug)]
+pub(super) struct Whole(Object);
+
+impl From<Whole> for Object {
+    fn from(whole: Whole) -> Self {
+        whole.0
+    }
+}
+
+impl kube::Resource for Whole {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(of: &ApiResource) -> Cow<'_, str> {
+        Object::kind(of)
+    }
+
+    fn group(of: &ApiResource) -> Cow<'_, str> {
+        Object::group(of)
+    }
+
+    fn version(of: &ApiResource) -> Cow<'_, str> {
+        Object::version(of)
+    }
+
+    fn plural(of: &ApiResource) -> Cow<'_, str> {
+        Object::plural(of)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.0.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.0.metadata
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut value = Value::deserialize(deserializer)?;
+        if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+        Ok(Self(Object::of(value)))
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Part::Object.deserialize(deserializer).map(Self::of)
+    }
+}
+
+impl Object {
+    fn of(value: Value) -> Self {
+        let text = |key: &str| Some(value.get("metadata")?.get(key)?.as_str()?.to_owned());
+        let metadata = ObjectMeta {
+            name: text("name"),
+            namespace: text("namespace"),
+            resource_version: text("resourceVersion"),
+            uid: text("uid"),
+            ..ObjectMeta::default()
+        };
+        Self { metadata, value }
+    }
+}
+
+/// Which part of an object is read, and so which keys are kept.
+#[derive(Clone, Copy)]
+enum Part {
+    Object,
+    Metadata,
+    Spec,
+    Status,
+}
+
+impl Part {
+    /// What becomes of a key.
+    fn keep(self, key: &str) -> Keep {
+        match (self, key) {
+            (Self::Object, "metadata") => Keep::Part(Self::Metadata),
+            (Self::Object, "spec") => Keep::Part(Self::Spec),
+            (Self::Object, "status") => Keep::Part(Self::Status),
+            (Self::Object, "data" | "stringData")
+            | (Self::Metadata, "name" | "namespace" | "labels" | "resourceVersion" | "uid" | "ownerReferences")
+            | (Self::Status, "jwtTokensByRole") => Keep::All,
+            (Self::Object | Self::Metadata | Self::Status, _) => Keep::Nothing,
+            // The large parts of an Application, which no other kind has keys for.
+            (Self::Spec, "source" | "sources" | "syncPolicy" | "ignoreDifferences" | "info" | "sourceHydrator") => {
+                Keep::Nothing
+            }
+            (Self::Spec, _) => Keep::All,
+        }
+    }
+}
+
+/// What becomes of a value.
+enum Keep {
+    All,
+    Part(Part),
+    Nothing,
+}
+
+impl<'de> DeserializeSeed<'de> for Part {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+/// A part that is no mapping stays what it is, for a finding to say so.
+impl<'de> Visitor<'de> for Part {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let mut kept = Map::new();
+        while let Some(key) = members.next_key::<String>()? {
+            match self.keep(&key) {
+                Keep::All => {
+                    kept.insert(key, members.next_value()?);
+                }
+                Keep::Part(part) => {
+                    kept.insert(key, members.next_value_seed(part)?);
+                }
+                Keep::Nothing => {
+                    members.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(Value::Object(kept))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        while items.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Value::Array(Vec::new()))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::from(text))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+        Ok(Value::from(number))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+        Ok(Value::from(number))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(number).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+}

@@ -1,0 +1,155 @@
+//! Several writes that belong together.
+//!
+//! In: writes in their order. Out: all of them done. Refuses: all, when one cannot be
+//! done; what was done by then is undone in reverse. Never: silence about what could
+//! not be undone.
+
+use serde_json::Value;
+
+use super::{Error, Key, Stored, Version, Writer, blocking};
+
+/// What becomes of what an object owns when it is deleted, in a cluster.
+///
+/// Source: Kubernetes, `propagationPolicy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Propagation {
+    /// The cluster deletes it afterwards.
+    #[default]
+    Background,
+    /// It stays; the cluster takes the owner references away.
+    Orphan,
+}
+
+/// One write.
+#[derive(Clone, Debug)]
+pub enum Write {
+    /// Adds an object.
+    Create {
+        /// Which.
+        key: Key,
+        /// The object.
+        object: Value,
+    },
+    /// Changes an object.
+    Replace {
+        /// Which.
+        key: Key,
+        /// As it was when it was looked at, with its version.
+        before: Value,
+        /// As it shall be.
+        after: Value,
+        /// The version the change is based on.
+        based_on: Version,
+    },
+    /// Takes an object away.
+    Delete {
+        /// Which.
+        key: Key,
+        /// As it was when it was looked at, with its version.
+        before: Value,
+        /// What becomes of what it owns.
+        propagation: Propagation,
+    },
+}
+
+impl Write {
+    /// The object that is written.
+    pub fn key(&self) -> &Key {
+        match self {
+            Self::Create { key, .. } | Self::Replace { key, .. } | Self::Delete { key, .. } => key,
+        }
+    }
+}
+
+/// A write that was done and could not be undone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// The object.
+    pub key: Key,
+    /// Why it stays as it is.
+    pub why: String,
+}
+
+/// Why a batch was not done.
+#[derive(Debug, thiserror::Error)]
+#[error("{key}: {error}")]
+pub struct Failed {
+    /// The object whose write failed.
+    pub key: Key,
+    /// Why it did.
+    #[source]
+    pub error: Error,
+    /// Objects that were written and are again as they were.
+    pub undone: Vec<Key>,
+    /// Objects that were written and are not as they were.
+    pub left: Vec<Left>,
+}
+
+impl Failed {
+    /// Nothing had been written.
+    pub(super) fn clean(key: Key, error: Error) -> Box<Self> {
+        Box::new(Self {
+            key,
+            error,
+            undone: Vec::new(),
+            left: Vec::new(),
+        })
+    }
+}
+
+/// The version an object says it has.
+pub(super) fn version_of(object: &Value) -> Version {
+    let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+    Version::new(version.unwrap_or_default())
+}
+
+impl Writer {
+    /// Does all writes, in their order, or none. Gives the objects as they are stored
+    /// then; none for those that were deleted.
+    ///
+    /// In a folder all files change under one lock, and a load of the folder with all
+    /// of them is tried first. In a cluster writes of one sort are sent eight at a
+    /// time, deletions are tried without effect before anything is written, and what
+    /// only its controllers wrote since an object was looked at is kept.
+    ///
+    /// # Errors
+    /// [`Failed`] names the write that failed, what was undone, and what could not be.
+    ///
+    /// Dropping the future does not stop a batch that has begun.
+    pub async fn batch(&self, writes: Vec<Write>) -> Result<Vec<Option<Stored>>, Box<Failed>> {
+        let Some(first) = writes.first().map(|write| write.key().clone()) else {
+            return Ok(Vec::new());
+        };
+        for write in &writes {
+            write
+                .key()
+                .check()
+                .map_err(|error| Failed::clean(write.key().clone(), error))?;
+        }
+        match self {
+            Self::Directory(folder) => {
+                let folder = folder.clone();
+                let work = move || Ok(folder.batch(&writes));
+                let done = blocking(work).await;
+                done.unwrap_or_else(|error| Err(Failed::clean(first, error)))
+            }
+            Self::Cluster(cluster) => {
+                let cluster = cluster.clone();
+                let done = tokio::spawn(async move { cluster.batch(&writes).await }).await;
+                done.unwrap_or_else(|_| Err(Failed::clean(first, Error::Broken)))
+            }
+        }
+    }
+
+    /// Tries deletions without effect.
+    ///
+    /// # Errors
+    /// The first that would not be done.
+    pub async fn rehearse(&self, writes: &[Write]) -> Result<(), Box<Failed>> {
+        match self {
+            // A batch looks at all of them before it writes.
+            Self::Directory(_) => Ok(()),
+            Self::Cluster(cluster) => cluster.rehearse(writes).await,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What differs between two lists.
+//!
+//! In: the items of both. Out: runs that go and come. Never: an item that both have
+//! in one order taken out and put back, with what is written about it.
+
+use std::ops::Range;
+
+use serde_json::Value;
+
+/// Items that go, and those that come in their place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hunk {
+    /// Numbers in the old list.
+    pub(super) gone: Range<usize>,
+    /// Numbers in the new list.
+    pub(super) come: Range<usize>,
+}
+
+/// Most pairs of items that are compared for what two lists have in common.
+const PAIRS: usize = 1_000_000;
+
+/// What makes the new list of the old one, with as many items kept as possible.
+pub(super) fn difference(old: &[Value], new: &[Value]) -> Vec<Hunk> {
+    let head = old.iter().zip(new).take_while(|(a, b)| a == b).count();
+    let most = old.len().min(new.len()).saturating_sub(head);
+    let tails = old.iter().rev().zip(new.iter().rev());
+    let tail = tails.take(most).take_while(|(a, b)| a == b).count();
+    let old_end = old.len().saturating_sub(tail);
+    let new_end = new.len().saturating_sub(tail);
+    let middle = (
+        old.get(head..old_end).unwrap_or_default(),
+        new.get(head..new_end).unwrap_or_default(),
+    );
+    let mut hunks = Vec::new();
+    let (mut gone, mut come) = (head, head);
+    for (a, b) in common(middle.0, middle.1) {
+        let (a, b) = (head.saturating_add(a), head.saturating_add(b));
+        hunks.push(Hunk {
+            gone: gone..a,
+            come: come..b,
+        });
+        (gone, come) = (a.saturating_add(1), b.saturating_add(1));
+    }
+    hunks.push(Hunk {
+        gone: gone..old_end,
+        come: come..new_end,
+    });
+    hunks.retain(|hunk| !hunk.gone.is_empty() || !hunk.come.is_empty());
+    hunks
+}
+
+/// A longest run of items both have in one order, by their numbers.
+fn common(old: &[Value], new: &[Value]) -> Vec<(usize, usize)> {
+    let width = new.len().saturating_add(1);
+    if old.len().saturating_add(1).saturating_mul(width) > PAIRS {
+        return Vec::new();
+    }
+    // How many `old[a..]` and `new[b..]` have in common.
+    let mut lengths = vec![vec![0_usize; width]; old.len().saturating_add(1)];
+    let length = |lengths: &[Vec<usize>], a: usize, b: usize| lengths.get(a).and_then(|row| row.get(b)).copied();
+    for (a, before) in old.iter().enumerate().rev() {
+        for (b, after) in new.iter().enumerate().rev() {
+            let best = if before == after {
+                length(&lengths, a + 1, b + 1).unwrap_or(0).saturating_add(1)
+            } else {
+                length(&lengths, a + 1, b).max(length(&lengths, a, b + 1)).unwrap_or(0)
+            };
+            if let Some(cell) = lengths.get_mut(a).and_then(|row| row.get_mut(b)) {
+                *cell = best;
+            }
+        }
+    }
+    let (mut a, mut b) = (0, 0);
+    let mut pairs = Vec::new();
+    while let (Some(before), Some(after)) = (old.get(a), new.get(b)) {
+        if before == after {
+            pairs.push((a, b));
+            (a, b) = (a + 1, b + 1);
+        } else if length(&lengths, a + 1, b) >= length(&lengths, a, b + 1) {
+            a += 1;
+        } else {
+            b += 1;
+        }
+    }
+    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::difference;
+
+    #[test]
+    fn items_of_both_stay() {
+        let list = |text: &str| -> Vec<Value> { text.chars().map(|c| c.to_string().into()).collect() };
+        let check = |old: &str, new: &str, expected: &[(usize, usize, usize, usize)]| {
+            let hunks = difference(&list(old), &list(new));
+            let hunks: Vec<_> = hunks
+                .iter()
+                .map(|hunk| (hunk.gone.start, hunk.gone.end, hunk.come.start, hunk.come.end))
+                .collect();
+            assert_eq!(hunks, expected, "{old} {new}");
+        };
+        check("abc", "abc", &[]);
+        check("abc", "abcd", &[(3, 3, 3, 4)]);
+        check("abc", "xac", &[(0, 0, 0, 1), (1, 2, 2, 2)]);
+        check("abc", "", &[(0, 3, 0, 0)]);
+        check("ab", "ba", &[(0, 1, 0, 0), (2, 2, 1, 2)]);
+        check("aab", "ab", &[(1, 2, 1, 1)]);
+    }
+}

@@ -1,0 +1,109 @@
+// Command judge says what Argo CD itself makes of ApplicationSets: its own
+// generators, its own repository server, its own templates.
+//
+// In: a JSON object a line on standard input, with a `kind`. Out: a JSON object a
+// line on standard output, in the same order, `error` where Argo CD has one.
+// Never: an address other than a folder of this machine; a rule of its own.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	log "github.com/sirupsen/logrus"
+)
+
+// A question; which fields count depends on the kind.
+type question struct {
+	Kind string `json:"kind"`
+
+	generation
+	normalization
+	rendering
+	coding
+}
+
+// An answer to one; what the kind does not give is absent.
+type answer struct {
+	Error string `json:"error,omitempty"`
+	// Of `generate`: the Applications, each the way it came out at least once.
+	// Argo CD walks clusters in no order, so one set can have several.
+	Outcomes []json.RawMessage `json:"outcomes,omitempty"`
+	// Of `normalize`, `decode` and `functions`.
+	Value json.RawMessage `json:"value,omitempty"`
+	// Of `render`.
+	Text string `json:"text,omitempty"`
+	// Of `encode`: base64.
+	Bytes []byte `json:"bytes,omitempty"`
+}
+
+func main() {
+	log.SetOutput(io.Discard)
+	folder, err := os.MkdirTemp("", "judge-")
+	if err != nil {
+		fatal(err)
+	}
+	defer os.RemoveAll(folder)
+	repositories := newRepositoryServer(folder)
+	input := bufio.NewReaderSize(os.Stdin, 1<<20)
+	output := bufio.NewWriter(os.Stdout)
+	for {
+		line, err := input.ReadBytes('\n')
+		if err == io.EOF {
+			return
+		}
+		if err != nil {
+			fatal(err)
+		}
+		said, err := json.Marshal(judge(line, repositories))
+		if err != nil {
+			fatal(err)
+		}
+		output.Write(append(said, '\n'))
+		if err := output.Flush(); err != nil {
+			fatal(err)
+		}
+	}
+}
+
+// judge answers one line. What panics is an error: it is one to Argo CD's callers.
+func judge(line []byte, repositories *repositoryServer) (given answer) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			given = answer{Error: fmt.Sprintf("panic: %v", reason)}
+		}
+	}()
+	var asked question
+	if err := json.Unmarshal(line, &asked); err != nil {
+		return answer{Error: fmt.Sprintf("the question is no JSON of a question: %v", err)}
+	}
+	var err error
+	switch asked.Kind {
+	case "generate":
+		given.Outcomes, err = generate(asked.generation, repositories)
+	case "normalize":
+		given.Value, err = normalize(asked.normalization)
+	case "render":
+		given.Text, err = render(asked.rendering)
+	case "functions":
+		given.Value, err = functions()
+	case "encode":
+		given.Bytes, err = encode(asked.coding)
+	case "decode":
+		given.Value, err = decode(asked.coding)
+	default:
+		err = fmt.Errorf("no question is of kind %q", asked.Kind)
+	}
+	if err != nil {
+		return answer{Error: err.Error()}
+	}
+	return given
+}
+
+func fatal(err error) {
+	fmt.Fprintln(os.Stderr, "judge:", err)
+	os.Exit(1)
+}

@@ -1,0 +1,131 @@
+//! Clusters by way of Applications: who gets in, what projects keep back, whom the
+//! API server sees.
+
+mod entering;
+mod modes;
+mod open;
+
+use serde_json::{Value, json};
+
+use crate::clusters::api::{Answer, Api, Seen};
+use crate::clusters::{bearer, cluster};
+use crate::support::world::{Setup, application, map, object};
+
+/// alice syncs, carol looks, bob is nobody; mallory may do everything elsewhere.
+const POLICY: &str = "p, alice, applications, get, shop/*, allow\np, alice, applications, sync, shop/*, allow\n\
+                      p, carol, applications, get, shop/*, allow\np, mallory, applications, *, other/*, allow\n";
+
+/// The front of the Application `cart`.
+const CART: &str = "/applications/argocd/cart/k8s";
+
+/// Kinds of the fake cluster, as discovery has them.
+fn kinds() -> Value {
+    let kind = |resource: &str, kind: &str, scope: &str| {
+        json!({"resource": resource, "responseKind": {"group": "", "version": "", "kind": kind}, "scope": scope,
+               "singularResource": kind.to_lowercase(), "verbs": ["get"]})
+    };
+    let group = |name: &str, resources: Vec<Value>| json!({"metadata": {"name": name}, "versions": [{"version": "v1", "resources": resources}]});
+    json!({
+        "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {},
+        "items": [
+            group("", vec![
+                kind("configmaps", "ConfigMap", "Namespaced"),
+                kind("secrets", "Secret", "Namespaced"),
+                kind("pods", "Pod", "Namespaced"),
+                kind("namespaces", "Namespace", "Cluster"),
+            ]),
+            group("apps", vec![kind("deployments", "Deployment", "Namespaced")]),
+            group("authorization.k8s.io", vec![kind("selfsubjectaccessreviews", "SelfSubjectAccessReview", "Cluster")]),
+        ],
+    })
+}
+
+/// An API server that serves [`kinds`], and anything else with `answer`.
+async fn api(answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> Api {
+    Api::start(move |seen| match seen.target.as_str() {
+        "/api" | "/apis" => {
+            let mut all = kinds();
+            let groups = all["items"].as_array_mut().unwrap();
+            groups.retain(|group| (group["metadata"]["name"] == "") == (seen.target == "/api"));
+            let media = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+            (200, vec![("content-type", media.to_owned())], all.to_string())
+        }
+        _ => answer(seen),
+    })
+    .await
+}
+
+fn good(_: &Seen) -> Answer {
+    let json = vec![("content-type", "application/json".to_owned())];
+    (200, json, "{\"kind\":\"Status\",\"status\":\"Success\"}".to_owned())
+}
+
+/// What the cluster saw but for questions of the gateway's own.
+fn asked(api: &Api) -> Vec<Seen> {
+    // What it asks for itself: the kinds, its rights, and whether the accounts exist.
+    let own = ["selfsubject", "/serviceaccounts/"];
+    let mut seen = api.seen();
+    seen.retain(|seen| {
+        !matches!(seen.target.as_str(), "/api" | "/apis") && !own.iter().any(|own| seen.target.contains(own))
+    });
+    seen
+}
+
+/// The project `shop`, whose accounts are `deployer` of the destination namespace.
+fn shop(more: &Value) -> Value {
+    let mut spec = json!({
+        "destinations": [{"server": "*", "namespace": "cart"}, {"server": "*", "namespace": "cart-*"}],
+        "destinationServiceAccounts": [{"server": "*", "namespace": "cart", "defaultServiceAccount": "deployer"}],
+        "namespaceResourceBlacklist": [{"group": "", "kind": "Secret"}],
+    });
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    object(
+        "argoproj.io/v1alpha1",
+        "AppProject",
+        "shop",
+        "argocd",
+        json!({"spec": spec}),
+    )
+}
+
+/// The Application `cart` of the project `shop`.
+fn cart(api: &Api) -> Value {
+    let mut cart = application("cart", "shop");
+    cart["spec"]["destination"] = json!({"server": api.url(), "namespace": "cart"});
+    cart
+}
+
+/// A gateway with the front open; `enabled` is the switch of `argocd-cm`.
+fn setup(api: &Api, enabled: &str, project: Value) -> Setup {
+    Setup {
+        argocd_cm: map(&[
+            ("accounts.alice", "login"),
+            ("accounts.bob", "login"),
+            ("accounts.carol", "login"),
+            ("accounts.mallory", "login"),
+            ("application.sync.impersonation.enabled", enabled),
+        ]),
+        rbac_cm: map(&[("policy.csv", POLICY)]),
+        objects: vec![
+            cluster("prod", &api.url(), &bearer(api, "cluster-token"), &[]),
+            project,
+            cart(api),
+        ],
+        settings: json!({"applications": {}}),
+        ..Setup::default()
+    }
+}
+
+/// Status, and `message` of the `Status` that says it.
+async fn told(answer: reqwest::Response) -> (u16, String) {
+    let status = answer.status().as_u16();
+    let body: Value = answer.json().await.unwrap();
+    assert_eq!(
+        (&body["kind"], &body["code"]),
+        (&json!("Status"), &json!(status)),
+        "{body}"
+    );
+    let message = body["message"].as_str().unwrap();
+    let message = message.split(". Trace ID: ").next().unwrap();
+    (status, message.to_owned())
+}

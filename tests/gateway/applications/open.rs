@@ -1,0 +1,111 @@
+//! What is open ends when a reload would not let it begin.
+
+use reqwest::Method;
+use serde_json::json;
+
+use super::{CART, api, good, setup, shop};
+use crate::clusters::{ask, bearer, cluster};
+use crate::support::world::World;
+
+fn rewrite(world: &World, name: &str, from: &str, to: &str) {
+    let file = world.path("state").join(name);
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains(from), "{text}");
+    std::fs::write(world.path("state/next"), text.replace(from, to)).unwrap();
+    std::fs::rename(world.path("state/next"), &file).unwrap();
+}
+
+/// A body that never ends.
+fn endless(seen: &crate::clusters::api::Seen) -> crate::clusters::api::Answer {
+    match seen.target.contains("watch") {
+        // Longer than what is ever read: the cluster is still sending.
+        true => (
+            200,
+            vec![("content-type", "application/json".to_owned())],
+            "x".repeat(64 << 20),
+        ),
+        false => good(seen),
+    }
+}
+
+async fn watch(world: &World) -> reqwest::Response {
+    let path = format!("{CART}/api/v1/namespaces/cart/configmaps?watch=true");
+    ask(world, Method::GET, "alice", &path).send().await.unwrap()
+}
+
+/// Reads slowly until the answer breaks off; whether it did before it was whole.
+async fn is_cut(mut answer: reqwest::Response) -> bool {
+    let mut read = 0;
+    loop {
+        match answer.chunk().await {
+            Ok(Some(bytes)) => read += bytes.len(),
+            Ok(None) => return read < 64 << 20,
+            Err(_) => return true,
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_the_right_to_it() {
+    let api = api(endless).await;
+    let world = setup(&api, "true", shop(&json!({}))).start().await;
+    let answer = watch(&world).await;
+    assert_eq!(answer.status(), 200);
+    rewrite(&world, "001.yaml", "p, alice, applications, get, shop/*, allow", "");
+    assert!(is_cut(answer).await);
+    assert_eq!(watch(&world).await.status(), 403);
+}
+
+#[tokio::test]
+async fn a_watch_ends_when_another_account_acts() {
+    let api = api(endless).await;
+    let world = setup(&api, "true", shop(&json!({}))).start().await;
+    let answer = watch(&world).await;
+    rewrite(&world, "004.yaml", "\"deployer\"", "\"another\"");
+    assert!(is_cut(answer).await);
+}
+
+#[tokio::test]
+async fn a_watch_ends_when_its_account_is_disabled() {
+    let api = api(endless).await;
+    let world = setup(&api, "true", shop(&json!({}))).start().await;
+    let answer = watch(&world).await;
+    assert_eq!(answer.status(), 200);
+    let enabled = "\"accounts.alice\":\"login\"";
+    let disabled = "\"accounts.alice\":\"login\",\"accounts.alice.enabled\":\"false\"";
+    rewrite(&world, "000.yaml", enabled, disabled);
+    assert!(is_cut(answer).await);
+    assert_eq!(watch(&world).await.status(), 401);
+}
+
+#[tokio::test]
+async fn a_watch_goes_on_through_a_reload_that_is_not_about_it() {
+    let api = api(endless).await;
+    let world = setup(&api, "true", shop(&json!({}))).start().await;
+    let answer = watch(&world).await;
+    rewrite(&world, "001.yaml", "p, carol, applications, get, shop/*, allow", "");
+    let path = format!("{CART}/version");
+    world
+        .until("carol is out", || async {
+            ask(&world, Method::GET, "carol", &path).send().await.unwrap().status() == 403
+        })
+        .await;
+    assert!(!is_cut(answer).await);
+}
+
+#[tokio::test]
+async fn a_watch_ends_when_the_application_moves_to_another_cluster() {
+    let (here, there) = (api(endless).await, api(endless).await);
+    let mut setup = setup(&here, "true", shop(&json!({})));
+    setup
+        .objects
+        .push(cluster("other", &there.url(), &bearer(&there, "other-token"), &[]));
+    let world = setup.start().await;
+    let answer = watch(&world).await;
+    rewrite(&world, "005.yaml", &here.url(), &there.url());
+    assert!(is_cut(answer).await);
+    assert_eq!(watch(&world).await.status(), 200);
+    let moved = there.seen().iter().filter(|seen| seen.target.contains("watch")).count();
+    assert_eq!(moved, 1);
+}

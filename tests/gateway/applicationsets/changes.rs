@@ -1,0 +1,210 @@
+//! What is written.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::{API, about, actions, get, made, names, post, refused, send, set, start, stored};
+use crate::clusters::ask;
+use crate::support::world::World;
+
+async fn put(world: &World, user: &str, name: &str, set: &Value) -> (u16, Value) {
+    send(ask(world, Method::PUT, user, &format!("{API}/{name}")).json(set)).await
+}
+
+async fn delete(world: &World, user: &str, rest: &str) -> (u16, Value) {
+    send(ask(world, Method::DELETE, user, &format!("{API}/{rest}"))).await
+}
+
+#[tokio::test]
+async fn a_set_is_stored_with_all_it_generates() {
+    let world = start().await;
+    let request = ask(&world, Method::POST, "alice", API).json(&set("shop", "dev", &["cart", "till"]));
+    let answer = request.send().await.unwrap();
+    assert_eq!(answer.status().as_u16(), 200);
+    let record = world.decision(&answer).await;
+    assert_eq!(record["front"], "applicationsets");
+    assert_eq!(record["notes"]["applicationset"], "argocd/shop");
+    assert_eq!(record["notes"]["operation"], "create");
+    let checks = record["checks"].as_array().unwrap();
+    let create = checks
+        .iter()
+        .find(|check| check["resource"] == "applicationsets" && check["action"] == "create");
+    let create = create.unwrap_or_else(|| panic!("{checks:?}"));
+    assert_eq!(
+        (create["object"].as_str(), create["allowed"].as_bool()),
+        (Some("dev/shop"), Some(true))
+    );
+    let body: Value = answer.json().await.unwrap();
+    assert_eq!(
+        (body["action"].as_str(), actions(&body)),
+        (
+            Some("create"),
+            vec!["cart: create".to_owned(), "till: create".to_owned()]
+        )
+    );
+    let applications = stored(&world, "Application");
+    assert_eq!(names(&applications), ["cart", "till"]);
+    for application in &applications {
+        let owner = &application["metadata"]["ownerReferences"][0];
+        assert_eq!(
+            (owner["kind"].as_str(), owner["name"].as_str()),
+            (Some("ApplicationSet"), Some("shop"))
+        );
+    }
+    assert_eq!(names(&stored(&world, "ApplicationSet")), ["shop"]);
+    let (status, seen) = get(&world, "carol", "/shop").await;
+    assert_eq!(status, 200);
+    assert_eq!(seen["metadata"]["resourceVersion"], body["metadata"]["resourceVersion"]);
+    assert_eq!(seen["metadata"]["annotations"]["tollgate.dev/projects"], "dev");
+    let (status, tree) = get(&world, "carol", "/shop/resource-tree").await;
+    assert_eq!(status, 200);
+    let nodes: Vec<_> = tree["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|node| node["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(nodes, ["cart", "till"]);
+    assert_eq!(tree["nodes"][0]["parentRefs"][0]["name"], "shop");
+    let (status, events) = get(&world, "carol", "/shop/events").await;
+    assert_eq!((status, events["items"].as_array().map(Vec::len)), (200, Some(0)));
+}
+
+#[tokio::test]
+async fn lists_are_filtered() {
+    let world = start().await;
+    let mut labeled = set("b", "dev", &["b1"]);
+    labeled["metadata"]["labels"] = json!({"tier": "test"});
+    made(&world, &labeled).await;
+    made(&world, &set("a", "dev", &["a1"])).await;
+    for (user, query, expected) in [
+        ("carol", "", vec!["a", "b"]),
+        ("carol", "?selector=tier%3Dtest", vec!["b"]),
+        ("carol", "?selector=tier%21%3Dtest", vec!["a"]),
+        ("carol", "?projects=dev&projects=x", vec!["a", "b"]),
+        ("carol", "?projects=prod", vec![]),
+        ("carol", "?appsetNamespace=argocd", vec!["a", "b"]),
+        ("carol", "?appsetNamespace=other", vec![]),
+        ("bob", "", vec![]),
+        ("dave", "", vec![]),
+    ] {
+        let (status, list) = get(&world, user, query).await;
+        assert_eq!(status, 200, "{list}");
+        assert_eq!(list["kind"], "ApplicationSetList");
+        assert_eq!(names(list["items"].as_array().unwrap()), expected, "{user} {query}");
+    }
+    let bad = get(&world, "carol", "?selector=key1%3Evalue1").await;
+    let (status, code, reason, text) = refused(&bad);
+    assert_eq!((status, code, reason), (400, 3, "bad_selector"));
+    assert!(text.starts_with("error parsing the selector"), "{text}");
+}
+
+#[tokio::test]
+async fn an_upsert_merges_and_nothing_else_changes_a_stored_set() {
+    let world = start().await;
+    let mut first = set("shop", "dev", &["cart"]);
+    first["metadata"]["labels"] = json!({"a": "1", "b": "1"});
+    let stored_first = made(&world, &first).await;
+    // The same again changes nothing.
+    let (status, again) = post(&world, "alice", "", &first).await;
+    assert_eq!((status, again["action"].as_str()), (200, Some("unchanged")));
+    assert_eq!(
+        again["metadata"]["resourceVersion"],
+        stored_first["metadata"]["resourceVersion"]
+    );
+    let mut other = set("shop", "dev", &["cart", "till"]);
+    other["metadata"]["labels"] = json!({"b": "2"});
+    let denied = post(&world, "alice", "", &other).await;
+    let text = "existing ApplicationSet spec is different, use upsert flag to force update";
+    assert_eq!(refused(&denied), (400, 3, "exists_differently", text));
+    assert_eq!(names(&stored(&world, "Application")), ["cart"]);
+    let (status, body) = post(&world, "alice", "?upsert=true", &other).await;
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(
+        (body["action"].as_str(), actions(&body)),
+        (
+            Some("update"),
+            vec!["cart: unchanged".to_owned(), "till: create".to_owned()]
+        )
+    );
+    assert_eq!(body["metadata"]["labels"], json!({"a": "1", "b": "2"}));
+    assert_eq!(names(&stored(&world, "Application")), ["cart", "till"]);
+}
+
+#[tokio::test]
+async fn a_put_replaces_what_was_read() {
+    let world = start().await;
+    let mut first = set("shop", "dev", &["cart", "till"]);
+    first["metadata"]["labels"] = json!({"a": "1"});
+    made(&world, &first).await;
+    let (_, read) = get(&world, "alice", "/shop").await;
+    let mut wanted = set("shop", "dev", &["cart"]);
+    let unversioned = put(&world, "alice", "shop", &wanted).await;
+    let (status, code, reason, _) = refused(&unversioned);
+    assert_eq!((status, code, reason), (409, 9, "version_missing"));
+    wanted["metadata"]["resourceVersion"] = read["metadata"]["resourceVersion"].clone();
+    // Who may not delete may not drop an Application, nor touch a set that owns some.
+    let denied = put(&world, "erin", "shop", &wanted).await;
+    assert_eq!((denied.0, denied.1["code"].as_u64()), (403, Some(7)), "{}", denied.1);
+    assert!(
+        about(&denied.1).contains(&"application `dev/till`".to_owned()),
+        "{}",
+        denied.1
+    );
+    assert_eq!(names(&stored(&world, "Application")), ["cart", "till"]);
+    let (status, body) = put(&world, "alice", "shop", &wanted).await;
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(actions(&body), ["cart: unchanged", "till: delete"]);
+    assert!(body["metadata"].get("labels").is_none(), "{body}");
+    assert_eq!(names(&stored(&world, "Application")), ["cart"]);
+    // The same again, based on what was: somebody else's change is not undone.
+    let stale = put(&world, "alice", "shop", &wanted).await;
+    let text = "ApplicationSet `shop` has changed since it was read: read it again and repeat the change";
+    assert_eq!(refused(&stale), (409, 10, "conflict", text));
+    let renamed = put(&world, "alice", "other", &wanted).await;
+    let (status, code, reason, _) = refused(&renamed);
+    assert_eq!((status, code, reason), (400, 3, "applicationset_invalid"));
+}
+
+#[tokio::test]
+async fn what_goes_is_counted_first() {
+    let world = start().await;
+    made(&world, &set("shop", "dev", &["a", "b", "c", "d"])).await;
+    let denied = delete(&world, "alice", "shop").await;
+    assert_eq!(
+        (denied.0, denied.1["reason"].as_str()),
+        (409, Some("too_many_deletions")),
+        "{}",
+        denied.1
+    );
+    let denied = delete(&world, "erin", "shop?deletions=4").await;
+    assert_eq!((denied.0, denied.1["code"].as_u64()), (403, Some(7)));
+    assert_eq!(about(&denied.1).len(), 4, "{}", denied.1);
+    // Also where they would stay.
+    let denied = delete(&world, "erin", "shop?cascade=orphan").await;
+    assert_eq!(denied.0, 403);
+    assert_eq!(stored(&world, "Application").len(), 4);
+    let (status, body) = delete(&world, "alice", "shop?deletions=4").await;
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(actions(&body), ["a: delete", "b: delete", "c: delete", "d: delete"]);
+    assert!(stored(&world, "Application").is_empty());
+    assert!(stored(&world, "ApplicationSet").is_empty());
+}
+
+#[tokio::test]
+async fn orphans_stay() {
+    let world = start().await;
+    made(&world, &set("shop", "dev", &["a", "b"])).await;
+    let (status, body) = delete(&world, "alice", "shop?cascade=orphan").await;
+    assert_eq!(status, 200, "{body}");
+    let applications = stored(&world, "Application");
+    assert_eq!(names(&applications), ["a", "b"]);
+    assert!(
+        applications
+            .iter()
+            .all(|one| one["metadata"].get("ownerReferences").is_none())
+    );
+    assert!(stored(&world, "ApplicationSet").is_empty());
+    let gone = get(&world, "alice", "/shop").await;
+    assert_eq!((gone.0, gone.1["code"].as_u64()), (404, Some(5)));
+}

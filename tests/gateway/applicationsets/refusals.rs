@@ -1,0 +1,204 @@
+//! What is refused, and that nobody learns more than they may.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::{API, about, made, post, refused, send, set, setup, start, stored};
+use crate::clusters::ask;
+use crate::support::token;
+use crate::support::world::SESSION_KEY;
+
+/// Everything of an answer that is not another for each request.
+async fn whole(request: reqwest::RequestBuilder) -> (u16, Vec<(String, String)>, String) {
+    let answer = request.send().await.unwrap();
+    let mut fields: Vec<(String, String)> = answer
+        .headers()
+        .iter()
+        .filter(|(name, _)| !["date", "tollgate-decision-id"].contains(&name.as_str()))
+        .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
+        .collect();
+    fields.sort();
+    (answer.status().as_u16(), fields, answer.text().await.unwrap())
+}
+
+#[tokio::test]
+async fn absent_and_not_yours_are_one() {
+    let world = start().await;
+    made(&world, &set("shop", "dev", &["cart"])).await;
+    let mut sent = set("shop", "dev", &["cart"]);
+    sent["metadata"]["resourceVersion"] = json!("1");
+    for (method, rest) in [
+        (Method::GET, ""),
+        (Method::GET, "/resource-tree"),
+        (Method::GET, "/events"),
+        (Method::DELETE, ""),
+        (Method::DELETE, "?cascade=orphan"),
+        (Method::PUT, ""),
+    ] {
+        let request = |name: &str| {
+            let request = ask(&world, method.clone(), "bob", &format!("{API}/{name}{rest}"));
+            let mut sent = sent.clone();
+            sent["metadata"]["name"] = json!(name);
+            if method == Method::PUT {
+                request.json(&sent)
+            } else {
+                request
+            }
+        };
+        let (there, absent) = (whole(request("shop")).await, whole(request("shoe")).await);
+        assert_eq!(there.0, 404, "{method} {rest}: {}", there.2);
+        assert_eq!(there.1, absent.1, "{method} {rest}");
+        assert_eq!(there.2.replace("shop", "shoe"), absent.2, "{method} {rest}");
+    }
+    // Nor does the record of the decision say it.
+    let answer = ask(&world, Method::GET, "bob", &format!("{API}/shop"))
+        .send()
+        .await
+        .unwrap();
+    let id = answer.headers()["tollgate-decision-id"].to_str().unwrap().to_owned();
+    let (status, own) = send(ask(&world, Method::GET, "bob", &format!("/api/v1/decisions/{id}"))).await;
+    assert_eq!(
+        (status, own["checks"].as_array().map(Vec::len)),
+        (200, Some(0)),
+        "{own}"
+    );
+}
+
+#[tokio::test]
+async fn everything_that_is_missing_is_told() {
+    let world = start().await;
+    let bob = post(&world, "bob", "", &set("shop", "dev", &["cart"])).await;
+    assert_eq!(
+        (bob.0, bob.1["code"].as_u64(), bob.1["reason"].as_str()),
+        (403, Some(7), Some("permission_denied"))
+    );
+    assert_eq!(about(&bob.1)[0], "applicationset `dev/shop`", "{}", bob.1);
+    let carol = post(&world, "carol", "", &set("shop", "dev", &["cart"])).await;
+    assert_eq!(carol.0, 403);
+    let prod = post(&world, "alice", "", &set("shop", "prod", &["cart"])).await;
+    assert_eq!(prod.0, 403);
+    assert!(
+        about(&prod.1).contains(&"applicationset `prod/shop`".to_owned()),
+        "{}",
+        prod.1
+    );
+    // A generator's own template leads elsewhere.
+    let mut hidden = set("shop", "dev", &["cart", "till"]);
+    hidden["spec"]["generators"][0]["list"]["template"] = json!({"metadata": {}, "spec": {"project": "prod"}});
+    let hidden = post(&world, "alice", "", &hidden).await;
+    assert_eq!(hidden.0, 403, "{}", hidden.1);
+    let told = about(&hidden.1);
+    for name in ["cart", "till"] {
+        assert!(told.contains(&format!("application `prod/{name}`")), "{told:?}");
+    }
+    // Sets alone are not enough: none of their Applications could be made.
+    let frank = post(&world, "frank", "", &set("shop", "dev", &["cart"])).await;
+    assert_eq!((frank.0, frank.1["code"].as_u64()), (403, Some(7)), "{}", frank.1);
+    assert!(stored(&world, "ApplicationSet").is_empty());
+    assert!(stored(&world, "Application").is_empty());
+}
+
+#[tokio::test]
+async fn somebody_elses_application_is_not_taken_over() {
+    let world = start().await;
+    made(&world, &set("first", "dev", &["cart"])).await;
+    let taken = post(&world, "alice", "", &set("second", "dev", &["cart", "till"])).await;
+    assert_eq!(taken.0, 403, "{}", taken.1);
+    let text = taken.1.to_string();
+    assert!(text.contains("exists and does not belong to the set"), "{text}");
+    assert_eq!(stored(&world, "Application").len(), 1);
+    assert_eq!(stored(&world, "ApplicationSet").len(), 1);
+}
+
+#[tokio::test]
+async fn namespaces_that_are_not_permitted() {
+    let world = start().await;
+    let mut elsewhere = set("shop", "dev", &["cart"]);
+    elsewhere["metadata"]["namespace"] = json!("NOT-ALLOWED");
+    let text = "namespace 'NOT-ALLOWED' is not permitted";
+    let expected = (403, 7, "namespace_not_permitted", text);
+    assert_eq!(refused(&post(&world, "alice", "", &elsewhere).await), expected);
+    assert_eq!(refused(&post(&world, "alice", "/generate", &elsewhere).await), expected);
+    let named = |method| {
+        ask(
+            &world,
+            method,
+            "alice",
+            &format!("{API}/shop?appsetNamespace=NOT-ALLOWED"),
+        )
+    };
+    for method in [Method::GET, Method::DELETE] {
+        assert_eq!(refused(&send(named(method)).await), expected);
+    }
+}
+
+#[tokio::test]
+async fn content_that_is_none() {
+    let world = start().await;
+    let request = || ask(&world, Method::POST, "alice", API);
+    let json = |text: String| request().header("content-type", "application/json").body(text);
+    for (request, expected) in [
+        (request().body("{}"), (415, 3, "bad_content_type")),
+        (json("[]".to_owned()), (400, 3, "bad_content")),
+        (
+            json(format!("{{\"a\": \"{}\"}}", "x".repeat(1_572_864))),
+            (413, 8, "content_too_large"),
+        ),
+        (
+            json("{\"metadata\": {}}".to_owned()),
+            (400, 3, "applicationset_invalid"),
+        ),
+        (
+            request().json(&json!({"kind": "Application", "metadata": {"name": "a"}})),
+            (400, 3, "applicationset_invalid"),
+        ),
+        (
+            request().json(&json!({"metadata": {"name": "a"}, "spec": {"generators": [{"lists": {}}]}})),
+            (400, 3, "applicationset_invalid"),
+        ),
+        (
+            ask(&world, Method::POST, "alice", &format!("{API}?dryrun=true")).json(&json!({})),
+            (400, 3, "bad_query"),
+        ),
+    ] {
+        let answer = send(request).await;
+        let (status, code, reason, _) = refused(&answer);
+        assert_eq!((status, code, reason), expected, "{}", answer.1);
+    }
+    assert!(stored(&world, "ApplicationSet").is_empty());
+}
+
+#[tokio::test]
+async fn a_page_of_another_site_cannot_write() {
+    let world = start().await;
+    let url = format!("http://{}{API}", world.address());
+    let request = |origin: &str| {
+        reqwest::Client::new()
+            .post(&url)
+            .header(
+                "cookie",
+                format!("argocd.token={}", token::session(SESSION_KEY, "alice")),
+            )
+            .header("origin", origin)
+            .json(&set("shop", "dev", &["cart"]))
+    };
+    let (status, body) = send(request("https://elsewhere.example")).await;
+    assert_eq!((status, body["reason"].as_str()), (403, Some("cross_site_request")));
+    let (status, body) = send(request(&format!("http://{}", world.address()))).await;
+    assert_eq!(status, 200, "{body}");
+    let stranger = reqwest::get(format!("{url}/shop")).await.unwrap();
+    assert_eq!(stranger.status().as_u16(), 401);
+    let body: Value = stranger.json().await.unwrap();
+    assert_eq!(body["code"], 16);
+}
+
+#[tokio::test]
+async fn closed_fronts_are_not_there() {
+    let closed = crate::support::world::Setup {
+        settings: json!({}),
+        ..setup()
+    };
+    let world = closed.start().await;
+    let (status, body) = send(ask(&world, Method::GET, "alice", API)).await;
+    assert_eq!((status, body["reason"].as_str()), (404, Some("not_found")));
+}

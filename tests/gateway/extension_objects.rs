@@ -1,0 +1,46 @@
+//! Extensions that are objects of their own.
+
+use serde_json::{Value, json};
+
+use crate::support::world::{CONTROL_PLANE, Setup, World, object};
+use crate::wire::{put, status};
+
+/// An `ArgoCDExtension`; nobody serves that name on a machine of tests.
+fn extension(backend: &Value) -> Value {
+    let spec = json!({"spec": {"sources": [], "backend": backend}});
+    object(
+        "argoproj.io/v1alpha1",
+        "ArgoCDExtension",
+        "metrics",
+        CONTROL_PLANE,
+        spec,
+    )
+}
+
+async fn wait(world: &World, user: &str, wanted: u16) {
+    let what = format!("{wanted} for {user}");
+    world
+        .until(&what, || async { status(world, "metrics/up", user).await == wanted })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extension_that_is_an_object_is_passed_to_its_service_by_the_same_rules() {
+    let mut setup = Setup::default();
+    let backend = json!({"serviceName": "nobody-serves-this:8080", "endpoint": "/api"});
+    setup.objects.push(extension(&backend));
+    let world = setup.start().await;
+    // Who may is passed on, to a Service that is not there; who may not is not.
+    assert_eq!(status(&world, "metrics/up", "alice").await, 502);
+    assert_eq!(status(&world, "metrics/up", "bob").await, 403);
+    assert_eq!(status(&world, "else/up", "alice").await, 404);
+    // It comes and goes with its object.
+    let at = "state/100.yaml";
+    std::fs::remove_file(world.path("state/005.yaml")).unwrap();
+    wait(&world, "alice", 404).await;
+    put(&world, at, extension(&backend).to_string());
+    wait(&world, "alice", 502).await;
+    assert_eq!(status(&world, "metrics/up", "bob").await, 403);
+    put(&world, at, extension(&Value::Null).to_string());
+    wait(&world, "alice", 404).await;
+}

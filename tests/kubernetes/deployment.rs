@@ -1,0 +1,347 @@
+//! `deploy/kubernetes` before a real API server: it takes all of it, the gateway
+//! runs with what it grants, and nothing of that is too much.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::applications::world::{apply, project};
+use crate::gateway::{Gateway, Layout, base64, kubeconfig};
+use crate::support::cluster::Cluster;
+use crate::support::eventually;
+
+/// A kustomization of one's own: all of `deploy/kubernetes`, in another namespace.
+struct Overlay {
+    folder: TempDir,
+    namespace: String,
+}
+
+impl Overlay {
+    /// One for this namespace.
+    fn new(namespace: &str, components: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = std::fs::read_to_string(shipped("base/tollgate.yaml")).unwrap();
+        let settings = settings.replace("namespace: argocd", &format!("namespace: {namespace}"));
+        std::fs::write(folder.path().join("tollgate.yaml"), settings).unwrap();
+        let path = |name: &str| relative(folder.path(), &shipped(name));
+        let kustomization = json!({
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "namespace": namespace,
+            "resources": [path("base")],
+            "components": components.iter().map(|name| path(&format!("components/{name}"))).collect::<Vec<_>>(),
+            "configMapGenerator": [{"name": "tollgate", "behavior": "replace", "files": ["tollgate.yaml"]}],
+        });
+        std::fs::write(folder.path().join("kustomization.yaml"), kustomization.to_string()).unwrap();
+        Self {
+            folder,
+            namespace: namespace.to_owned(),
+        }
+    }
+
+    fn path(&self) -> &str {
+        self.folder.path().to_str().unwrap()
+    }
+
+    /// What it comes to, kind by kind.
+    async fn objects(&self, cluster: &Cluster) -> Vec<Value> {
+        made_of(cluster, self.path()).await
+    }
+
+    /// Applies it; gives what kubectl complains of.
+    async fn apply(&self, cluster: &Cluster, more: &[&str]) -> String {
+        let apply = [&["apply", "--server-side", "-k", self.path()], more].concat();
+        let run = cluster.admin().run(&apply).await;
+        assert!(run.status.success(), "{run:?}");
+        run.stderr
+    }
+}
+
+/// What a kustomization comes to, kind by kind.
+async fn made_of(cluster: &Cluster, folder: &str) -> Vec<Value> {
+    let text = cluster.admin().succeed(&["kustomize", folder]).await;
+    let objects = text.split("\n---\n");
+    objects.map(|text| serde_saphyr::from_str(text).unwrap()).collect()
+}
+
+fn shipped(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("deploy/kubernetes")
+        .join(name)
+}
+
+/// The way from a folder to a path: kustomize takes no absolute ones.
+fn relative(from: &Path, to: &Path) -> String {
+    let (from, to) = (from.canonicalize().unwrap(), to.canonicalize().unwrap());
+    let up = "../".repeat(from.components().count() - 1);
+    format!("{up}{}", to.strip_prefix("/").unwrap().display())
+}
+
+/// A namespace that takes only pods of the standard `restricted`.
+async fn restricted_namespace(cluster: &Cluster) -> String {
+    let namespace = cluster.namespace("deployed").await;
+    let labels = ["enforce", "warn"].map(|mode| format!("pod-security.kubernetes.io/{mode}=restricted"));
+    let label = ["label", "namespace", &namespace, &labels[0], &labels[1]];
+    cluster.admin().succeed(&label).await;
+    namespace
+}
+
+#[tokio::test]
+async fn the_manifests_are_taken_whole() {
+    let cluster = Cluster::shared().await.with_crds().await;
+    let definitions = shipped("crds");
+    let definitions = [
+        "apply",
+        "--server-side",
+        "--dry-run=server",
+        "-k",
+        definitions.to_str().unwrap(),
+    ];
+    let taken = cluster.admin().succeed(&definitions).await;
+    let files = std::fs::read_dir(shipped("crds")).unwrap().count() - 1;
+    assert_eq!(
+        taken.lines().count(),
+        files,
+        "each file is in the kustomization: {taken}"
+    );
+    let namespace = restricted_namespace(cluster).await;
+    let overlay = Overlay::new(
+        &namespace,
+        &["all-namespaces", "write-applicationsets", "write-projects"],
+    );
+    assert_eq!(overlay.apply(cluster, &["--dry-run=server"]).await, "", "no warning");
+    let there = format!("--namespace={namespace}");
+    let all = [
+        "get",
+        "deployments,services,configmaps,serviceaccounts,roles",
+        "--output=name",
+        &there,
+    ];
+    assert_eq!(cluster.admin().succeed(&all).await, "");
+    assert_eq!(overlay.apply(cluster, &[]).await, "", "no warning");
+
+    let deployment = cluster.admin().json(&["get", "deployment", "tollgate", &there]).await;
+    assert_eq!(deployment["spec"]["replicas"], 2);
+    let template = &deployment["spec"]["template"];
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "pod", "namespace": namespace, "labels": template["metadata"]["labels"]},
+        "spec": template["spec"],
+    });
+    let create = ["create", "--dry-run=server", "--filename=-"];
+    let run = cluster.admin().run_with(&create, &pod.to_string()).await;
+    assert!(run.status.success(), "{run:?}");
+    // It is looked at: with one privilege more it is refused.
+    let mut more = pod;
+    more["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = true.into();
+    let run = cluster.admin().run_with(&create, &more.to_string()).await;
+    assert!(run.stderr.contains("violates PodSecurity"), "{run:?}");
+
+    // Whatever chooses the pods chooses these, and the settings they mount are there.
+    let labels = &template["metadata"]["labels"];
+    for (kind, pointer) in [
+        ("service", "/spec/selector"),
+        ("poddisruptionbudget", "/spec/selector/matchLabels"),
+        ("networkpolicy", "/spec/podSelector/matchLabels"),
+    ] {
+        let object = cluster.admin().json(&["get", kind, "tollgate", &there]).await;
+        let wanted = object.pointer(pointer).unwrap().as_object().unwrap();
+        assert!(
+            !wanted.is_empty() && wanted.iter().all(|(key, value)| labels[key] == *value),
+            "{kind}"
+        );
+    }
+    let settings = template["spec"]["volumes"][0]["configMap"]["name"].as_str().unwrap();
+    let settings = cluster.admin().json(&["get", "configmap", settings, &there]).await;
+    let text = settings["data"]["tollgate.yaml"].as_str().unwrap();
+    assert!(text.contains(&format!("namespace: {namespace}")), "{text}");
+}
+
+/// Nothing is granted to all, nothing lets the gateway act as somebody, and nothing
+/// lets it change anything unless a component says so.
+#[tokio::test]
+async fn no_rule_is_wider_than_it_must_be() {
+    let cluster = Cluster::shared().await;
+    let rules = async |components: &[&str]| {
+        let objects = Overlay::new("some", components).objects(cluster).await;
+        let roles = objects
+            .into_iter()
+            .filter(|object| object["kind"].as_str().unwrap().ends_with("Role"));
+        roles.collect::<Vec<Value>>()
+    };
+    let changes = |role: &Value| {
+        let verbs = role["rules"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|rule| rule["verbs"].as_array().unwrap());
+        verbs
+            .filter(|verb| !["get", "list", "watch"].iter().any(|read| **verb == *read))
+            .count()
+    };
+    let base = rules(&[]).await;
+    assert_eq!(base.iter().map(|role| &role["kind"]).collect::<Vec<_>>(), ["Role"]);
+    assert_eq!(changes(&base[0]), 0);
+    let everything = rules(&["all-namespaces", "write-applicationsets", "write-projects"]).await;
+    assert_eq!(everything.len(), 4);
+    assert!(!json!(everything).to_string().contains('*'), "{everything:?}");
+    // The folder itself is the base in Argo CD's namespace.
+    let itself = made_of(cluster, shipped("").to_str().unwrap()).await;
+    assert_eq!(itself, Overlay::new("argocd", &[]).objects(cluster).await);
+    for role in &everything {
+        let name = role["metadata"]["name"].as_str().unwrap();
+        let wanted = match name {
+            "tollgate-write-projects" => 1,
+            // Made, changed and taken away; and named as an owner.
+            "tollgate-write-applicationsets" => 4,
+            _ => 0,
+        };
+        assert_eq!(changes(role), wanted, "{role}");
+        assert!(!role.to_string().contains("impersonate"), "{role}");
+    }
+}
+
+/// What a rule grants, one by one: group, resource, and name where it has one.
+type Grants = BTreeSet<(String, String, Option<String>)>;
+
+fn grants<'a>(rules: impl IntoIterator<Item = &'a Value>) -> Grants {
+    let list = |rule: &Value, key: &str| -> Vec<String> {
+        let words = rule[key].as_array().into_iter().flatten();
+        words.map(|word| word.as_str().unwrap().to_owned()).collect()
+    };
+    let mut grants = Grants::new();
+    for rule in rules {
+        let names = list(rule, "resourceNames");
+        let names = match names.is_empty() {
+            true => vec![None],
+            false => names.into_iter().map(Some).collect(),
+        };
+        for (group, resource) in list(rule, "apiGroups").into_iter().flat_map(|group| {
+            let resources = list(rule, "resources").into_iter();
+            resources.map(move |resource| (group.clone(), resource))
+        }) {
+            grants.extend(names.iter().map(|name| (group.clone(), resource.clone(), name.clone())));
+        }
+    }
+    grants
+}
+
+/// The rules that a text of the gateway's says are missing.
+fn missing(text: &str) -> Vec<Value> {
+    let rules = text.split("with the rule `").skip(1);
+    let rules = rules.map(|rest| rest.split('`').next().unwrap().replace("\\\"", "\""));
+    rules.map(|rule| serde_saphyr::from_str(&rule).unwrap()).collect()
+}
+
+/// A control plane of its own: what the manifests make of a namespace, objects, and a
+/// gateway with the manifests' settings, but for what is of this machine.
+async fn control_plane(cluster: &'static Cluster) -> (Overlay, Layout) {
+    let namespace = cluster.namespace("running").await;
+    let overlay = Overlay::new(&namespace, &[]);
+    overlay.apply(cluster, &[]).await;
+    let objects = overlay.objects(cluster).await;
+    let settings = objects.iter().find(|object| object["kind"] == "ConfigMap").unwrap();
+    let settings = settings["data"]["tollgate.yaml"].as_str().unwrap();
+    let mut settings: Value = serde_saphyr::from_str(settings).unwrap();
+    for key in ["listen", "admin", "tls", "policies"] {
+        settings.as_object_mut().unwrap().remove(key).unwrap();
+    }
+    let mut layout = Layout::new_in(&namespace, &["alice"], "p, alice, applications, *, */*, allow\n");
+    layout.policies("applications");
+    layout.tls();
+    let there = format!("--namespace={namespace}");
+    let token = cluster.admin().succeed(&["create", "token", "tollgate", &there]).await;
+    let token = token.trim();
+    let server = json!({"server": cluster.url(), "certificate-authority-data": base64(cluster.authority())});
+    let file = layout.root().join("kubeconfig");
+    std::fs::write(&file, kubeconfig(&server, &json!({"token": token}))).unwrap();
+    settings["state"]["kubernetes"]["kubeconfig"] = json!(file);
+    layout.settings(settings);
+    let config = json!({"bearerToken": token, "tlsClientConfig": {"caData": base64(cluster.authority())}});
+    layout.cluster(
+        "home",
+        &json!({"name": "home", "server": cluster.url(), "config": config.to_string()}),
+    );
+    let on = json!({"accounts.alice": "login", "application.sync.impersonation.enabled": "true"});
+    layout.object("ConfigMap", "argocd-cm", &json!({}), &on);
+    let entry = json!({"server": "*", "namespace": "*", "defaultServiceAccount": "deployer"});
+    layout.write(&project(
+        &namespace,
+        "shop",
+        &json!({"destinationServiceAccounts": [entry]}),
+    ));
+    layout.write(&json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+        "metadata": {"name": "guestbook", "namespace": namespace},
+        "spec": {
+            "project": "shop", "source": {"repoURL": "https://git.invalid/guestbook", "path": "."},
+            "destination": {"name": "home", "namespace": "web"},
+        },
+    }));
+    apply(cluster, &layout.objects()).await;
+    (overlay, layout)
+}
+
+/// What alice is told of the Application.
+async fn told(gateway: &Gateway, namespace: &str) -> String {
+    let url = format!("{}/applications/{namespace}/guestbook/k8s/version", gateway.url());
+    let answer = gateway.client("alice").get(url).send().await.unwrap();
+    assert_eq!(answer.status(), 403);
+    answer.text().await.unwrap()
+}
+
+/// That a decision record names the account.
+async fn acted_as(gateway: &Gateway, account: &str) {
+    eventually("the record of it", async || {
+        let mut records = gateway.decisions().into_iter();
+        records.find(|record| record.to_string().contains(account)).map(|_| ())
+    })
+    .await;
+}
+
+/// What the gateway may not watch, as its admin listener says it.
+async fn found(gateway: &Gateway) -> String {
+    gateway.admin("/configuration").await["findings"].to_string()
+}
+
+/// With the manifests the state is there, and nothing but the state: the Application
+/// is known, and nobody can be acted as.
+async fn runs(cluster: &'static Cluster) {
+    let (overlay, layout) = control_plane(cluster).await;
+    let gateway = layout.start().await;
+    let text = told(&gateway, &overlay.namespace).await;
+    assert!(text.contains("cannot impersonate"), "{text}");
+    acted_as(&gateway, "system:serviceaccount:web:deployer").await;
+    let found = found(&gateway).await;
+    assert!(missing(&found).is_empty(), "{found}");
+}
+
+/// Without a rule the gateway says which it needs; those it says are those of the
+/// manifests, and no more.
+async fn asks_for_each_rule(cluster: &'static Cluster) {
+    let (overlay, layout) = control_plane(cluster).await;
+    let there = format!("--namespace={}", overlay.namespace);
+    let roles = overlay.objects(cluster).await;
+    let mut role = roles.into_iter().find(|object| object["kind"] == "Role").unwrap();
+    let shipped = grants(role["rules"].as_array().unwrap());
+    cluster.admin().succeed(&["delete", "role", "tollgate", &there]).await;
+    // What cannot be done without.
+    let needed = missing(&layout.replica().fail().await);
+    assert!(!needed.is_empty());
+    role["rules"] = needed.clone().into();
+    apply(cluster, &[role]).await;
+    let gateway = layout.start().await;
+    let text = told(&gateway, &overlay.namespace).await;
+    assert!(text.contains("cannot impersonate"), "{text}");
+    // And what can.
+    let wanted = missing(&found(&gateway).await);
+    assert_eq!(grants(needed.iter().chain(&wanted)), shipped, "{needed:?} {wanted:?}");
+}
+
+#[tokio::test]
+async fn the_gateway_runs_with_these_rights_and_names_each_that_is_missing() {
+    let cluster = Cluster::shared().await.with_crds().await;
+    tokio::join!(runs(cluster), asks_for_each_rule(cluster));
+}
