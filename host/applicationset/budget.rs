@@ -81,10 +81,20 @@ pub enum Exceeded {
     Cancelled,
 }
 
+/// A place that work on a set takes up while it goes on.
+pub trait Place: std::fmt::Debug + Send + Sync {
+    /// Gives it to others.
+    fn leave(&self);
+
+    /// Waits for it; false when it is not free by then. Blocks.
+    fn come_back(&self, until: Instant) -> bool;
+}
+
 /// What is left for one set. Shared by all who work on it.
 #[derive(Debug)]
 pub struct Budget {
     limits: Limits,
+    place: Option<Box<dyn Place>>,
     ends: Instant,
     applications: AtomicU64,
     parameters: AtomicU64,
@@ -98,6 +108,7 @@ impl Budget {
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
+            place: None,
             ends: Instant::now() + limits.time,
             applications: AtomicU64::new(0),
             parameters: AtomicU64::new(0),
@@ -105,6 +116,32 @@ impl Budget {
             bytes: AtomicU64::new(0),
             cancelled: AtomicBool::new(false),
         }
+    }
+
+    /// Has the work leave `place` while it waits for others.
+    #[must_use]
+    pub fn at(mut self, place: Box<dyn Place>) -> Self {
+        self.place = Some(place);
+        self
+    }
+
+    /// Waits for somebody else, without a place meanwhile.
+    ///
+    /// # Errors
+    /// [`Exceeded::Time`], [`Exceeded::Cancelled`]: there was no place again in time.
+    pub fn waiting<T>(&self, wait: impl FnOnce() -> T) -> Result<T, Exceeded> {
+        let Some(place) = &self.place else {
+            return Ok(wait());
+        };
+        place.leave();
+        let done = wait();
+        if place.come_back(self.ends) {
+            return Ok(done);
+        }
+        self.time()?;
+        Err(Exceeded::Time {
+            allowed: self.limits.time,
+        })
     }
 
     /// Ends all work on it at its next look at the clock.
@@ -191,8 +228,13 @@ fn spend(spent: &AtomicU64, count: u64, allowed: u64) -> Result<(), u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Budget, Exceeded, Limits};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::{Budget, Exceeded, Limits, Place};
 
     #[test]
     fn each_bound_is_told_with_what_was_observed() {
@@ -215,6 +257,39 @@ mod tests {
         assert_eq!(budget.bytes_left(), 2);
         assert_eq!(budget.bytes(3), Err(Exceeded::Bytes { observed, allowed }));
         assert_eq!(budget.bytes_left(), 0);
+    }
+
+    /// Counts; it is free again as `is_free` says.
+    #[derive(Debug)]
+    struct Counted {
+        left: Arc<AtomicU64>,
+        is_free: bool,
+    }
+
+    impl Place for Counted {
+        fn leave(&self) {
+            self.left.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn come_back(&self, _: Instant) -> bool {
+            self.is_free
+        }
+    }
+
+    #[test]
+    fn who_waits_has_no_place() {
+        for (is_free, expected) in [(true, Ok(1)), (false, Err(()))] {
+            let left = Arc::new(AtomicU64::new(0));
+            let place = Counted {
+                left: Arc::clone(&left),
+                is_free,
+            };
+            let budget = Budget::new(Limits::default()).at(Box::new(place));
+            assert_eq!(left.load(Ordering::Relaxed), 0);
+            let seen = budget.waiting(|| left.load(Ordering::Relaxed));
+            assert_eq!(seen.map_err(|_| ()), expected);
+        }
+        assert_eq!(Budget::new(Limits::default()).waiting(|| 7), Ok(7), "none to leave");
     }
 
     #[test]

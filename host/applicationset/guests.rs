@@ -50,6 +50,8 @@ impl Guests for Plugins<'_> {
         let time = budget.ends().saturating_duration_since(Instant::now());
         let bounds = (budget.limits().parameters, time);
         let made = generator.generate((kind, settings), self.set, material, bounds);
-        self.runtime.block_on(made).map_err(|error| said(error.to_string()))
+        let made = budget.waiting(|| self.runtime.block_on(made));
+        let made = made.map_err(|exceeded| said(exceeded.to_string()))?;
+        made.map_err(|error| said(error.to_string()))
     }
 }

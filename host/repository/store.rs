@@ -151,9 +151,24 @@ impl Store {
     /// What was fetched of a revision, waiting for it if need be.
     fn fetched(&self, permitted: &Permitted, revision: &str, budget: &Budget) -> Result<Arc<Checkout>, Error> {
         let asked = Asked::new(permitted, revision);
+        let fresh = (Instant::now(), self.shared.limits.fresh);
+        if let Some(known) = self.shared.state().cache.fresh(&asked, fresh) {
+            return known;
+        }
+        let waited = budget.waiting(|| self.waited(permitted, asked, budget));
+        waited.unwrap_or_else(|_| {
+            let url = permitted.url().to_owned();
+            let allowed = budget.limits().time;
+            Err(Error::Time { url, allowed })
+        })
+    }
+
+    /// What was fetched of a revision, now or by somebody else just then.
+    fn waited(&self, permitted: &Permitted, asked: Asked, budget: &Budget) -> Result<Arc<Checkout>, Error> {
         let mut state = self.shared.state();
         loop {
             let now = Instant::now();
+            // Somebody else's fetch may have ended meanwhile.
             if let Some(known) = state.cache.fresh(&asked, (now, self.shared.limits.fresh)) {
                 return known;
             }

@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
@@ -357,16 +357,46 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + S
     tokio::task::spawn_blocking(work).await.unwrap_or(Err(Error::Broken))
 }
 
-/// An object as YAML, its name first, as new files have it.
-pub(crate) fn yaml(object: &Value) -> String {
-    let writing = value::Writing {
+/// Keys that come before others of new files.
+static FIRST: LazyLock<[String; 5]> =
+    LazyLock::new(|| ["apiVersion", "kind", "metadata", "name", "namespace"].map(str::to_owned));
+
+fn writing(texts: Option<value::Texts>) -> value::Writing<'static> {
+    value::Writing {
         line_break: "\n",
         list_step: 2,
-        order: &["apiVersion", "kind", "metadata", "name", "namespace"].map(str::to_owned),
+        order: &*FIRST,
         quotes: value::Quotes::WhereNeeded,
-    };
+        texts,
+    }
+}
+
+/// An object as YAML, its name first, as new files have it.
+pub(crate) fn yaml(object: &Value) -> String {
     let members = object.as_object();
-    members.map(|members| writing.members(members, "")).unwrap_or_default()
+    members
+        .map(|members| writing(None).members(members, ""))
+        .unwrap_or_default()
+}
+
+/// Parts of an object as YAML, each text as `texts` puts it: in this order, a key with
+/// all of its value or with some of its members.
+pub(crate) fn yaml_of(object: &Value, parts: &[(&str, Option<&[&str]>)], texts: value::Texts) -> String {
+    let writing = writing(Some(texts));
+    let mut lines = String::new();
+    for (key, members) in parts {
+        let Some(value) = object.get(*key) else { continue };
+        match members {
+            None => writing.put_member(&mut lines, (key, value), 0),
+            Some(members) => {
+                lines.push_str(&format!("{key}:\n"));
+                for (member, value) in members.iter().filter_map(|member| Some((*member, value.get(*member)?))) {
+                    writing.put_member(&mut lines, (member, value), 2);
+                }
+            }
+        }
+    }
+    lines
 }
 
 /// What only a store says of an object is not part of another one.

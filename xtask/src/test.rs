@@ -11,6 +11,9 @@ use tokio::process::{Child, Command};
 use crate::demo::Demo;
 use crate::{languages, lint, plugins, run, setup};
 
+// Every call of cargo has `--workspace`: libraries have other features without, and would
+// be built once more.
+
 /// Runs every check and test.
 #[derive(Debug, clap::Args)]
 pub struct Test {
@@ -42,7 +45,7 @@ impl Test {
         step("documentation tests");
         run(root, "cargo", &["test", "--workspace", "--doc"])?;
         step("benches, one round each");
-        run(root, "cargo", &["test", "--benches"])?;
+        run(root, "cargo", &["test", "--workspace", "--benches"])?;
         step("the demo");
         Demo::checked().run(root).await?;
         step("the end of the ten minutes");
@@ -61,7 +64,7 @@ const IDLE: &str = "access::a_stream_without_a_byte_lives_ten_minutes";
 fn start_idle(root: &Path) -> Result<Child> {
     let mut command = Command::new("cargo");
     command
-        .args(["test", "--test", "kubernetes", IDLE, "--", "--exact"])
+        .args(["test", "--workspace", "--test", "kubernetes", IDLE, "--", "--exact"])
         .current_dir(root)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

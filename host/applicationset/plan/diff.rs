@@ -3,7 +3,9 @@
 //! In: an object before and after. Out: a unified diff of YAML. Never: what the store
 //! alone says of an object; the password of a URL.
 
-use serde_json::{Map, Value};
+use std::borrow::Cow;
+
+use serde_json::Value;
 use similar::{Algorithm, TextDiff};
 
 use super::{Action, Change};
@@ -12,19 +14,28 @@ use crate::state::{ObjectName, write};
 /// Lines around a change.
 const CONTEXT: usize = 3;
 
-/// What of `metadata` is shown.
-const SHOWN: [&str; 6] = [
+/// What people write of `metadata`.
+const METADATA: [&str; 6] = [
     "name",
     "namespace",
-    "labels",
     "annotations",
     "finalizers",
+    "labels",
     "ownerReferences",
+];
+
+/// What people write of an object.
+const SHOWN: [(&str, Option<&[&str]>); 5] = [
+    ("apiVersion", None),
+    ("kind", None),
+    ("metadata", Some(&METADATA)),
+    ("operation", None),
+    ("spec", None),
 ];
 
 /// The diff of a change; empty where nothing changes.
 pub(super) fn unified(change: &Change) -> String {
-    let text = |object: Option<&Value>| object.map(|object| write::yaml(&shown(object))).unwrap_or_default();
+    let text = |object: Option<&Value>| object.map(shown).unwrap_or_default();
     let (before, after) = match change.action {
         Action::Keep => return String::new(),
         Action::Create => return whole('+', &change.name, &text(change.after.as_ref())),
@@ -44,56 +55,27 @@ pub(super) fn unified(change: &Change) -> String {
 /// An object that comes or goes: there is nothing to compare it with.
 fn whole(sign: char, name: &ObjectName, text: &str) -> String {
     let name = format!("{}/{}", name.namespace, name.name);
-    let lines = text.lines().count();
+    let lines = text.bytes().filter(|byte| *byte == b'\n').count();
     let mut diff = match sign {
         '+' => format!("--- /dev/null\n+++ {name}\n@@ -0,0 +1,{lines} @@\n"),
         _ => format!("--- {name}\n+++ /dev/null\n@@ -1,{lines} +0,0 @@\n"),
     };
     diff.reserve(text.len().saturating_add(lines));
-    for line in text.lines() {
+    for line in text.split_inclusive('\n') {
         diff.push(sign);
         diff.push_str(line);
-        diff.push('\n');
     }
     diff
 }
 
-/// The object as people wrote it.
-fn shown(object: &Value) -> Value {
-    let mut kept = Map::new();
-    for key in ["apiVersion", "kind", "spec", "operation"] {
-        if let Some(value) = object.get(key) {
-            kept.insert(key.to_owned(), without_passwords(value));
-        }
-    }
-    if let Some(metadata) = object.get("metadata").and_then(Value::as_object) {
-        let shown = SHOWN.iter().filter_map(|key| metadata.get_key_value(*key));
-        let shown: Map<String, Value> = shown
-            .map(|(key, value)| (key.clone(), without_passwords(value)))
-            .collect();
-        kept.insert("metadata".to_owned(), Value::Object(shown));
-    }
-    Value::Object(kept)
-}
-
-fn without_passwords(value: &Value) -> Value {
-    match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
-        Value::String(text) => Value::String(masked(text)),
-        Value::Array(items) => Value::Array(items.iter().map(without_passwords).collect()),
-        Value::Object(members) => {
-            let members = members
-                .iter()
-                .map(|(key, value)| (key.clone(), without_passwords(value)));
-            Value::Object(members.collect())
-        }
-    }
+fn shown(object: &Value) -> String {
+    write::yaml_of(object, &SHOWN, masked)
 }
 
 /// SECURITY: `https://user:password@host` is how some write a repository's login.
-fn masked(text: &str) -> String {
-    if !text.contains("://") {
-        return text.to_owned();
+fn masked(text: &str) -> Cow<'_, str> {
+    if !text.contains("://") || !text.contains('@') {
+        return Cow::Borrowed(text);
     }
     let mut parts = text.split("://");
     let mut result = parts.next().unwrap_or_default().to_owned();
@@ -110,5 +92,5 @@ fn masked(text: &str) -> String {
         }
         result.push_str(rest);
     }
-    result
+    Cow::Owned(result)
 }

@@ -10,6 +10,16 @@ use crate::applicationset::plan::{Action, Change, Plan};
 use crate::authorize::applicationsets::Review;
 use crate::state::write::batch::Left;
 
+/// A set that is only looked at.
+pub(super) struct Preview {
+    /// As it would be stored.
+    pub(super) set: Value,
+    /// What it generates, as the templates give it.
+    pub(super) applications: Vec<Value>,
+    /// What that would change.
+    pub(super) review: Review,
+}
+
 /// The word of an action for people: what becomes of an object.
 fn word(action: Action) -> &'static str {
     match action {
@@ -47,7 +57,9 @@ pub(super) fn deleted(changes: Value, left: &[Left]) -> Value {
 }
 
 /// What storing a set would do, as Argo CD's dry run says it, and more.
-pub(super) fn dry_run(set: Value, review: &Review) -> Value {
+pub(super) fn dry_run(preview: Preview) -> Value {
+    let Preview { set, review, .. } = preview;
+    let review = &review;
     let resources: Vec<Value> = review.plan.changes.iter().filter_map(resource).collect();
     let mut answer = stored(set, review.plan.set.action, previews(review));
     if let Some(members) = answer.as_object_mut() {
@@ -65,7 +77,11 @@ pub(super) fn dry_run(set: Value, review: &Review) -> Value {
 }
 
 /// What a set would generate, and what that would change.
-pub(super) fn generated(applications: Vec<Value>, review: &Review) -> Value {
+pub(super) fn generated(preview: Preview) -> Value {
+    let Preview {
+        applications, review, ..
+    } = preview;
+    let review = &review;
     let mut answer = Map::new();
     answer.insert("applications".to_owned(), applications.into());
     answer.insert("changes".to_owned(), previews(review));

@@ -3,17 +3,20 @@
 //! In: what is wanted. Out: what was done, or would be. Never: a write of what was not
 //! approved; a preview that writes.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
-use super::room::{Done, Job};
-use super::{Desk, answer, read, read_stored};
+use super::answer::{self, Preview};
+use super::room::Bench;
+use super::{Desk, read, read_stored};
 use crate::applicationset::ApplicationSet;
 use crate::applicationset::apply::{self, Options};
 use crate::applicationset::plan::{Action, Existing, Plan, is_same, replaced, upserted};
-use crate::authorize::applicationsets::{self, Cleared, Operation, Review};
+use crate::authorize::applicationsets::{self, Approved, Cleared, Operation};
 use crate::config::SetChecks;
 use crate::front::applicationsets::{Create, Delete, Error, Run, Update};
-use crate::record::Step;
+use crate::record::{Check, Step};
 use crate::rejection::Rejection;
 use crate::state::ObjectName;
 use crate::state::write::{self, Version};
@@ -33,8 +36,7 @@ impl Desk<'_, '_> {
                 Some(stored) => read(upserted(stored, &sent.object))?,
                 None => sent,
             };
-            let (_, review) = self.preview(set.clone(), existing).await?;
-            return Ok(answer::dry_run(set.object, &review));
+            return self.preview(set, existing, answer::dry_run).await;
         }
         let mut tried = 0;
         loop {
@@ -96,8 +98,7 @@ impl Desk<'_, '_> {
             let stored = existing.set.as_ref().ok_or_else(|| Error::absent(&asked))?;
             let set = read(replaced(stored, &sent.object))?;
             based_on(&sent, stored)?;
-            let (_, review) = self.preview(set.clone(), existing).await?;
-            return Ok(answer::dry_run(set.object, &review));
+            return self.preview(set, existing, answer::dry_run).await;
         }
         let existing = self.existing(&asked, checks).await?;
         let set = match &existing.set {
@@ -118,8 +119,7 @@ impl Desk<'_, '_> {
             Some(stored) => read(upserted(stored, &sent.object))?,
             None => sent,
         };
-        let (applications, review) = self.preview(set, existing).await?;
-        Ok(answer::generated(applications, &review))
+        self.preview(set, existing, answer::generated).await
     }
 
     /// Deletes a set.
@@ -135,11 +135,16 @@ impl Desk<'_, '_> {
         let stored = existing.set.clone().ok_or_else(|| Error::absent(&name))?;
         let mut set = read_stored(stored).map_err(Error::Decode)?;
         set.name = name;
-        let plan = Plan::deletion(&set, existing, delete.cascade.unwrap_or_default());
-        let changes = answer::changes(&plan);
-        let written = self.write(cleared, plan, delete.deletions).await?;
+        let cascade = delete.cascade.unwrap_or_default();
+        let planned = self
+            .at_work(move |bench, checks| {
+                let plan = Plan::deletion(&set, existing, cascade);
+                approved(bench, &cleared, plan, checks)
+            })
+            .await?;
+        let written = self.write(planned.approved, delete.deletions).await?;
         Ok(match checks {
-            SetChecks::Generated => answer::deleted(changes, &written.left),
+            SetChecks::Generated => answer::deleted(planned.changes, &written.left),
             SetChecks::Argocd => serde_json::json!({}),
         })
     }
@@ -160,34 +165,44 @@ impl Desk<'_, '_> {
         Ok(existing)
     }
 
-    async fn preview(&mut self, set: ApplicationSet, existing: Existing) -> Result<(Vec<Value>, Review), Rejection> {
+    /// What a set would generate and change, as `answer` puts it.
+    async fn preview(
+        &mut self,
+        set: ApplicationSet,
+        existing: Existing,
+        answer: fn(Preview) -> Value,
+    ) -> Result<Value, Rejection> {
         let name = set.name.clone();
         let cleared = self.before(Operation::Preview, (&name, Some(&set)), &existing)?;
-        let done = self.generated(cleared, (set, existing)).await?;
-        let mut checks = std::mem::take(&mut self.checks);
-        let review = self
-            .rights()
-            .map(|desk| desk.review(&done.cleared, done.plan, &mut checks));
-        self.checks = checks;
-        self.record.step(Step::Authorize);
-        Ok((done.applications, review?.map_err(Error::Denied)?))
+        self.at_work(move |bench, checks| {
+            let applications = bench.generate(&cleared, &set)?;
+            let plan = Plan::new(&set, existing, applications.clone());
+            let review = bench.desk.review(&cleared, plan, checks).map_err(Error::Denied)?;
+            Ok(answer(Preview {
+                set: set.object,
+                applications,
+                review,
+            }))
+        })
+        .await
     }
 
-    async fn generated(
+    /// Does work off the threads that serve; what it looks up is for the record.
+    async fn at_work<T: Send + 'static>(
         &mut self,
-        cleared: Cleared,
-        (set, existing): (ApplicationSet, Existing),
-    ) -> Result<Done, Rejection> {
-        let job = Job {
-            snapshot: self.snapshot.clone(),
-            caller: self.caller.clone(),
-            cleared,
-            set,
-            existing,
-        };
-        let done = self.room.generate(self.principal.key(), job).await;
-        self.record.step(Step::Headers);
-        done
+        work: impl FnOnce(&Bench<'_>, &mut Vec<Check>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Rejection> {
+        let mut checks = std::mem::take(&mut self.checks);
+        let whose = (Arc::clone(self.snapshot), Arc::clone(&self.caller));
+        let done = self.room.work(whose, self.principal.key(), move |bench| {
+            let done = work(bench, &mut checks);
+            Ok((done, checks))
+        });
+        let done = done.await;
+        self.record.step(Step::Authorize);
+        let (done, checks) = done?;
+        self.checks = checks;
+        Ok(done?)
     }
 
     /// Generates what has to be, and writes.
@@ -197,32 +212,26 @@ impl Desk<'_, '_> {
         (set, existing): (ApplicationSet, Existing),
         deletions: Option<u64>,
     ) -> Result<Value, Rejection> {
-        let (cleared, plan) = match self.checks() {
-            SetChecks::Generated => {
-                let done = self.generated(cleared, (set, existing)).await?;
-                (done.cleared, done.plan)
-            }
-            SetChecks::Argocd => (cleared, Plan::of_set(&set, existing.set)),
-        };
-        let changes = answer::changes(&plan);
-        let (action, before) = (plan.set.action, plan.set.before.clone());
-        let written = self.write(cleared, plan, deletions).await?;
-        let stored = written.set.or(before).unwrap_or_default();
-        Ok(answer::stored(stored, action, changes))
+        let checks = self.checks();
+        let planned = self
+            .at_work(move |bench, looked| {
+                let plan = match checks {
+                    SetChecks::Generated => {
+                        let applications = bench.generate(&cleared, &set)?;
+                        Plan::new(&set, existing, applications)
+                    }
+                    SetChecks::Argocd => Plan::of_set(&set, existing.set),
+                };
+                approved(bench, &cleared, plan, looked)
+            })
+            .await?;
+        let written = self.write(planned.approved, deletions).await?;
+        let stored = written.set.or(planned.before).unwrap_or_default();
+        Ok(answer::stored(stored, planned.action, planned.changes))
     }
 
-    /// Has a plan approved, and carries it out.
-    async fn write(
-        &mut self,
-        cleared: Cleared,
-        plan: Plan,
-        deletions: Option<u64>,
-    ) -> Result<apply::Outcome, Rejection> {
-        let mut checks = std::mem::take(&mut self.checks);
-        let approved = self.rights().map(|desk| desk.after(&cleared, plan, &mut checks));
-        self.checks = checks;
-        self.record.step(Step::Authorize);
-        let approved = approved?.map_err(Error::Denied)?;
+    /// Carries an approved plan out.
+    async fn write(&mut self, approved: Approved, deletions: Option<u64>) -> Result<apply::Outcome, Rejection> {
         let settings = self.snapshot.config.application_sets.as_ref();
         let options = Options {
             max_deletions: settings.map_or(0, |settings| settings.max_deletions),
@@ -233,6 +242,30 @@ impl Desk<'_, '_> {
         self.record.step(Step::Forward);
         Ok(done.map_err(Error::Apply)?)
     }
+}
+
+/// A plan that may be carried out, and what its answer says.
+struct Planned {
+    approved: Approved,
+    /// What becomes of its Applications.
+    changes: Value,
+    /// What becomes of the set.
+    action: Action,
+    /// The set as it was stored.
+    before: Option<Value>,
+}
+
+/// Has a plan approved.
+fn approved(bench: &Bench<'_>, cleared: &Cleared, plan: Plan, checks: &mut Vec<Check>) -> Result<Planned, Error> {
+    let changes = answer::changes(&plan);
+    let (action, before) = (plan.set.action, plan.set.before.clone());
+    let approved = bench.desk.after(cleared, plan, checks).map_err(Error::Denied)?;
+    Ok(Planned {
+        approved,
+        changes,
+        action,
+        before,
+    })
 }
 
 /// Holds the version that was sent against the stored one, before work is done that

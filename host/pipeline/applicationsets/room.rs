@@ -1,20 +1,21 @@
 //! What all requests about ApplicationSets share: repositories, and who may generate.
 //!
-//! In: settings; sets to generate. Out: Applications and what they would change.
+//! In: settings; work on sets. Out: what it came to.
 //! Refuses: more at once than the settings and [`OF_PERSON`] allow. Never: work that
 //! goes on for somebody who went away.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::Instant;
 
+use crate::applicationset::budget;
 use crate::applicationset::generate::generate;
 use crate::applicationset::guests::Plugins;
-use crate::applicationset::plan::{Existing, Plan};
 use crate::applicationset::{ApplicationSet, Budget, ClusterInput, Inputs};
-use crate::authorize::applicationsets::{Cleared, Desk};
+use crate::authorize::applicationsets::{self, Cleared};
 use crate::caller::Caller;
 use crate::clock::Clock;
 use crate::config::ApplicationSets;
@@ -28,13 +29,18 @@ use crate::snapshot::Snapshot;
 /// Sets that are generated for one person at once.
 const OF_PERSON: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
 
+/// Sets that are begun for each that is worked on: the others wait, for a thread each.
+const BEGUN: usize = 16;
+
 /// What the requests share.
 #[derive(Debug)]
 pub struct Room {
     /// What was read of repositories.
     pub(super) store: Store,
-    /// Sets that are generated now.
+    /// Sets that are worked on now.
     running: Arc<Semaphore>,
+    /// Those among them, and those that wait for a repository or a plugin.
+    begun: Arc<Semaphore>,
     /// Those of each person, waiting ones among them.
     persons: Arc<Limiter>,
     /// Says when objects were made.
@@ -43,21 +49,13 @@ pub struct Room {
     changed: watch::Sender<u64>,
 }
 
-/// A set that is to be generated, and for whom.
-pub(super) struct Job {
-    pub(super) snapshot: Arc<Snapshot>,
-    pub(super) caller: Arc<Caller>,
-    pub(super) cleared: Cleared,
-    pub(super) set: ApplicationSet,
-    pub(super) existing: Existing,
-}
-
-/// What was generated.
-pub(super) struct Done {
-    pub(super) cleared: Cleared,
-    /// As the templates gave them, in order.
-    pub(super) applications: Vec<Value>,
-    pub(super) plan: Plan,
+/// What work on a set is done with, off the threads that serve.
+pub(super) struct Bench<'a> {
+    room: &'a Room,
+    snapshot: &'a Snapshot,
+    /// Where rights are looked up.
+    pub(super) desk: applicationsets::Desk<'a>,
+    budget: &'a Budget,
 }
 
 impl Room {
@@ -73,6 +71,7 @@ impl Room {
         Ok(Self {
             store: Store::new(settings.git, &settings.repositories)?,
             running: Arc::new(Semaphore::new(settings.concurrency)),
+            begun: Arc::new(Semaphore::new(settings.concurrency.saturating_mul(BEGUN))),
             persons: Limiter::new(&LimitSpec {
                 per_person,
                 ..LimitSpec::default()
@@ -92,67 +91,75 @@ impl Room {
         self.changed.subscribe()
     }
 
-    /// Generates a set, and plans what that changes, off the threads that serve.
+    /// Does what takes long for a big set: generating, planning, judging and showing.
     ///
     /// Dropping the future ends the work at its next look at the clock.
     ///
     /// # Errors
     /// The person has too much at work; the others have, for longer than the work may
-    /// take; a generator's own.
-    pub(super) async fn generate(self: &Arc<Self>, person: u64, job: Job) -> Result<Done, Rejection> {
-        let settings = job.snapshot.config.application_sets.as_ref();
+    /// take; the work's own.
+    pub(super) async fn work<T: Send + 'static>(
+        self: &Arc<Self>,
+        (snapshot, caller): (Arc<Snapshot>, Arc<Caller>),
+        person: u64,
+        work: impl FnOnce(&Bench<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Rejection> {
+        let settings = snapshot.config.application_sets.as_ref();
         let limits = settings.map(|settings| settings.limits).unwrap_or_default();
         let held = self.persons.acquire(person)?;
-        let budget = Arc::new(Budget::new(limits));
+        let place = Place::new(&self.running);
+        let budget = Arc::new(Budget::new(limits).at(Box::new(place.clone())));
         let _given_up = GivenUp(Arc::clone(&budget));
-        let running = Arc::clone(&self.running).acquire_owned();
-        let running = tokio::time::timeout_at(budget.ends(), running).await;
-        let Ok(Ok(running)) = running else {
-            return Err(Error::Busy { waited: limits.time }.into());
+        let busy = || Error::Busy { waited: limits.time };
+        let begun = Arc::clone(&self.begun).acquire_owned();
+        let begun = tokio::time::timeout_at(budget.ends(), begun).await;
+        let Ok(Ok(begun)) = begun else {
+            return Err(busy().into());
         };
+        if !place.take(budget.ends()).await {
+            return Err(busy().into());
+        }
         let room = Arc::clone(self);
-        let work = tokio::task::spawn_blocking(move || {
+        let done = tokio::task::spawn_blocking(move || {
             // Until the work ends, whoever still waits for it.
-            let _held: (Permit, _) = (held, running);
-            room.work(job, &budget)
+            let _held: (Permit, _) = (held, begun);
+            let _left = Left(place);
+            let desk = applicationsets::Desk::new(&snapshot, &caller).ok_or(Error::Broken)?;
+            work(&Bench {
+                room: &room,
+                snapshot: &snapshot,
+                desk,
+                budget: &budget,
+            })
         });
-        Ok(work.await.unwrap_or(Err(Error::Broken))?)
+        Ok(done.await.unwrap_or(Err(Error::Broken))?)
     }
+}
 
-    fn work(&self, job: Job, budget: &Budget) -> Result<Done, Error> {
-        let Job {
-            snapshot,
-            caller,
-            cleared,
-            set,
-            existing,
-        } = job;
-        let desk = Desk::new(&snapshot, &caller).ok_or(Error::Broken)?;
-        let clusters = ClusterInput::all(&snapshot.resources);
-        let project = project(&set);
-        let applications = {
-            let gate = desk.gate(&cleared);
-            let repositories = self.store.with(&snapshot.resources, project);
-            let guests = Plugins {
-                plugins: &snapshot.plugins,
-                secrets: &snapshot.resources.secrets,
-                set: &set.name,
-                runtime: tokio::runtime::Handle::current(),
-            };
-            let inputs = Inputs {
-                clusters: &clusters,
-                gate: &gate,
-                repositories: &repositories,
-                guests: &guests,
-            };
-            generate(&set, &inputs, budget)?
+impl Bench<'_> {
+    /// The Applications of a set, as its templates give them.
+    ///
+    /// # Errors
+    /// A generator's or a template's; [`Error::Generate`] as well where a bound is
+    /// reached.
+    pub(super) fn generate(&self, cleared: &Cleared, set: &ApplicationSet) -> Result<Vec<Value>, Error> {
+        let resources = &self.snapshot.resources;
+        let clusters = ClusterInput::all(resources);
+        let gate = self.desk.gate(cleared);
+        let repositories = self.room.store.with(resources, project(set));
+        let guests = Plugins {
+            plugins: &self.snapshot.plugins,
+            secrets: &resources.secrets,
+            set: &set.name,
+            runtime: tokio::runtime::Handle::current(),
         };
-        let plan = Plan::new(&set, existing, applications.clone());
-        Ok(Done {
-            cleared,
-            applications,
-            plan,
-        })
+        let inputs = Inputs {
+            clusters: &clusters,
+            gate: &gate,
+            repositories: &repositories,
+            guests: &guests,
+        };
+        Ok(generate(set, &inputs, self.budget)?)
     }
 }
 
@@ -161,6 +168,55 @@ fn project(set: &ApplicationSet) -> &str {
     let project = set.spec.template.pointer("/spec/project");
     let project = project.and_then(Value::as_str).unwrap_or_default();
     if project.contains("{{") { "" } else { project }
+}
+
+/// A place among the sets that are worked on.
+#[derive(Clone, Debug)]
+struct Place {
+    all: Arc<Semaphore>,
+    held: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
+}
+
+impl Place {
+    /// One that is not taken yet.
+    fn new(all: &Arc<Semaphore>) -> Self {
+        Self {
+            all: Arc::clone(all),
+            held: Arc::default(),
+        }
+    }
+
+    async fn take(&self, until: Instant) -> bool {
+        let free = Arc::clone(&self.all).acquire_owned();
+        let taken = tokio::time::timeout_at(until, free).await;
+        let Ok(Ok(taken)) = taken else { return false };
+        self.put(Some(taken));
+        true
+    }
+
+    fn put(&self, permit: Option<OwnedSemaphorePermit>) {
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = permit;
+    }
+}
+
+impl budget::Place for Place {
+    fn leave(&self) {
+        self.put(None);
+    }
+
+    fn come_back(&self, until: Instant) -> bool {
+        tokio::runtime::Handle::current().block_on(self.take(until))
+    }
+}
+
+/// Leaves a place when the work is done, well or not: the budget lives on with whoever
+/// asked.
+struct Left(Place);
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        self.0.put(None);
+    }
 }
 
 /// Ends the work when its caller goes away.

@@ -425,6 +425,7 @@ impl Editor<'_> {
             list_step,
             order,
             quotes: if is_json { Quotes::Always } else { Quotes::WhereNeeded },
+            texts: None,
         }
     }
 

@@ -4,6 +4,8 @@
 //! compared, and lines of YAML that mean them. Never: a text that YAML reads as
 //! something else.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Number, Value};
 
 use crate::state::yaml::{Content, Meaning, Node, Scalar};
@@ -102,7 +104,12 @@ pub(super) struct Writing<'a> {
     pub(super) order: &'a [String],
     /// Whether every text is in double quotes.
     pub(super) quotes: Quotes,
+    /// What is written in place of a text; itself where there is nothing.
+    pub(super) texts: Option<Texts>,
 }
+
+/// What is written in place of a text.
+pub(crate) type Texts = for<'t> fn(&'t str) -> Cow<'t, str>;
 
 /// Which texts are in quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,87 +124,152 @@ impl Writing<'_> {
     /// Lines of an item of a block list whose dashes stand at `column`; the last
     /// ends with a line break.
     pub(super) fn item(&self, value: &Value, indent: &str) -> String {
-        let inner = format!("{indent}  ");
-        let lines = match value {
-            Value::Object(members) if !members.is_empty() => {
-                let lines = self.members(members, &inner);
-                // The first line's own indent gives way to the dash.
-                lines.get(inner.len()..).unwrap_or_default().to_owned()
-            }
-            Value::Array(items) if !items.is_empty() => {
-                let lines: String = items.iter().map(|item| self.item(item, &inner)).collect();
-                lines.get(inner.len()..).unwrap_or_default().to_owned()
-            }
-            other => format!("{}{}", self.inline(other), self.line_break),
-        };
-        format!("{indent}- {lines}")
+        let mut lines = String::new();
+        self.put_item(&mut lines, value, indent.len());
+        lines
     }
 
     /// Lines of a block mapping.
     pub(super) fn members(&self, members: &Map<String, Value>, indent: &str) -> String {
-        let sorted = self.sorted(members);
-        sorted.map(|(key, value)| self.member(key, value, indent)).collect()
-    }
-
-    /// Lines of one key and its value.
-    pub(super) fn member(&self, key: &str, value: &Value, indent: &str) -> String {
-        format!("{indent}{}:{}", self.text(key), self.behind_colon(value, indent))
+        let mut lines = String::new();
+        self.put_members(&mut lines, members, indent.len());
+        lines
     }
 
     /// What stands behind the colon of a key at `indent`, with its line break.
     pub(super) fn behind_colon(&self, value: &Value, indent: &str) -> String {
-        let below = match value {
-            Value::Object(members) if !members.is_empty() => self.members(members, &format!("{indent}  ")),
-            Value::Array(items) if !items.is_empty() => self.items(items, indent),
-            other => return format!(" {}{}", self.inline(other), self.line_break),
-        };
-        format!("{}{below}", self.line_break)
-    }
-
-    /// Lines of a list below a key at `indent`.
-    pub(super) fn items(&self, items: &[Value], indent: &str) -> String {
-        let indent = format!("{indent}{}", " ".repeat(self.list_step));
-        items.iter().map(|item| self.item(item, &indent)).collect()
+        let mut lines = String::new();
+        self.put_behind_colon(&mut lines, value, indent.len());
+        lines
     }
 
     /// The value on one line.
     pub(super) fn inline(&self, value: &Value) -> String {
+        let mut line = String::new();
+        self.put_inline(&mut line, value);
+        line
+    }
+
+    /// A key with its value, `indent` blanks before it.
+    pub(super) fn put_member(&self, lines: &mut String, (key, value): (&str, &Value), indent: usize) {
+        pad(lines, indent);
+        self.put_named(lines, (key, value), indent);
+    }
+
+    fn put_members(&self, lines: &mut String, members: &Map<String, Value>, indent: usize) {
+        for member in self.sorted(members) {
+            self.put_member(lines, member, indent);
+        }
+    }
+
+    fn put_named(&self, lines: &mut String, (key, value): (&str, &Value), indent: usize) {
+        self.put_text(lines, key);
+        lines.push(':');
+        self.put_behind_colon(lines, value, indent);
+    }
+
+    fn put_behind_colon(&self, lines: &mut String, value: &Value, indent: usize) {
         match value {
-            Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),
-            Value::String(text) => self.text(text),
-            Value::Array(items) => {
-                let items: Vec<String> = items.iter().map(|item| self.inline(item)).collect();
-                format!("[{}]", items.join(", "))
+            Value::Object(members) if !members.is_empty() => {
+                lines.push_str(self.line_break);
+                self.put_members(lines, members, indent.saturating_add(2));
             }
-            Value::Object(members) => {
-                let members: Vec<String> = self
-                    .sorted(members)
-                    .map(|(key, value)| format!("{}: {}", self.text(key), self.inline(value)))
-                    .collect();
-                format!("{{{}}}", members.join(", "))
+            Value::Array(items) if !items.is_empty() => {
+                lines.push_str(self.line_break);
+                for item in items {
+                    self.put_item(lines, item, indent.saturating_add(self.list_step));
+                }
+            }
+            other => {
+                lines.push(' ');
+                self.put_inline(lines, other);
+                lines.push_str(self.line_break);
             }
         }
     }
 
-    fn sorted<'a>(&self, members: &'a Map<String, Value>) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    fn put_item(&self, lines: &mut String, value: &Value, indent: usize) {
+        pad(lines, indent);
+        self.put_dash(lines, value, indent);
+    }
+
+    /// A dash and what is behind it; the first line of that needs no indent.
+    fn put_dash(&self, lines: &mut String, value: &Value, indent: usize) {
+        let inner = indent.saturating_add(2);
+        lines.push_str("- ");
+        match value {
+            Value::Object(members) if !members.is_empty() => {
+                for (number, member) in self.sorted(members).enumerate() {
+                    pad(lines, if number == 0 { 0 } else { inner });
+                    self.put_named(lines, member, inner);
+                }
+            }
+            Value::Array(items) if !items.is_empty() => {
+                for (number, item) in items.iter().enumerate() {
+                    pad(lines, if number == 0 { 0 } else { inner });
+                    self.put_dash(lines, item, inner);
+                }
+            }
+            other => {
+                self.put_inline(lines, other);
+                lines.push_str(self.line_break);
+            }
+        }
+    }
+
+    fn put_inline(&self, line: &mut String, value: &Value) {
+        let comma = |number: usize| if number == 0 { "" } else { ", " };
+        match value {
+            Value::Null => line.push_str("null"),
+            Value::Bool(yes) => line.push_str(if *yes { "true" } else { "false" }),
+            Value::Number(number) => line.push_str(&number.to_string()),
+            Value::String(text) => self.put_text(line, text),
+            Value::Array(items) => {
+                line.push('[');
+                for (number, item) in items.iter().enumerate() {
+                    line.push_str(comma(number));
+                    self.put_inline(line, item);
+                }
+                line.push(']');
+            }
+            Value::Object(members) => {
+                line.push('{');
+                for (number, (key, value)) in self.sorted(members).enumerate() {
+                    line.push_str(comma(number));
+                    self.put_text(line, key);
+                    line.push_str(": ");
+                    self.put_inline(line, value);
+                }
+                line.push('}');
+            }
+        }
+    }
+
+    fn sorted<'a>(&self, members: &'a Map<String, Value>) -> impl Iterator<Item = (&'a str, &'a Value)> {
         let place = |key: &str| {
             self.order
                 .iter()
                 .position(|known| known == key)
                 .unwrap_or(self.order.len())
         };
-        let mut sorted: Vec<_> = members.iter().collect();
+        let mut sorted: Vec<_> = members.iter().map(|(key, value)| (key.as_str(), value)).collect();
         sorted.sort_by_key(|(key, _)| place(key));
         sorted.into_iter()
     }
 
-    fn text(&self, text: &str) -> String {
-        if self.quotes == Quotes::WhereNeeded && is_plain(text) {
-            return text.to_owned();
+    fn put_text(&self, line: &mut String, text: &str) {
+        let text = self.texts.map_or(Cow::Borrowed(text), |texts| texts(text));
+        if self.quotes == Quotes::WhereNeeded && is_plain(&text) {
+            line.push_str(&text);
+        } else {
+            // JSON's escapes are among those of YAML's double quotes.
+            line.push_str(&Value::from(text).to_string());
         }
-        // JSON's escapes are among those of YAML's double quotes.
-        Value::from(text).to_string()
     }
+}
+
+fn pad(lines: &mut String, indent: usize) {
+    lines.extend(std::iter::repeat_n(' ', indent));
 }
 
 /// Whether a text means itself without quotes, in blocks and in brackets, for
@@ -209,7 +281,7 @@ fn is_plain(text: &str) -> bool {
     let ends = text.ends_with(|last: char| last.is_ascii_alphanumeric() || last == '/');
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | ':');
     // A colon before a blank or the end would make a key of it; there are none.
-    starts && ends && text.chars().all(plain) && !WORDS.contains(&text.to_ascii_lowercase().as_str())
+    starts && ends && text.chars().all(plain) && !WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
 #[cfg(test)]
@@ -248,6 +320,7 @@ mod tests {
                 list_step,
                 order: &["b".to_owned()],
                 quotes,
+                texts: None,
             };
             let text = writing.members(value.as_object().unwrap(), "");
             assert_eq!(read(&text), value, "{text}");

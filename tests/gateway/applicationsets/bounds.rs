@@ -37,6 +37,8 @@ async fn start() -> (World, TcpListener) {
     let rows = "p, alice, repositories, get, *, allow\np, erin, repositories, get, *, allow\n";
     setup.rbac_cm.get_mut("policy.csv").unwrap().push_str(rows);
     setup.settings = json!({"applicationSets": {
+        // Who waits for git leaves the one place to others.
+        "concurrency": 1,
         "repositories": [repositories],
         "limits": {"applications": 50, "parameters": 500, "generators": 20, "time": "3s"},
         "git": {"time": "2s"},

@@ -74,6 +74,7 @@ fn write(entries: &[(Value, Dress)], page: &Page) -> (String, Vec<String>, Strin
         } else {
             Quotes::WhereNeeded
         },
+        texts: None,
     };
     let indent = " ".repeat(2 + page.step);
     let head = format!(
