@@ -41,6 +41,7 @@ pub mod config;
 pub mod credential;
 pub mod diagnostic;
 pub mod discovery;
+pub mod dns;
 pub mod forward;
 pub mod front;
 pub mod glob;

@@ -20,6 +20,8 @@ use crate::impersonate::Impersonation;
 use crate::route;
 use crate::server::Peer;
 
+pub(crate) mod review;
+
 /// Why a cluster did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {

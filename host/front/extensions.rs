@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Method, request};
 
+use crate::dns::{is_label, is_subdomain};
 use crate::route::ExtensionPath;
 use crate::state::ObjectName;
 
@@ -192,32 +193,6 @@ fn single<'a>(headers: &'a HeaderMap, name: &str, shown: &'static str) -> Result
     Ok(first
         .map(|value| value.to_str().unwrap_or("?"))
         .filter(|value| !value.is_empty()))
-}
-
-/// An RFC 1123 label as Kubernetes takes it: 1 to 63 of `a-z0-9-`, no dash at an end.
-fn is_label(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    (1..=63).contains(&bytes.len())
-        && bytes
-            .iter()
-            .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
-        && bytes.first() != Some(&b'-')
-        && bytes.last() != Some(&b'-')
-}
-
-/// An RFC 1123 subdomain as Kubernetes takes it: labels joined by dots, 1 to 253.
-/// A label within it may be longer than 63, as in Kubernetes' own check.
-fn is_subdomain(text: &str) -> bool {
-    (1..=253).contains(&text.len())
-        && text.split('.').all(|label| {
-            let bytes = label.as_bytes();
-            !bytes.is_empty()
-                && bytes
-                    .iter()
-                    .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
-                && bytes.first() != Some(&b'-')
-                && bytes.last() != Some(&b'-')
-        })
 }
 
 impl Call {

@@ -20,6 +20,7 @@ use crate::authenticate::Principal;
 use crate::authorize::applicationsets::{self, Asked, Cleared, Operation, Reads};
 use crate::caller::Caller;
 use crate::config::SetChecks;
+use crate::dns;
 use crate::forward::Body;
 use crate::front::applicationsets::{Answer, Error, Named, Request};
 use crate::record::{Check, Open, Step};
@@ -168,7 +169,7 @@ impl Desk<'_, '_> {
         }
         let set = read(object)?;
         let name = &set.name.name;
-        if !write::is_name(name) {
+        if !dns::is_subdomain(name) {
             return Err(Error::Name { name: name.clone() }.into());
         }
         for (key, found, wanted) in [

@@ -7,12 +7,10 @@
 use http::Uri;
 
 use super::{Error, check_path};
+use crate::dns::{is_label, is_subdomain};
 
 /// Where the clusters of Applications are: `/applications/{namespace}/{name}/k8s`.
 const APPLICATIONS: &str = "/applications/";
-
-/// Bytes of a namespace or name, as Kubernetes has it.
-const NAME_BYTES: usize = 253;
 
 /// The pieces of a path into an Application's cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +38,7 @@ pub(super) fn application(uri: &Uri) -> Result<Option<ApplicationPath<'_>>, Erro
     let Some((namespace, name, rest)) = split(uri.path()) else {
         return Ok(None);
     };
-    if !is_name(namespace) || !is_name(name) {
+    if !is_label(namespace) || !is_subdomain(name) {
         return Err(Error::ApplicationName);
     }
     if !rest.is_empty() {
@@ -59,17 +57,6 @@ fn split(path: &str) -> Option<(&str, &str, &str)> {
     let (name, tail) = tail.split_once('/')?;
     let rest = tail.strip_prefix("k8s")?;
     (rest.is_empty() || rest.starts_with('/')).then_some((namespace, name, rest))
-}
-
-/// A name Kubernetes can have: no byte of it is ever encoded.
-/// Source: RFC 1123, section 2.1, as `validation.IsDNS1123Subdomain` has it.
-fn is_name(text: &str) -> bool {
-    let ends = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let bytes = text.as_bytes();
-    bytes.len() <= NAME_BYTES
-        && bytes.first().is_some_and(ends)
-        && bytes.last().is_some_and(ends)
-        && bytes.iter().all(|byte| ends(byte) || matches!(byte, b'-' | b'.'))
 }
 
 #[cfg(test)]

@@ -9,10 +9,11 @@ use bytes::Bytes;
 use http::StatusCode;
 use tokio::time::timeout;
 
-use super::review::{ANSWER_BYTES, PATH, Problem, is_yes};
+use super::review::{Problem, is_yes};
 use super::rights::{self, Answering};
 use crate::credential::clusters::ClusterAccess;
 use crate::impersonate::service_account::Account;
+use crate::question::review::ANSWER_BYTES;
 use crate::question::{self, Asking, Question};
 
 /// Longest wait for one answer; a credential may take 15 s of it.
@@ -31,13 +32,7 @@ impl Entered<'_> {
 
 impl Answering for Entered<'_> {
     async fn is_allowed(&self, question: rights::Question<'_>) -> Result<bool, Problem> {
-        let question = Question {
-            path: PATH,
-            accept: "application/json",
-            content: Some(Bytes::from(question.review().to_string())),
-            longest: ANSWER_BYTES,
-        };
-        is_yes(&self.ask(question).await?)
+        is_yes(&self.ask(Question::review(&question.spec())).await?)
     }
 
     async fn is_there(&self, Account { namespace, name }: &Account) -> Result<bool, Problem> {

@@ -8,18 +8,14 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use serde::Deserialize;
 use serde_json::json;
 use tokio::time::timeout;
 
 use super::grants::{Grant, Grants, Mode};
 use crate::credential::clusters::ClusterAccess;
+use crate::question::review::Review;
 use crate::question::{self, Asking, Question};
 
-pub(super) const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-/// Longest answer to one question, in bytes.
-pub(super) const ANSWER_BYTES: usize = 64 * 1024;
 /// Longest wait for all answers of one cluster; a credential may take 15 s of it.
 const ALL_WITHIN: Duration = Duration::from_secs(30);
 
@@ -50,17 +46,6 @@ pub(super) enum Problem {
     Answer,
     #[error("it did not answer within {} s", .0.as_secs())]
     Time(Duration),
-}
-
-#[derive(Deserialize)]
-struct Answer {
-    status: AnswerStatus,
-}
-
-#[derive(Deserialize)]
-struct AnswerStatus {
-    #[serde(default)]
-    allowed: bool,
 }
 
 /// Asks for each grant. Constrained impersonation is asked for only where the
@@ -98,27 +83,17 @@ async fn ask_all(access: &ClusterAccess, grants: &Grants) -> Result<Verdict, Pro
 
 async fn is_allowed(asking: &mut Asking<'_>, grant: &Grant, mode: Mode) -> Result<bool, Problem> {
     let (resource, subresource) = grant.resource();
-    let review = json!({
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {
-            "group": grant.api_group(mode),
-            "resource": resource,
-            "subresource": subresource.unwrap_or_default(),
-            "verb": mode.verb(),
-        }},
-    });
-    let question = Question {
-        path: PATH,
-        accept: "application/json",
-        content: Some(Bytes::from(review.to_string())),
-        longest: ANSWER_BYTES,
-    };
-    is_yes(&asking.ask(&question).await?)
+    let spec = json!({"resourceAttributes": {
+        "group": grant.api_group(mode),
+        "resource": resource,
+        "subresource": subresource.unwrap_or_default(),
+        "verb": mode.verb(),
+    }});
+    is_yes(&asking.ask(&Question::review(&spec)).await?)
 }
 
 /// What a review says.
 pub(super) fn is_yes(content: &[u8]) -> Result<bool, Problem> {
-    let answer: Answer = serde_json::from_slice(content).map_err(|_| Problem::Answer)?;
-    Ok(answer.status.allowed)
+    let review = Review::read(content).ok_or(Problem::Answer)?;
+    Ok(review.allowed)
 }

@@ -77,8 +77,8 @@ impl Right {
 }
 
 impl Question<'_> {
-    /// As `SelfSubjectAccessReview` has it.
-    pub(super) fn review(self) -> Value {
+    /// What a review is asked for.
+    pub(super) fn spec(self) -> Value {
         let attributes = match self {
             Question::Accounts(right, about) => {
                 let (namespace, name) = match about {
@@ -95,11 +95,7 @@ impl Question<'_> {
                 "group": AUTHENTICATION, "resource": "userextras", "subresource": key, "verb": Mode::Classic.verb(),
             }),
         };
-        json!({
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        })
+        json!({ "resourceAttributes": attributes })
     }
 }
 
@@ -117,7 +113,7 @@ mod tests {
             namespace: "shop".to_owned(),
             name: "deployer".to_owned(),
         };
-        let attributes = |question: Question<'_>| question.review()["spec"]["resourceAttributes"].clone();
+        let attributes = |question: Question<'_>| question.spec()["resourceAttributes"].clone();
         let accounts = |group: &str, verb: &str, namespace: &str, name: &str| {
             json!({
                 "group": group, "resource": "serviceaccounts", "verb": verb, "namespace": namespace, "name": name,

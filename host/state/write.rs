@@ -15,6 +15,7 @@ use super::source::{self, Place};
 use super::{ObjectName, kubernetes, yaml};
 use crate::config::{Config, StateSource};
 use crate::diagnostic::Diagnostic;
+use crate::dns;
 
 pub mod batch;
 mod cluster;
@@ -88,7 +89,7 @@ impl Key {
     ///
     /// SECURITY: names become parts of paths; nothing but Kubernetes' own may.
     fn check(&self) -> Result<(), Error> {
-        if is_name(&self.name.namespace) && is_name(&self.name.name) {
+        if dns::is_label(&self.name.namespace) && dns::is_subdomain(&self.name.name) {
             return Ok(());
         }
         Err(Error::NotFound(self.clone()))
@@ -99,14 +100,6 @@ impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} `{}`", self.kind, self.name.name)
     }
-}
-
-/// Whether Kubernetes takes a name: RFC 1123 subdomains, near enough for paths.
-pub(crate) fn is_name(text: &str) -> bool {
-    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = text.as_bytes();
-    let known = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
-    bytes.len() <= 253 && ends(bytes.first()) && ends(bytes.last()) && bytes.iter().all(known)
 }
 
 /// Which state of an object somebody looked at: `metadata.resourceVersion` in a

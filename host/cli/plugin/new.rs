@@ -10,6 +10,16 @@ use std::process::ExitCode;
 use super::{Error, write};
 use crate::plugin::World;
 
+/// A file of `plugins/sdk`, where it is in a new plugin.
+macro_rules! sdk {
+    ($path:literal) => {
+        (
+            concat!("sdk/", $path),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/plugins/sdk/", $path)),
+        )
+    };
+}
+
 mod filter;
 mod generator;
 mod provider;

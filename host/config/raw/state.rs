@@ -9,12 +9,10 @@ use serde::Deserialize;
 
 use crate::config::{ApplicationNamespaces, KubernetesState, StateSource};
 use crate::diagnostic::Diagnostic;
+use crate::dns::is_label;
 
 /// Namespaces that may be listed: a watch each.
 const NAMESPACES: usize = 100;
-
-/// Longest name of a namespace, in bytes: a DNS label (RFC 1123).
-const NAME_BYTES: usize = 63;
 
 /// The mapping `state`.
 #[derive(Debug, Deserialize)]
@@ -45,7 +43,7 @@ impl RawState {
         let mut mistake = |message: String| findings.push(Diagnostic::error(None, message));
         if self.namespace.is_empty() {
             mistake("`state.namespace` is empty".to_owned());
-        } else if !is_name(&self.namespace) {
+        } else if !is_label(&self.namespace) {
             mistake(format!(
                 "`state.namespace` is `{}`, which is no namespace",
                 self.namespace
@@ -98,20 +96,13 @@ fn namespaces(names: Vec<String>, mistake: &mut dyn FnMut(String)) -> Applicatio
             names.len()
         ));
     }
-    for name in names.iter().filter(|name| !is_name(name)) {
+    for name in names.iter().filter(|name| !is_label(name)) {
         mistake(format!("`{KEY}` has `{name}`, which is neither a namespace nor `*`"));
     }
     match names.is_empty() {
         true => ApplicationNamespaces::ControlPlane,
         false => ApplicationNamespaces::Listed(names.into_iter().collect::<BTreeSet<String>>()),
     }
-}
-
-/// Whether a namespace can be called so (RFC 1123).
-fn is_name(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let in_bounds = (1..=NAME_BYTES).contains(&text.len()) && !text.starts_with('-') && !text.ends_with('-');
-    in_bounds && text.bytes().all(plain)
 }
 
 #[cfg(test)]

@@ -4,15 +4,12 @@
 //! either reading. Never: a name changed to make it fit.
 
 use super::Semantics;
+use crate::dns::{is_label, is_subdomain};
 
 /// Start of the user name of every service account.
 const USER: &str = "system:serviceaccount:";
 /// Characters Argo CD refuses in an account, wherever they stand.
 const REFUSED: [char; 8] = ['!', '*', '[', ']', '{', '}', '\\', '/'];
-/// Bytes of a DNS label.
-const LABEL_BYTES: usize = 63;
-/// Bytes of a DNS subdomain.
-const SUBDOMAIN_BYTES: usize = 253;
 
 /// Namespaces whose accounts are Kubernetes' own: one of them may do nearly
 /// everything.
@@ -103,32 +100,4 @@ pub(super) fn is_reserved(namespace: &str) -> bool {
 /// Source: Argo CD's manifests, `argocd-server` and its like.
 pub(super) fn is_control_planes(name: &str) -> bool {
     name.starts_with("argocd-") || name == "tollgate" || name.starts_with("tollgate-")
-}
-
-/// Whether Kubernetes can have a namespace of this name.
-///
-/// Source: RFC 1123, as Kubernetes validates names of namespaces.
-pub(super) fn is_label(text: &str) -> bool {
-    let alphanumeric = |c: Option<u8>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-    let inner = |c: &u8| c.is_ascii_lowercase() || c.is_ascii_digit() || *c == b'-';
-    let bytes = text.as_bytes();
-    text.len() <= LABEL_BYTES
-        && alphanumeric(bytes.first().copied())
-        && alphanumeric(bytes.last().copied())
-        && bytes.iter().all(inner)
-}
-
-/// Whether Kubernetes can have a service account of this name. Labels of a
-/// subdomain may be longer than those of namespaces.
-///
-/// Source: Kubernetes, `IsDNS1123Subdomain`.
-pub(super) fn is_subdomain(text: &str) -> bool {
-    let edge = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
-    text.len() <= SUBDOMAIN_BYTES
-        && text.split('.').all(|part| {
-            let bytes = part.as_bytes();
-            bytes.first().copied().is_some_and(edge)
-                && bytes.last().copied().is_some_and(edge)
-                && bytes.iter().all(|c| edge(*c) || *c == b'-')
-        })
 }

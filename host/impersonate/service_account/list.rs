@@ -11,6 +11,7 @@ use super::account::{self, Named};
 use super::{Account, Acting, By, Error, Fallback, Semantics};
 use crate::access::Identity;
 use crate::diagnostic::{Diagnostic, Location};
+use crate::dns::is_label;
 use crate::glob::{self, Pattern};
 use crate::impersonate::{Impersonation, VALUE_BYTES};
 use crate::state::{Cluster, DestinationServiceAccount};
@@ -310,7 +311,7 @@ fn checked_namespace(namespace: &str) -> Result<String, Error> {
     let owned = namespace.to_owned();
     if account::is_reserved(namespace) {
         Err(Error::Reserved { namespace: owned })
-    } else if account::is_label(namespace) {
+    } else if is_label(namespace) {
         Ok(owned)
     } else {
         Err(Error::InvalidNamespace { namespace: owned })

@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::account::{is_label, is_subdomain};
 use super::{Acting, By, EntryError, Error, Fallback, List, Matched, Semantics, Target, validate};
 use crate::diagnostic::{Diagnostic, Location};
+use crate::dns::{is_label, is_subdomain};
 use crate::impersonate::Impersonation;
 use crate::state::{Cluster, DestinationServiceAccount};
 
@@ -358,18 +358,6 @@ fn explains_every_entry_it_looked_at() {
         (tried[0].server_matched, tried[0].namespace_matched),
         (Matched::No, Matched::Broken)
     );
-}
-
-#[test]
-fn names_are_those_of_kubernetes() {
-    assert!(is_label("a-1") && is_label(&"a".repeat(63)));
-    for text in ["", "-a", "a-", "a.b", "A", "a b", &"a".repeat(64)] {
-        assert!(!is_label(text), "{text}");
-    }
-    assert!(is_subdomain("a.b-c") && is_subdomain(&"a".repeat(253)));
-    for text in ["", ".a", "a.", "a..b", "-a.b", "A", &"a".repeat(254)] {
-        assert!(!is_subdomain(text), "{text}");
-    }
 }
 
 fn messages(findings: Vec<Diagnostic>) -> Vec<String> {

@@ -9,10 +9,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::StatusCode;
-use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::applications::Governed;
@@ -20,28 +18,13 @@ use crate::authorize::kubernetes::Attributes;
 use crate::credential::clusters::ClusterAccess;
 use crate::diagnostic::one_line;
 use crate::impersonate::Impersonation;
+use crate::question::review::Review;
 use crate::question::{Asking, Error, Question};
 
-const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 /// Bytes of a cluster's reason that records keep.
 const REASON_BYTES: usize = 256;
-/// Longest answer, in bytes.
-const ANSWER_BYTES: usize = 64 * 1024;
 /// Longest wait for an answer: the caller waits as long.
 const WITHIN: Duration = Duration::from_secs(5);
-
-#[derive(Deserialize)]
-struct Answer {
-    status: Status,
-}
-
-#[derive(Deserialize)]
-struct Status {
-    #[serde(default)]
-    allowed: bool,
-    #[serde(default)]
-    reason: String,
-}
 
 /// Why enforce would refuse the request; none where it would pass.
 ///
@@ -94,26 +77,21 @@ async fn review(
 ) -> Result<Verdict, Error> {
     let mut asking = Asking::begin(cluster).await?;
     for verb in attributes.verbs() {
-        let question = Question {
-            path: PATH,
-            accept: "application/json",
-            content: Some(review_of(verb, attributes)),
-            longest: ANSWER_BYTES,
-        };
+        let question = Question::review(&spec(verb, attributes));
         let content = asking.ask_as(&question, impersonation).await?;
-        let Answer { status } = serde_json::from_slice(&content).map_err(|_| Error::Cut)?;
-        if !status.allowed {
+        let review = Review::read(&content).ok_or(Error::Cut)?;
+        if !review.allowed {
             return Ok(Verdict::Denied {
                 verb: verb.to_owned(),
-                reason: status.reason,
+                reason: review.reason,
             });
         }
     }
     Ok(Verdict::Allowed)
 }
 
-fn review_of(verb: &str, attributes: &Attributes) -> Bytes {
-    let spec = match attributes.resource_request {
+fn spec(verb: &str, attributes: &Attributes) -> Value {
+    match attributes.resource_request {
         true => json!({"resourceAttributes": {
             "verb": verb,
             "group": attributes.api_group,
@@ -124,11 +102,5 @@ fn review_of(verb: &str, attributes: &Attributes) -> Bytes {
             "name": attributes.name,
         }}),
         false => json!({"nonResourceAttributes": {"verb": verb, "path": attributes.path}}),
-    };
-    let review = json!({
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": spec,
-    });
-    Bytes::from(review.to_string())
+    }
 }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use super::Object;
 use crate::access::AgentId;
 use crate::diagnostic::{Diagnostic, Location, Severity};
+use crate::dns::is_label;
 use crate::state::Cluster;
 use crate::state::agent::{AgentObject, Binding, Grant, ShareAs, Sharing, UserAccess};
 use crate::state::fields::{Fields, Source};
@@ -26,9 +27,6 @@ mod ci;
 
 /// Entries of one list that count, as in GitLab.
 const ENTRIES: usize = 500;
-
-/// Longest name of an agent, in bytes: a DNS label.
-const NAME_BYTES: usize = 63;
 
 /// Keys of GitLab's `config.yaml` that are about other things than access.
 const OTHERS: [&str; 8] = [
@@ -248,9 +246,7 @@ fn twins<'a>(agents: impl Iterator<Item = &'a AgentObject>, findings: &mut Vec<D
 /// Whether an agent may be called so: a DNS label (RFC 1123), which no number is,
 /// because whoever names an agent may say its name or its number.
 fn is_name(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let in_bounds = (1..=NAME_BYTES).contains(&text.len()) && !text.starts_with('-') && !text.ends_with('-');
-    in_bounds && text.bytes().all(plain) && text.bytes().any(|byte| byte.is_ascii_lowercase())
+    is_label(text) && text.bytes().any(|byte| byte.is_ascii_lowercase())
 }
 
 /// Passes mistakes on as warnings that say what follows from them.

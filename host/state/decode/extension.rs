@@ -13,10 +13,8 @@ use url::Url;
 
 use super::Object;
 use crate::diagnostic::Diagnostic;
+use crate::dns::is_label;
 use crate::state::ExtensionObject;
-
-/// Longest name of a Service, in bytes: a DNS label (RFC 1035).
-const NAME_BYTES: usize = 63;
 
 /// Reads an object.
 pub(super) fn extension(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Option<ExtensionObject> {
@@ -56,13 +54,10 @@ fn host(service: &str, namespace: &str) -> Option<String> {
             (name, Some(port.parse::<NonZeroU16>().ok().filter(|_| digits)?))
         }
     };
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let is_label = (1..=NAME_BYTES).contains(&name.len())
-        && name.starts_with(|first: char| first.is_ascii_lowercase())
-        && !name.ends_with('-')
-        && name.bytes().all(plain);
+    // Names of Services begin with a letter (RFC 1035).
+    let is_name = is_label(name) && name.starts_with(|first: char| first.is_ascii_lowercase());
     let port = port.map(|port| format!(":{port}")).unwrap_or_default();
-    is_label.then(|| format!("{name}.{namespace}.svc{port}"))
+    is_name.then(|| format!("{name}.{namespace}.svc{port}"))
 }
 
 /// Whether a text is a path that requests may be put below (RFC 3986), or nothing.

@@ -6,12 +6,9 @@ pub(super) const TEMPLATE: Template = Template {
     sdk: "sdk",
     sdk_manifest: include_str!("../../../../plugins/sdk/Cargo.toml"),
     files: &[
-        ("sdk/src/lib.rs", include_str!("../../../../plugins/sdk/src/lib.rs")),
-        (
-            "sdk/src/adapter.rs",
-            include_str!("../../../../plugins/sdk/src/adapter.rs"),
-        ),
-        ("sdk/src/arena.rs", include_str!("../../../../plugins/sdk/src/arena.rs")),
+        sdk!("src/lib.rs"),
+        sdk!("src/adapter.rs"),
+        sdk!("src/arena.rs"),
         ("src/lib.rs", include_str!("filter/lib.rs.txt")),
         ("request.yaml", include_str!("filter/request.yaml")),
     ],
