@@ -19,7 +19,7 @@ mod file;
 mod shown;
 
 use file::Manifest;
-use shown::Colors;
+use shown::{Colors, Paint};
 
 /// How often a change is tried that others come in between.
 const TRIES: u32 = 5;
@@ -73,6 +73,13 @@ pub struct Change {
     /// gateway takes unasked.
     #[arg(long, value_name = "NUMBER")]
     deletions: Option<u64>,
+    #[command(flatten)]
+    way: Way,
+}
+
+/// Where manifests go, and how the answer is shown.
+#[derive(Debug, Args)]
+struct Way {
     /// Namespace of sets that name none.
     #[arg(short = 'N', long, value_name = "NAMESPACE")]
     appset_namespace: Option<String>,
@@ -83,6 +90,25 @@ pub struct Change {
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
+}
+
+impl Way {
+    fn read(&self, files: &[PathBuf]) -> Result<Vec<Manifest>, Failure> {
+        file::read(files, self.appset_namespace.as_deref())
+    }
+
+    /// Shows an answer, as `page` for people.
+    fn show(
+        &self,
+        answer: &Value,
+        page: impl FnOnce(&Value, Paint) -> String,
+        out: &mut dyn Write,
+    ) -> Result<(), Failure> {
+        match self.output {
+            Format::Table => print(&page(answer, self.colors.paint()), out),
+            Format::Json | Format::Yaml => document(self.output, answer, out),
+        }
+    }
 }
 
 /// Deletes ApplicationSets.
@@ -171,24 +197,16 @@ pub struct Get {
 pub struct Generate {
     /// YAML or JSON file with one ApplicationSet; `-` is standard input.
     file: PathBuf,
-    /// Namespace of a set that names none.
-    #[arg(short = 'N', long, value_name = "NAMESPACE")]
-    appset_namespace: Option<String>,
     #[command(flatten)]
-    server: Server,
-    #[command(flatten)]
-    colors: Colors,
-    /// Output format.
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
+    way: Way,
 }
 
 impl Command {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
             Self::Create(create) => create.run(out),
-            Self::Apply(change) => change.run(Way::Apply, out),
-            Self::Update(change) => change.run(Way::Update, out),
+            Self::Apply(change) => change.run(Mode::Apply, out),
+            Self::Update(change) => change.run(Mode::Update, out),
             Self::Delete(delete) => delete.run(out),
             Self::List(list) => list.run(out),
             Self::Get(get) => get.run(out),
@@ -199,7 +217,7 @@ impl Command {
 
 /// How a manifest reaches the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Mode {
     Create { upsert: bool },
     Apply,
     Update,
@@ -207,28 +225,29 @@ enum Way {
 
 impl Create {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        self.change.run(Way::Create { upsert: self.upsert }, out)
+        self.change.run(Mode::Create { upsert: self.upsert }, out)
     }
 }
 
 impl Change {
-    fn run(&self, way: Way, out: &mut dyn Write) -> Result<(), Failure> {
+    fn run(&self, mode: Mode, out: &mut dyn Write) -> Result<(), Failure> {
         // Everything is read before anything is sent.
-        let manifests = file::read(&self.files, self.appset_namespace.as_deref())?;
+        let manifests = self.way.read(&self.files)?;
         let runtime = runtime()?;
         for manifest in &manifests {
             let done = runtime.block_on(async {
-                match way {
-                    Way::Create { upsert } => self.create(manifest, upsert).await,
-                    Way::Update => self.replace(manifest).await,
-                    Way::Apply => match self.replace(manifest).await {
+                match mode {
+                    Mode::Create { upsert } => self.create(manifest, upsert).await,
+                    Mode::Update => self.replace(manifest).await,
+                    Mode::Apply => match self.replace(manifest).await {
                         Err(failure) if failure.code() == ABSENT => self.create(manifest, false).await,
                         done => done,
                     },
                 }
             });
             let answer = done.map_err(|failure| failure.about(&manifest.name))?;
-            self.show(&answer, out)?;
+            self.way
+                .show(&answer, |answer, paint| shown::change(answer, self.dry_run, paint), out)?;
         }
         Ok(())
     }
@@ -245,7 +264,7 @@ impl Change {
             content: Some(manifest.object.clone()),
             ..Ask::get(&["applicationsets"], hint)
         };
-        self.server.json(ask).await
+        self.way.server.json(ask).await
     }
 
     /// Puts the manifest in place of what is stored, based on the version it names
@@ -266,7 +285,7 @@ impl Change {
                     query: &query,
                     ..Ask::get(&path, hint)
                 };
-                let stored = self.server.json(ask).await?;
+                let stored = self.way.server.json(ask).await?;
                 let version = stored.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
                 if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
                     metadata.insert("resourceVersion".to_owned(), version);
@@ -279,17 +298,10 @@ impl Change {
                 ..Ask::get(&path, hint)
             };
             tried += 1;
-            match self.server.json(ask).await {
+            match self.way.server.json(ask).await {
                 Err(failure) if failure.code() == CONFLICT && !manifest.has_version && tried < TRIES => {}
                 done => return done,
             }
-        }
-    }
-
-    fn show(&self, answer: &Value, out: &mut dyn Write) -> Result<(), Failure> {
-        match self.output {
-            Format::Table => print(&shown::change(answer, self.dry_run, self.colors.paint()), out),
-            Format::Json | Format::Yaml => document(self.output, answer, out),
         }
     }
 }
@@ -388,7 +400,7 @@ impl Get {
 
 impl Generate {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let manifests = file::read(std::slice::from_ref(&self.file), self.appset_namespace.as_deref())?;
+        let manifests = self.way.read(std::slice::from_ref(&self.file))?;
         let [manifest] = manifests.as_slice() else {
             let found = manifests.len();
             let message = format!("`{}` has {found} ApplicationSets, one is wanted", self.file.display());
@@ -399,12 +411,9 @@ impl Generate {
             content: Some(json!({ "applicationSet": manifest.object })),
             ..Ask::get(&["applicationsets", "generate"], hint)
         };
-        let answer = runtime()?.block_on(self.server.json(ask));
+        let answer = runtime()?.block_on(self.way.server.json(ask));
         let answer = answer.map_err(|failure| failure.about(&manifest.name))?;
-        match self.output {
-            Format::Table => print(&shown::generated(&answer, self.colors.paint()), out),
-            Format::Json | Format::Yaml => document(self.output, &answer, out),
-        }
+        self.way.show(&answer, shown::generated, out)
     }
 }
 

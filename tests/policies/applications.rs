@@ -1,17 +1,9 @@
 //! `tollgate policy` and the bundle of the Applications front.
 
-use std::process::Command;
-
 use crate::bundles::write;
+use crate::shell::{self, tollgate};
 
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/policies/applications");
-const FILES: [&str; 5] = [
-    "policy.rego",
-    "cases.yaml",
-    "impersonation.cel.yaml",
-    "data/labels.yaml",
-    "data/resources.yaml",
-];
 
 /// Who may sync `guestbook`, and what it is; without a request.
 const ANN: &str = "{principal: {id: '1', username: ann, groups: [], issuer: i, kind: oidc}, \
@@ -21,32 +13,9 @@ const ANN: &str = "{principal: {id: '1', username: ann, groups: [], issuer: i, k
      rbac: {applications_get: {allow: true, why: allowed}, applications_sync: {allow: true, why: allowed}, \
      logs_get: {allow: false, why: no-rule}, exec_create: {allow: false, why: no-rule}}}";
 
-fn tollgate(arguments: &[&str]) -> (i32, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-        .args(arguments)
-        .output()
-        .unwrap();
-    (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
-}
-
-/// The shipped bundle with one text of one file replaced.
+/// `tollgate policy test` of the shipped bundle with one text of one file replaced.
 fn changed(name: &str, from: &str, to: &str) -> (i32, String) {
-    let texts = FILES.map(|file| {
-        let text = std::fs::read_to_string(format!("{SHIPPED}/{file}")).unwrap();
-        if file != name {
-            return text;
-        }
-        assert!(text.contains(from), "{from}");
-        text.replace(from, to)
-    });
-    let paths = FILES.map(|file| format!("applications/{file}"));
-    let files: Vec<(&str, &str)> = paths
-        .iter()
-        .map(String::as_str)
-        .zip(texts.iter().map(String::as_str))
-        .collect();
-    let folder = write(&files);
-    tollgate(&["policy", "test", folder.path().to_str().unwrap()])
+    shell::changed("test", "applications", (name, from, to))
 }
 
 #[test]

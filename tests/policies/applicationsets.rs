@@ -1,43 +1,17 @@
 //! `tollgate policy` and the bundle of the ApplicationSet front.
 
-use std::process::Command;
-
-use crate::bundles::write;
+use crate::shell::{self, tollgate};
 
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/policies/applicationsets");
-const FILES: [&str; 3] = ["policy.rego", "cases.yaml", "data/projects.yaml"];
 
 /// A preview of a set by somebody who may.
 const ANN: &str = "{principal: {id: '1', username: ann, groups: [], issuer: i, kind: oidc}, operation: generate, \
      stage: set, set: {namespace: argocd, name: web, project: dev, projects: [dev], labels: {}, generators: [git]}, \
      rbac: {permitted: true, checks: []}}";
 
-fn tollgate(arguments: &[&str]) -> (i32, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-        .args(arguments)
-        .output()
-        .unwrap();
-    (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
-}
-
-/// The shipped bundle with one text of one file replaced.
+/// `tollgate policy COMMAND` of the shipped bundle with one text of one file replaced.
 fn changed(command: &str, name: &str, from: &str, to: &str) -> (i32, String) {
-    let texts = FILES.map(|file| {
-        let text = std::fs::read_to_string(format!("{SHIPPED}/{file}")).unwrap();
-        if file != name {
-            return text;
-        }
-        assert!(text.contains(from), "{from}");
-        text.replace(from, to)
-    });
-    let paths = FILES.map(|file| format!("applicationsets/{file}"));
-    let files: Vec<(&str, &str)> = paths
-        .iter()
-        .map(String::as_str)
-        .zip(texts.iter().map(String::as_str))
-        .collect();
-    let folder = write(&files);
-    tollgate(&["policy", command, folder.path().to_str().unwrap()])
+    shell::changed(command, "applicationsets", (name, from, to))
 }
 
 #[test]

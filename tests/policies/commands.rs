@@ -1,16 +1,7 @@
 //! `tollgate policy`: what it prints and with which exit code it ends.
 
-use std::process::Command;
-
 use crate::bundles::{CASES, POLICY, write};
-
-fn tollgate(arguments: &[&str]) -> (i32, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-        .args(arguments)
-        .output()
-        .unwrap();
-    (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
-}
+use crate::shell::tollgate;
 
 #[test]
 fn the_command_line_says_what_it_found() {

@@ -11,6 +11,7 @@ mod applicationsets;
 mod bundles;
 mod commands;
 mod input;
+mod shell;
 mod shipped;
 
 fn checker() -> Checker {
