@@ -9,9 +9,10 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::Code;
-use crate::applicationset::{Refusal, apply, decode, generate, selector};
+use crate::applicationset::{Exceeded, Refusal, apply, decode, generate, selector};
 use crate::authorize::applicationsets::{self, Class};
 use crate::front::{platform, projects};
+use crate::state::write::Kind;
 use crate::state::write::batch::Failed;
 use crate::state::{ObjectName, write};
 
@@ -158,6 +159,7 @@ impl Error {
             Self::Denied(error) => denied_code(error),
             Self::Generate(error) => match error {
                 generate::Error::Refused(_) => "permission_denied",
+                generate::Error::Exceeded(Exceeded::Time { .. }) => "too_slow",
                 generate::Error::Exceeded(_) => "too_large",
                 generate::Error::Input { .. } => "input_unavailable",
                 generate::Error::Template { .. } => "template_failed",
@@ -168,9 +170,9 @@ impl Error {
             Self::Apply(error) => match error {
                 apply::Error::Problems(_) => "applications_invalid",
                 apply::Error::Deletions { .. } | apply::Error::Confirmed { .. } => "too_many_deletions",
-                apply::Error::Failed(failed) => projects::state_code(&failed.error),
+                apply::Error::Failed(failed) => state_code(&failed.error),
             },
-            Self::State(error) => projects::state_code(error),
+            Self::State(error) => state_code(error),
         }
     }
 
@@ -225,6 +227,18 @@ fn undone(failed: &Failed) -> String {
         }
     };
     format!("{} was not written: {why}; {rest}", failed.key)
+}
+
+/// The word of the store's errors, which for an object that is gone names its kind.
+fn state_code(error: &write::Error) -> &'static str {
+    match error {
+        write::Error::NotFound(key) => match key.kind {
+            Kind::ApplicationSet => "applicationset_not_found",
+            Kind::Application => "application_not_found",
+            Kind::AppProject => projects::state_code(error),
+        },
+        other => projects::state_code(other),
+    }
 }
 
 fn denied_code(error: &applicationsets::Error) -> &'static str {
