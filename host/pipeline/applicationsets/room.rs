@@ -30,7 +30,7 @@ use crate::snapshot::Snapshot;
 const OF_PERSON: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
 
 /// Sets that are begun for each that is worked on: the others wait, for a thread each.
-const BEGUN: usize = 16;
+const BEGUN: usize = 8;
 
 /// What the requests share.
 #[derive(Debug)]
