@@ -13,13 +13,17 @@ use crate::state::ObjectName;
 pub mod apply;
 pub mod budget;
 pub mod decode;
+mod fleeting;
 pub mod generate;
 pub mod guests;
 pub mod inputs;
+mod json;
 pub mod patch;
 pub mod plan;
 pub mod selector;
 pub mod template;
+mod weight;
+mod yaml;
 
 pub use budget::{Budget, Exceeded, Limits};
 pub use generate::generate;

@@ -22,6 +22,7 @@ mod listing;
 mod local;
 mod location;
 mod permission;
+mod spelling;
 mod store;
 mod tree;
 mod wire;
@@ -49,8 +50,11 @@ pub const MAX_OBJECTS: u32 = 1_000_000;
 pub const MAX_UNPACKED_BYTES: u64 = 128 * 1024 * 1024;
 /// Bytes of one object that is read.
 pub const MAX_OBJECT_BYTES: u64 = 32 * 1024 * 1024;
-/// Entries of one tree: files, directories and links.
+/// Entries of directories that one question reads: files, directories and links, those in
+/// a directory that stands in several places as often.
 pub const MAX_ENTRIES: usize = 500_000;
+/// Bytes of directories that one question reads.
+pub const MAX_LISTED_BYTES: u64 = 64 * 1024 * 1024;
 /// Directories within each other.
 pub const MAX_DEPTH: usize = 64;
 /// Bytes of one path.

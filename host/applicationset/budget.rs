@@ -17,7 +17,8 @@ pub struct Limits {
     pub parameters: u64,
     /// Generators, children counted.
     pub generators: u64,
-    /// Bytes of everything rendered.
+    /// Bytes of memory of all that generators and templates make, and of what is read for
+    /// them.
     pub bytes: u64,
     /// Wall time, waiting for git and plugins included.
     pub time: Duration,
@@ -62,8 +63,8 @@ pub enum Exceeded {
         /// Allowed.
         allowed: u64,
     },
-    /// Too much text.
-    #[error("the set renders {observed} bytes or more, at most {allowed} are allowed")]
+    /// Too much memory.
+    #[error("the set takes {observed} bytes of memory or more, at most {allowed} are allowed")]
     Bytes {
         /// So many so far.
         observed: u64,
@@ -198,7 +199,7 @@ impl Budget {
         spend(&self.bytes, count, allowed).map_err(|observed| Exceeded::Bytes { observed, allowed })
     }
 
-    /// Bytes that may still be rendered.
+    /// Bytes that may still be taken.
     pub fn bytes_left(&self) -> u64 {
         self.limits.bytes.saturating_sub(self.bytes.load(Ordering::Relaxed))
     }

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::decode::fields::{below, member};
 use super::inputs::InputError;
-use super::{ApplicationSet, Exceeded, Inputs, Params, Refusal, Spec, decode, selector, template};
+use super::{ApplicationSet, Exceeded, Inputs, Params, Refusal, Spec, decode, selector, template, weight};
 
 mod clusters;
 mod fixed;
@@ -29,7 +29,6 @@ mod run;
 #[cfg(test)]
 mod tests;
 mod values;
-mod yaml;
 
 pub use fixed::{ClusterChoice, StaticInputs, static_inputs};
 
@@ -84,7 +83,7 @@ pub enum Error {
 /// # Errors
 /// [`Error`], the first there is; [`Error::Refused`] before any other.
 pub fn generate(set: &ApplicationSet, inputs: &Inputs<'_>, budget: &Budget) -> Result<Vec<Value>, Error> {
-    let templates = templates(set)?;
+    let templates = templates(set, budget)?;
     let made = parameters(&set.spec, inputs, budget)?;
     let mut applications = Vec::new();
     for ((path, template), Made { params, .. }) in templates.iter().zip(&made) {
@@ -121,7 +120,10 @@ pub fn parameters(spec: &Spec, inputs: &Inputs<'_>, budget: &Budget) -> Result<V
 }
 
 /// Every kind's template, parsed, with the kind's path, in the order of [`parameters`].
-fn templates(set: &ApplicationSet) -> Result<Vec<(String, template::Applications)>, Error> {
+fn templates(set: &ApplicationSet, budget: &Budget) -> Result<Vec<(String, template::Applications)>, Error> {
+    // Each kind has a copy of the set's template, written and parsed.
+    let patch = set.spec.template_patch.as_deref().map_or(0, weight::text);
+    let shared = weight::of(&set.spec.template).saturating_add(patch);
     let mut templates = Vec::new();
     for (index, generator) in set.spec.generators.iter().enumerate() {
         for kind in &generator.kinds {
@@ -130,6 +132,9 @@ fn templates(set: &ApplicationSet) -> Result<Vec<(String, template::Applications
                 .settings
                 .as_object()
                 .and_then(|settings| member(settings, "template"));
+            budget.time()?;
+            let bytes = own.map_or(0, weight::of).saturating_add(shared);
+            budget.bytes(bytes.saturating_mul(2))?;
             let template = template::Applications::new(&set.spec, own, &set.name.namespace);
             let template = template.map_err(|error| unrendered(&path, error))?;
             templates.push((path, template));

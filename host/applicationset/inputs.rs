@@ -10,6 +10,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::{Budget, KindName, Params};
+use crate::diagnostic::one_line;
 
 mod clusters;
 
@@ -145,6 +146,33 @@ pub enum About {
     Generator(&'static str),
     /// An Application, by its RBAC object (`project/name`).
     Application(String),
+}
+
+/// Bytes of a name or a rule in a refusal. Templates make names as long as they like, and an
+/// answer lists many.
+const NAMED_BYTES: usize = 512;
+
+impl Refusal {
+    /// The same with names and rules that are not too long for a list.
+    #[must_use]
+    pub fn short(self) -> Self {
+        let short = |text: String| match text.len() > NAMED_BYTES {
+            true => format!("{}…", one_line(&text, NAMED_BYTES)),
+            false => text,
+        };
+        let about = match self.about {
+            About::Set(object) => About::Set(short(object)),
+            About::Repository(url) => About::Repository(short(url)),
+            About::Cluster(name) => About::Cluster(short(name)),
+            About::Application(object) => About::Application(short(object)),
+            About::Generator(kind) => About::Generator(kind),
+        };
+        Self {
+            about,
+            rule: self.rule.map(short),
+            reason: self.reason,
+        }
+    }
 }
 
 impl fmt::Display for About {

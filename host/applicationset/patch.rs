@@ -1,15 +1,17 @@
 //! `templatePatch`: what it changes of a rendered Application.
 //!
-//! In: `metadata` and `spec`; a patch as YAML or JSON. Out: both, patched. Never:
-//! another project than the template gave.
+//! In: `metadata` and `spec`; a patch as YAML or JSON; a budget. Out: both, patched.
+//! Never: another project than the template gave; a value the budget does not know of.
 //!
 //! Source: Kubernetes' strategic merge patch with the types of Argo CD's
 //! `Application`: lists are replaced, but `metadata.finalizers` are merged; below
 //! `valuesObject` there are no types, so nested objects cannot be merged there.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
-use crate::applicationset::template::read_yaml;
+use super::{Budget, Exceeded, json, yaml};
 
 #[cfg(test)]
 mod tests;
@@ -22,6 +24,8 @@ const ORDER: &str = "$setElementOrder/";
 const MERGED_LIST: &str = "finalizers";
 /// The one field without a type.
 const UNTYPED: &str = "valuesObject";
+/// Entries of that list, and of what directives say of it: each is compared with each.
+const LONGEST_LIST: usize = 1_000;
 /// Fields of an Application that a set never sets.
 const FOREIGN: [&str; 4] = ["apiVersion", "kind", "status", "operation"];
 
@@ -43,6 +47,17 @@ pub enum Error {
     /// Values that cannot be merged because nothing says how.
     #[error("`{0}` cannot be merged: below `valuesObject` only whole values can be replaced")]
     Untyped(String),
+    /// A list whose entries are compared is too long.
+    #[error("a list of `finalizers` has {observed} entries, at most {allowed} are allowed")]
+    Long {
+        /// Entries.
+        observed: usize,
+        /// Allowed.
+        allowed: usize,
+    },
+    /// A budget of the set is spent.
+    #[error(transparent)]
+    Exceeded(#[from] Exceeded),
     /// It starts an operation.
     #[error("it must not set `operation`")]
     Operation,
@@ -53,8 +68,8 @@ pub enum Error {
 ///
 /// # Errors
 /// [`Error`].
-pub fn apply(parts: Value, text: &str) -> Result<Value, Error> {
-    let mut patch = match read(text)? {
+pub fn apply(parts: Value, text: &str, budget: &Budget) -> Result<Value, Error> {
+    let mut patch = match read(text, budget)? {
         Value::Null => return Ok(parts),
         Value::Object(fields) => fields,
         Value::Bool(_) => return Err(Error::Kind("a boolean")),
@@ -83,11 +98,28 @@ pub fn apply(parts: Value, text: &str) -> Result<Value, Error> {
 }
 
 /// JSON when it begins as an object of JSON does, else YAML.
-fn read(text: &str) -> Result<Value, Error> {
+fn read(text: &str, budget: &Budget) -> Result<Value, Error> {
+    budget.time()?;
+    let mut take = |bytes| budget.bytes(bytes);
     if text.trim_start().starts_with('{') {
-        return serde_json::from_str(text).map_err(|error| Error::Syntax(error.to_string()));
+        return json::read(text, &mut take).map_err(|error| match error {
+            json::Error::Text(what) => Error::Syntax(what),
+            json::Error::Bound(exceeded) => Error::Exceeded(exceeded),
+        });
     }
-    read_yaml(text).map_err(Error::Syntax)
+    yaml::read(text, yaml::Twice::Last, &mut take).map_err(|error| match error {
+        yaml::Error::Text(what) => Error::Syntax(what),
+        yaml::Error::Bound(exceeded) => Error::Exceeded(exceeded),
+    })
+}
+
+/// A list whose entries may be compared with each other.
+fn short(items: &[Value]) -> Result<(), Error> {
+    let (observed, allowed) = (items.len(), LONGEST_LIST);
+    if observed > allowed {
+        return Err(Error::Long { observed, allowed });
+    }
+    Ok(())
 }
 
 /// The project stays what the template made it.
@@ -161,6 +193,8 @@ fn field(original: &mut Map<String, Value>, key: &str, value: Value, types: Type
             Some(Value::Object(merge(before, after, below)?))
         }
         (Some(Value::Array(before)), Value::Array(after)) if key == MERGED_LIST => {
+            short(&before)?;
+            short(&after)?;
             Some(Value::Array(merge_list(&before, after)))
         }
         (Some(Value::Array(_)), Value::Array(after)) => Some(Value::Array(plain_list(after))),
@@ -240,7 +274,8 @@ fn retain(original: &mut Map<String, Value>, patch: &mut Map<String, Value>) -> 
         return Ok(());
     };
     let keys = keys.as_array().ok_or_else(|| Error::Directive(RETAIN.to_owned()))?;
-    let named = |key: &str| keys.iter().any(|known| known.as_str() == Some(key));
+    let keys: BTreeSet<&str> = keys.iter().filter_map(Value::as_str).collect();
+    let named = |key: &str| keys.contains(key);
     let unnamed = patch.iter().find(|(key, value)| {
         !value.is_null() && !key.starts_with(DELETE_FROM) && !key.starts_with(ORDER) && !named(key)
     });
@@ -263,6 +298,7 @@ fn delete_from(original: &mut Map<String, Value>, key: &str, items: &Value) -> R
     match original.get_mut(list) {
         None | Some(Value::Null) => Ok(()),
         Some(Value::Array(known)) => {
+            short(items)?;
             known.retain(|item| !items.contains(item));
             Ok(())
         }
@@ -277,7 +313,10 @@ fn ordered(patch: &mut Map<String, Value>) -> Result<Option<Vec<Value>>, Error> 
     for key in keys {
         let list = patch.remove(&key);
         match (key.strip_prefix(ORDER), list) {
-            (Some(MERGED_LIST), Some(Value::Array(items))) => order = Some(items),
+            (Some(MERGED_LIST), Some(Value::Array(items))) => {
+                short(&items)?;
+                order = Some(items);
+            }
             _ => return Err(Error::Directive(key)),
         }
     }

@@ -24,14 +24,12 @@ mod print;
 mod tree;
 mod value;
 mod versions;
-mod yaml;
 
 #[cfg(test)]
 mod tests;
 
 pub use applications::Applications;
 pub use generators::generator;
-pub(in crate::applicationset) use yaml::read as read_yaml;
 
 /// Bytes of a text that an error shows.
 const EXCERPT_CHARS: usize = 120;
@@ -81,7 +79,7 @@ pub enum Error {
     },
     /// `templatePatch` gives nothing that can be laid over an Application.
     #[error("the `templatePatch` is invalid: {0}")]
-    Patch(#[from] super::patch::Error),
+    Patch(#[source] super::patch::Error),
     /// Nested too deep.
     #[error("the template nests more than {allowed} levels")]
     Depth {
@@ -108,6 +106,18 @@ enum Fault {
     Output { observed: u64, allowed: u64 },
     #[error("its values nest more than {allowed} levels")]
     Depth { allowed: usize },
+    /// Another bound, in words; no function takes it for a value that is wrong.
+    #[error("{0}")]
+    Bound(String),
+}
+
+impl From<super::patch::Error> for Error {
+    fn from(error: super::patch::Error) -> Self {
+        match error {
+            super::patch::Error::Exceeded(exceeded) => Self::Exceeded(exceeded),
+            error => Self::Patch(error),
+        }
+    }
 }
 
 impl Fault {
@@ -123,7 +133,8 @@ impl Fault {
             | Self::Steps { .. }
             | Self::Memory { .. }
             | Self::Output { .. }
-            | Self::Depth { .. }) => Error::Execute {
+            | Self::Depth { .. }
+            | Self::Bound(_)) => Error::Execute {
                 template: template(),
                 message: fault.to_string(),
             },

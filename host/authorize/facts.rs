@@ -189,6 +189,15 @@ impl Lookup {
         }
     }
 
+    /// Whether a row denies it, or one that had to be looked at is wrong; that none
+    /// allows it is not enough.
+    pub(super) fn is_denied_by_row(&self) -> bool {
+        match self.verdict.why {
+            Why::DeniedByRule | Why::EvaluationError => true,
+            Why::Allowed | Why::NoRule => false,
+        }
+    }
+
     pub(super) fn verdict(&self) -> RbacVerdict<'_> {
         RbacVerdict {
             allow: self.is_allowed(),

@@ -106,6 +106,12 @@ pub enum Error {
         /// Allowed.
         allowed: Duration,
     },
+    /// Nobody waits for it any more.
+    #[error("nobody waits for repository `{url}` any more")]
+    GivenUp {
+        /// As it was asked for.
+        url: String,
+    },
     /// The gateway is busy with other repositories.
     #[error("repository `{url}` was not read in time: the gateway reads {running} other repositories at the moment")]
     Busy {

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::location::{Location, shown};
-use super::{Error, address};
+use super::{Error, address, spelling};
 use crate::glob::{Pattern, normalize_repository, source_permitted};
 use crate::state::{Repository, RepositoryAuth, RepositoryKind, Resources, Verification};
 
@@ -24,6 +24,8 @@ use crate::state::{Repository, RepositoryAuth, RepositoryKind, Resources, Verifi
 #[derive(Clone, Debug)]
 pub struct Permitted {
     object: String,
+    spelled: Vec<String>,
+    urls: Vec<String>,
     url: String,
     location: Location,
     secret: Option<Arc<Repository>>,
@@ -38,6 +40,18 @@ impl Permitted {
     /// Source: Argo CD's `createRBACObject`.
     pub fn object(&self) -> &str {
         &self.object
+    }
+
+    /// Other objects that mean this repository: a row that denies one of them denies it.
+    /// None of them allows anything.
+    pub fn spelled(&self) -> &[String] {
+        &self.spelled
+    }
+
+    /// The URL as it was asked for, then other spellings of what is read; each once.
+    /// Policies are asked about all of them.
+    pub fn urls(&self) -> &[String] {
+        &self.urls
     }
 
     pub(super) fn url(&self) -> &str {
@@ -111,8 +125,11 @@ pub fn permitted(resources: &Resources, patterns: &[String], (project, url): (&s
     let Location::Remote(parsed) = &location else {
         return local(location, patterns, shown);
     };
+    // SECURITY: another spelling is no way around a pattern with `!`.
+    let spellings = spelling::spellings(&location);
     let declared = declared(resources, project, url);
-    if declared.is_none() && !source_permitted(patterns, url) {
+    let listed = source_permitted(patterns, url) && !spellings.iter().any(|spelling| excluded(patterns, spelling));
+    if declared.is_none() && !listed {
         return Err(Error::NotListed { url: shown });
     }
     let patterns = patterns.iter().map(String::as_str);
@@ -129,13 +146,30 @@ pub fn permitted(resources: &Resources, patterns: &[String], (project, url): (&s
         Some(secret) => format!("{}/{}", secret.project, secret.url),
         None => shown.clone(),
     };
+    let declared_project = declared
+        .as_ref()
+        .map(|secret| &secret.project)
+        .filter(|project| !project.is_empty())
+        .cloned();
     let secret = match declared {
         Some(secret) if !is_bare(&secret) => Some(secret),
         Some(secret) => Some(credentials(resources, parsed).map_or(secret.clone(), |creds| lend(&secret, &creds))),
         None => credentials(resources, parsed),
     };
+    let prefix = match &declared_project {
+        Some(project) => format!("{project}/"),
+        None => String::new(),
+    };
+    let equal = equal(resources, project, url);
+    let spelled = spellings
+        .iter()
+        .chain([&shown])
+        .map(|spelling| format!("{prefix}{spelling}"));
+    let spelled = others(&object, equal.into_iter().chain(spelled));
     Ok(Permitted {
         object,
+        spelled,
+        urls: urls(&shown, &location),
         url: shown,
         location,
         secret,
@@ -154,6 +188,8 @@ fn local(location: Location, patterns: &[String], shown: String) -> Result<Permi
     }
     Ok(Permitted {
         object: shown.clone(),
+        spelled: others(&shown, spelling::spellings(&location)),
+        urls: urls(&shown, &location),
         url: shown,
         location,
         secret: None,
@@ -186,6 +222,52 @@ pub(super) fn local_permitted(patterns: &[String], path: &str) -> bool {
         allowed |= matches;
     }
     allowed
+}
+
+/// Whether a pattern with `!` matches.
+fn excluded(patterns: &[String], url: &str) -> bool {
+    let all = std::iter::once("**".to_owned());
+    let excluding = patterns.iter().filter(|pattern| pattern.starts_with('!')).cloned();
+    let patterns: Vec<String> = all.chain(excluding).collect();
+    patterns.len() > 1 && !source_permitted(&patterns, url)
+}
+
+/// Each once, without the one that is known.
+fn others(known: &str, all: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut others: Vec<String> = Vec::new();
+    for one in all {
+        if one != known && !others.contains(&one) {
+            others.push(one);
+        }
+    }
+    others
+}
+
+/// The URL as it was asked for, the plainest form of it, and that with `.git`.
+fn urls(shown: &str, location: &Location) -> Vec<String> {
+    let plain = spelling::plain(location);
+    let with_suffix = format!("{plain}.git");
+    let mut urls = vec![shown.to_owned()];
+    urls.extend(others(shown, [plain, with_suffix]));
+    urls
+}
+
+/// Objects of Secrets for this repository, those of the project and of none, however their
+/// URLs are spelled.
+fn equal(resources: &Resources, project: &str, url: &str) -> Vec<String> {
+    let (wanted, key) = (normalize_repository(url), spelling::key(url));
+    let all = resources.repositories.values();
+    let usable = all.filter(|secret| secret.kind == RepositoryKind::Repository);
+    let usable = usable.filter(|secret| secret.project.is_empty() || secret.project == project);
+    let equal = usable.filter(|secret| {
+        let same = key.is_some() && spelling::key(&secret.url) == key;
+        same || normalize_repository(&secret.url) == wanted
+    });
+    let objects = equal.map(|secret| match secret.project.as_str() {
+        "" => secret.url.clone(),
+        project => format!("{project}/{}", secret.url),
+    });
+    objects.collect()
 }
 
 fn declared(resources: &Resources, project: &str, url: &str) -> Option<Arc<Repository>> {

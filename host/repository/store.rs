@@ -8,6 +8,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -18,9 +19,13 @@ use super::permission::{Permitted, permitted};
 use super::tree::CommitTree;
 use super::{Error, fetch, local};
 use crate::applicationset::inputs::InputError;
-use crate::applicationset::{Budget, Repositories, Tree};
+use crate::applicationset::{Budget, Exceeded, Repositories, Tree};
 use crate::config::GitLimits;
 use crate::state::Resources;
+
+/// How long somebody waits before they look whether anybody waits for them. A fetch ends
+/// without them.
+const STEP: Duration = Duration::from_millis(100);
 
 /// Repositories of all requests: what was fetched, and what is being fetched. One for
 /// the process; its folder goes with it.
@@ -54,9 +59,10 @@ impl Shared {
         self.changed.notify_all();
     }
 
+    /// Waits for a change, a [`STEP`] at most.
     pub(super) fn wait<'s>(&'s self, state: MutexGuard<'s, State>, until: Instant) -> MutexGuard<'s, State> {
         let left = until.saturating_duration_since(Instant::now());
-        let waited = self.changed.wait_timeout(state, left);
+        let waited = self.changed.wait_timeout(state, left.min(STEP));
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
@@ -167,6 +173,7 @@ impl Store {
     fn waited(&self, permitted: &Permitted, asked: Asked, budget: &Budget) -> Result<Arc<Checkout>, Error> {
         let mut state = self.shared.state();
         loop {
+            waited_for(permitted.url(), budget)?;
             let now = Instant::now();
             // Somebody else's fetch may have ended meanwhile.
             if let Some(known) = state.cache.fresh(&asked, (now, self.shared.limits.fresh)) {
@@ -205,6 +212,7 @@ impl Store {
             if let Some(outcome) = flight.outcome() {
                 return outcome.clone();
             }
+            waited_for(url, budget)?;
             if Instant::now() >= until {
                 let allowed = self.shared.limits.time.min(budget.limits().time);
                 let url = url.to_owned();
@@ -238,9 +246,85 @@ impl Repositories for Reader<'_> {
     }
 }
 
+/// Whether somebody still waits for what is asked; that time is over has better words.
+fn waited_for(url: &str, budget: &Budget) -> Result<(), Error> {
+    match budget.time() {
+        Err(Exceeded::Cancelled) => Err(Error::GivenUp { url: url.to_owned() }),
+        _ => Ok(()),
+    }
+}
+
 /// An error of the file system, without its path.
 pub(super) fn disk(error: &std::io::Error) -> Error {
     Error::Disk {
         reason: error.kind().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{Asked, Checkout, Error, Store, permitted};
+    use crate::applicationset::{Budget, Limits};
+    use crate::config::GitLimits;
+    use crate::state::Resources;
+
+    const URL: &str = "https://git.example/app";
+
+    fn ask(store: &Store, budget: &Budget) -> Result<Arc<Checkout>, Error> {
+        let permitted = permitted(&Resources::default(), &store.patterns, ("", URL)).unwrap();
+        store.fetched(&permitted, "main", budget)
+    }
+
+    /// A store where somebody else's fetch of the same is under way, and its end.
+    fn busy() -> (Store, fn(&Store)) {
+        let store = Store::new(GitLimits::default(), &["https://git.example/*".to_owned()]).unwrap();
+        store.shared.state().flights.begin(&asked());
+        let end = |store: &Store| {
+            let url = "ended".to_owned();
+            store.shared.state().flights.end(&asked(), Err(Error::Absent { url }));
+            store.shared.wake();
+        };
+        (store, end as fn(&Store))
+    }
+
+    /// The fetch never ends here: without a look at the budget this would wait for all of
+    /// its time, and have another error.
+    #[test]
+    fn who_went_away_waits_for_no_fetch() {
+        let (store, _end) = busy();
+        let budget = Budget::new(Limits::default());
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| ask(&store, &budget).unwrap_err());
+            until_joined(&store);
+            budget.cancel();
+            assert_eq!(waiting.join().unwrap(), Error::GivenUp { url: URL.to_owned() });
+        });
+    }
+
+    #[test]
+    fn who_stays_has_what_came_of_it() {
+        let (store, end) = busy();
+        let budget = Budget::new(Limits::default());
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| ask(&store, &budget).unwrap_err());
+            until_joined(&store);
+            end(&store);
+            let url = "ended".to_owned();
+            assert_eq!(waiting.join().unwrap(), Error::Absent { url });
+        });
+    }
+
+    /// Until somebody else has the fetch as well.
+    fn until_joined(store: &Store) {
+        while Arc::strong_count(&store.shared.state().flights.of(&asked()).unwrap()) < 3 {
+            std::thread::yield_now();
+        }
+    }
+
+    fn asked() -> Asked {
+        let patterns = ["https://git.example/*".to_owned()];
+        Asked::new(&permitted(&Resources::default(), &patterns, ("", URL)).unwrap(), "main")
     }
 }

@@ -267,3 +267,80 @@ fn what_was_read_with_other_credentials_is_another_repository() {
     assert_eq!(read("a"), read("a"));
     assert_ne!(read("a"), read("b"));
 }
+
+#[test]
+fn another_spelling_passes_no_pattern_that_excludes() {
+    let none = resources(Vec::new());
+    let patterns = [
+        "https://**",
+        "!https://git.example/team/app",
+        "!https://git.example/secret/*",
+    ];
+    for url in [
+        URL,
+        "https://git.example/team/app.git",
+        "https://GIT.example:443/Team/%61pp/",
+        "https://git.example./team/app",
+        "https:///git.example/team/app",
+        "https://git.example:443/secret/x",
+    ] {
+        let refused = ask(&none, &patterns, ("", url));
+        assert!(matches!(refused, Err(Error::NotListed { .. })), "{url}");
+    }
+    for url in [
+        "https://git.example/team/app2",
+        "https://git.example:8443/team/app",
+        "https://git.example:443/team/other.git",
+    ] {
+        assert!(ask(&none, &patterns, ("", url)).is_ok(), "{url}");
+    }
+}
+
+#[test]
+fn rows_are_looked_up_by_every_spelling_and_equal_secret() {
+    let shared = secret(
+        "shared",
+        RepositoryKind::Repository,
+        ("git@git.example:Team/app.git", ""),
+    );
+    let mine = secret(
+        "mine",
+        RepositoryKind::Repository,
+        ("https://git.example/team/app.git", "shop"),
+    );
+    let theirs = secret("theirs", RepositoryKind::Repository, (URL, "other"));
+    let all = resources(vec![shared, mine, theirs]);
+    let asked = "https://git.example:443/Team/app";
+    let without = ask(&all, &["https://**"], ("", asked)).unwrap();
+    assert_eq!(without.object(), asked);
+    let has = |permitted: &Permitted, object: &str| permitted.spelled().iter().any(|known| known == object);
+    for object in [
+        "https://git.example/Team/app",
+        "https://git.example/team/app",
+        "https://git.example/team/app.git",
+        "git@git.example:Team/app.git",
+    ] {
+        assert!(has(&without, object), "{object}");
+    }
+    assert!(
+        !has(&without, "shop/https://git.example/team/app.git"),
+        "of another project"
+    );
+    assert!(!has(&without, asked), "the object itself is no other one");
+    assert_eq!(
+        without.urls(),
+        [
+            asked,
+            "https://git.example/Team/app",
+            "https://git.example/Team/app.git"
+        ]
+    );
+
+    let with = ask(&all, &[], ("shop", URL)).unwrap();
+    assert_eq!(with.object(), "shop/https://git.example/team/app.git");
+    for object in [format!("shop/{URL}"), "git@git.example:Team/app.git".to_owned()] {
+        assert!(has(&with, &object), "{object}");
+    }
+    assert!(!has(&with, &format!("other/{URL}")));
+    assert_eq!(with.urls(), [URL, "https://git.example/team/app.git"]);
+}

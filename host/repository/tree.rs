@@ -1,7 +1,14 @@
 //! Directories and files of one commit.
 //!
-//! In: an open repository, a commit. Out: paths and contents. Never: an entry beyond
-//! the bounds, a link followed out of the tree, a path with `..`.
+//! In: an open repository, a commit. Out: paths and contents. Never: an entry read beyond
+//! the bounds, a link followed out of the tree or into a listing, a path with `..`.
+//!
+//! A small repository can have a large tree: one directory may stand in many places, and
+//! each link be a long way. So entries count where they are read, not where they are.
+//!
+//! Links are followed for the content of one file alone, as Argo CD does it: it lists with
+//! `git ls-files` and walks directories without following links, and fails where a file
+//! that is listed cannot be read.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,9 +20,21 @@ use gix::objs::TreeRefIter;
 use gix::objs::tree::EntryKind;
 
 use super::cache::Checkout;
-use super::{Error, MAX_DEPTH, MAX_ENTRIES, MAX_FILE_BYTES, MAX_FILES, MAX_LINKS, MAX_OBJECT_BYTES, MAX_PATH_BYTES};
+use super::{
+    Error, MAX_DEPTH, MAX_ENTRIES, MAX_FILE_BYTES, MAX_FILES, MAX_LISTED_BYTES, MAX_OBJECT_BYTES, MAX_PATH_BYTES,
+};
 use crate::applicationset::inputs::InputError;
 use crate::applicationset::{Budget, File, Tree};
+
+mod links;
+mod reading;
+#[cfg(test)]
+mod tests;
+
+use reading::Reading;
+
+/// What a path takes beside its letters.
+const PATH_BYTES: u64 = 48;
 
 /// How repositories are opened: by nobody's settings but their own, without any of
 /// the environment.
@@ -91,8 +110,12 @@ impl CommitTree {
     }
 
     /// The entries of a directory, sorted by name.
-    fn entries(&self, id: ObjectId, path: &str) -> Result<Vec<Entry>, Error> {
+    fn entries(&self, id: ObjectId, path: &str, reading: &mut Reading<'_>) -> Result<Vec<Entry>, Error> {
         let data = self.object(id, (path, MAX_OBJECT_BYTES))?;
+        reading.bytes = reading.bytes.saturating_add(count(data.len()));
+        if reading.bytes > MAX_LISTED_BYTES {
+            return Err(self.too_large("bytes of directories", (reading.bytes, MAX_LISTED_BYTES)));
+        }
         let mut entries = Vec::new();
         for entry in TreeRefIter::from_bytes(&data, self.repository.object_hash()) {
             let entry = entry.map_err(|_| self.wrong(path, "is a directory that cannot be read"))?;
@@ -105,8 +128,9 @@ impl CommitTree {
                 kind: entry.mode.kind(),
                 id: entry.oid.to_owned(),
             });
-            if entries.len() > MAX_ENTRIES {
-                return Err(self.too_large("entries", (count(entries.len()), count(MAX_ENTRIES))));
+            reading.entries = reading.entries.saturating_add(1);
+            if reading.entries > MAX_ENTRIES {
+                return Err(self.too_large("entries", (count(reading.entries), count(MAX_ENTRIES))));
             }
         }
         // Git sorts `a-b` before what is in `a`; a walk has `a` first.
@@ -133,23 +157,16 @@ impl CommitTree {
     /// go into a directory.
     fn walk(
         &self,
-        budget: &Budget,
+        reading: &mut Reading<'_>,
         visit: &mut dyn FnMut(&str, &Entry) -> Result<Into, InputError>,
     ) -> Result<(), InputError> {
-        let mut seen = 0_usize;
-        let mut open = vec![(String::new(), self.entries(self.root, "")?.into_iter())];
+        let mut open = vec![(String::new(), self.entries(self.root, "", reading)?.into_iter())];
         while let Some((parent, entries)) = open.last_mut() {
             let Some(entry) = entries.next() else {
                 open.pop();
                 continue;
             };
-            seen = seen.saturating_add(1);
-            if seen > MAX_ENTRIES {
-                return Err(self.too_large("entries", (count(seen), count(MAX_ENTRIES))).into());
-            }
-            if seen.is_multiple_of(256) {
-                budget.time().map_err(|exceeded| InputError(exceeded.to_string()))?;
-            }
+            reading.step()?;
             let path = joined(parent, &entry.name);
             if path.len() > MAX_PATH_BYTES {
                 return Err(self
@@ -164,61 +181,12 @@ impl CommitTree {
                         .too_large("directories within each other", (observed, count(MAX_DEPTH)))
                         .into());
                 }
-                let inner = self.entries(entry.id, &path)?;
+                reading.time()?;
+                let inner = self.entries(entry.id, &path, reading)?;
                 open.push((path, inner.into_iter()));
             }
         }
         Ok(())
-    }
-
-    /// The file a path leads to, links followed within the tree.
-    fn resolve(&self, path: &str) -> Result<ObjectId, Error> {
-        let mut links = 0;
-        let mut rest: Vec<String> = path.rsplit('/').map(str::to_owned).collect();
-        let mut place: Vec<(String, ObjectId)> = Vec::new();
-        while let Some(part) = rest.pop() {
-            match part.as_str() {
-                "" | "." => continue,
-                ".." => {
-                    if place.pop().is_none() {
-                        return Err(self.wrong(path, "is a symbolic link that leads out of the repository"));
-                    }
-                    continue;
-                }
-                _ => {}
-            }
-            let directory = place.last().map_or(self.root, |(_, id)| *id);
-            let entries = self.entries(directory, path)?;
-            let Some(entry) = entries.into_iter().find(|entry| entry.name == part) else {
-                return Err(self.wrong(path, "is a symbolic link to nothing"));
-            };
-            match entry.kind {
-                EntryKind::Tree => place.push((entry.name, entry.id)),
-                EntryKind::Blob | EntryKind::BlobExecutable if rest.iter().all(|part| part.is_empty()) => {
-                    return Ok(entry.id);
-                }
-                EntryKind::Blob | EntryKind::BlobExecutable => {
-                    return Err(self.wrong(path, "is a symbolic link to nothing"));
-                }
-                EntryKind::Commit => return Err(self.wrong(path, "leads into a submodule, which is not fetched")),
-                EntryKind::Link => {
-                    links += 1;
-                    if links > MAX_LINKS {
-                        return Err(self.wrong(path, "leads through too many symbolic links"));
-                    }
-                    let target = self.object(entry.id, (path, count(MAX_PATH_BYTES)))?;
-                    let target = String::from_utf8_lossy(&target).into_owned();
-                    if target.starts_with('/') {
-                        return Err(self.wrong(path, "is a symbolic link that leads out of the repository"));
-                    }
-                    rest.extend(target.rsplit('/').map(str::to_owned));
-                    if rest.len() > MAX_PATH_BYTES {
-                        return Err(self.wrong(path, "leads through too many symbolic links"));
-                    }
-                }
-            }
-        }
-        Err(self.wrong(path, "is a symbolic link to a directory"))
     }
 }
 
@@ -232,10 +200,13 @@ enum Into {
 impl Tree for CommitTree {
     fn directories(&self, budget: &Budget) -> Result<Vec<String>, InputError> {
         let mut found = Vec::new();
-        self.walk(budget, &mut |path, entry| {
+        self.walk(&mut Reading::new(budget), &mut |path, entry| {
             match entry.kind {
                 EntryKind::Tree | EntryKind::Commit if entry.name.starts_with('.') => return Ok(Into::No),
-                EntryKind::Tree | EntryKind::Commit => found.push(path.to_owned()),
+                EntryKind::Tree | EntryKind::Commit => {
+                    keep(budget, path)?;
+                    found.push(path.to_owned());
+                }
                 EntryKind::Blob | EntryKind::BlobExecutable | EntryKind::Link => {}
             }
             Ok(Into::Yes)
@@ -244,18 +215,21 @@ impl Tree for CommitTree {
     }
 
     fn files(&self, matches: &dyn Fn(&str) -> bool, budget: &Budget) -> Result<Vec<File>, InputError> {
-        let mut found: Vec<(String, ObjectId)> = Vec::new();
-        self.walk(budget, &mut |path, entry| {
+        // Links are followed when all is listed; until then they have no content.
+        let mut found: Vec<(String, Option<ObjectId>)> = Vec::new();
+        let mut reading = Reading::new(budget);
+        self.walk(&mut reading, &mut |path, entry| {
             let id = match entry.kind {
                 EntryKind::Tree | EntryKind::Commit => return Ok(Into::Yes),
                 _ if !matches(path) => return Ok(Into::Yes),
-                EntryKind::Blob | EntryKind::BlobExecutable => entry.id,
-                EntryKind::Link => self.resolve(path)?,
+                EntryKind::Blob | EntryKind::BlobExecutable => Some(entry.id),
+                EntryKind::Link => None,
             };
             if found.len() >= MAX_FILES {
                 let bounds = (count(MAX_FILES).saturating_add(1), count(MAX_FILES));
                 return Err(self.too_large("matching files", bounds).into());
             }
+            keep(budget, path)?;
             found.push((path.to_owned(), id));
             Ok(Into::Yes)
         })?;
@@ -263,7 +237,11 @@ impl Tree for CommitTree {
         let mut files = Vec::with_capacity(found.len());
         let mut bytes = 0_u64;
         for (path, id) in found {
-            budget.time().map_err(|exceeded| InputError(exceeded.to_string()))?;
+            reading.time()?;
+            let id = match id {
+                Some(id) => id,
+                None => self.resolve(&path, &mut reading)?,
+            };
             let content = self.object(id, (&path, MAX_FILE_BYTES))?;
             bytes = bytes.saturating_add(count(content.len()));
             if bytes > MAX_FILE_BYTES {
@@ -278,6 +256,12 @@ impl Tree for CommitTree {
         }
         Ok(files)
     }
+}
+
+/// Takes a path that is kept from the budget.
+fn keep(budget: &Budget, path: &str) -> Result<(), InputError> {
+    let bytes = count(path.len()).saturating_add(PATH_BYTES);
+    budget.bytes(bytes).map_err(|exceeded| InputError(exceeded.to_string()))
 }
 
 fn joined(parent: &str, name: &str) -> String {

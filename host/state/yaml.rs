@@ -44,7 +44,7 @@ pub(crate) struct Node {
     pub(crate) column: u32,
     /// Line of the first line of its text: below the `|` of a block scalar.
     pub(crate) text_line: u32,
-    /// Nodes in this tree, aliases counted as often as they are used.
+    /// Nodes in this tree, aliases counted as often as they are used, long texts as several.
     weight: u64,
     /// Collections inside one another.
     height: usize,

@@ -12,23 +12,7 @@ use serde_json::{Map, Value};
 
 use super::Error;
 use super::run::Run;
-use crate::applicationset::Params;
-
-/// Bytes a member takes, roughly.
-pub(super) fn size(key: &str, value: &Value) -> u64 {
-    const ENTRY: u64 = 32;
-    let length = |text: &str| u64::try_from(text.len()).unwrap_or(u64::MAX);
-    let inner = match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
-        Value::String(text) => length(text),
-        Value::Array(items) => items.iter().map(|item| size("", item)).fold(0, u64::saturating_add),
-        Value::Object(members) => {
-            let members = members.iter().map(|(key, value)| size(key, value));
-            members.fold(0, u64::saturating_add)
-        }
-    };
-    ENTRY.saturating_add(length(key)).saturating_add(inner)
-}
+use crate::applicationset::{Params, weight};
 
 /// Every leaf of `object` as text, by its path with dots. Empty objects and lists
 /// have no leaves.
@@ -42,7 +26,7 @@ pub(super) fn flat(run: &Run<'_>, object: &Map<String, Value>) -> Result<Params,
 
 fn leaves(run: &Run<'_>, key: String, value: &Value, params: &mut Params) -> Result<(), Error> {
     // Keys repeat in every leaf below them: counted before they are made.
-    run.budget.bytes(u64::try_from(key.len()).unwrap_or(u64::MAX))?;
+    run.budget.bytes(weight::text(&key))?;
     match value {
         Value::Object(members) => {
             for (inner, value) in members {

@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 
 use super::run::{Opened, Run};
 use super::values::Values;
-use super::{Error, flatten, invalid, yaml};
+use super::{Error, flatten, invalid};
 use crate::applicationset::decode::settings::{Effect, Git, PathItem};
 use crate::applicationset::inputs::InputError;
-use crate::applicationset::{Engine, File, Params};
+use crate::applicationset::{Engine, File, Params, weight};
 
 mod directory;
 mod pathspec;
@@ -34,9 +34,13 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<
         path,
         prefix: settings.prefix,
         values: Values::new(run, settings.values.clone(), path)?,
-        input: &|error| Error::Input {
-            path: path.to_owned(),
-            error,
+        input: &|error| match run.budget.bytes(0) {
+            // Paths count as well, and a reader has no word for it.
+            Err(exceeded) => Error::Exceeded(exceeded),
+            Ok(()) => Error::Input {
+                path: path.to_owned(),
+                error,
+            },
         },
     };
     let opened = run.tree(settings.url, settings.revision).map_err(generator.input)?;
@@ -58,21 +62,26 @@ struct Generator<'g, 'r> {
 impl Generator<'_, '_> {
     fn directories(&self, opened: &Opened, items: &[PathItem<'_>]) -> Result<Vec<Params>, Error> {
         let patterns = self.compiled("directories", items, Pattern::new)?;
-        let known = opened.directories(self.run.budget).map_err(self.input)?;
+        let budget = self.run.budget;
+        let known = opened.directories(budget).map_err(self.input)?;
         let mut chosen = Vec::new();
         for directory in known.iter() {
-            self.run.budget.time()?;
-            if is_taken(&patterns, |pattern: &Pattern| pattern.matches(directory)) {
+            budget.time()?;
+            // Patterns can be many, and each be long; what is left out is an error above
+            // or below.
+            let matches = |pattern: &Pattern| budget.time().is_ok() && pattern.matches(directory);
+            if is_taken(&patterns, matches) {
                 chosen.push(directory.as_str());
             }
         }
+        budget.time()?;
         // As a walk through the tree finds them.
         chosen.sort_by(|one, other| one.split('/').cmp(other.split('/')));
         let mut made = Vec::new();
         for directory in chosen {
             let mut params = Params::new();
             self.add_path(&mut params, directory, None);
-            self.finish(params, &mut made)?;
+            self.finish((params, 0), &mut made)?;
         }
         Ok(made)
     }
@@ -81,8 +90,10 @@ impl Generator<'_, '_> {
         let patterns = self.compiled("files", &settings.files, Pathspec::new)?;
         let budget = self.run.budget;
         let matches = |path: &str| {
-            // Patterns can be many; what is left out here is an error below.
-            budget.time().is_ok() && is_taken(&patterns, |pattern: &Pathspec| pattern.matches(path))
+            // Patterns can be many, and each be long; what is left out here is an error
+            // below.
+            let matches = |pattern: &Pathspec| budget.time().is_ok() && pattern.matches(path);
+            is_taken(&patterns, matches)
         };
         let files = opened.tree.files(&matches, budget).map_err(self.input)?;
         budget.time()?;
@@ -90,13 +101,17 @@ impl Generator<'_, '_> {
         for file in files {
             let wrong = |what: &str| invalid(self.path, format!("file `{}` of `{}` {what}", file.path, settings.url));
             for object in self.objects(&file, wrong)? {
-                let mut params = match self.run.engine {
-                    Engine::Go { .. } => object,
-                    Engine::Fast => flatten::flat(self.run, &object)?,
+                // What was read was counted while it was; a flat copy was not.
+                let (mut params, counted) = match self.run.engine {
+                    Engine::Go { .. } => {
+                        let counted = weight::of_members(&object);
+                        (object, counted)
+                    }
+                    Engine::Fast => (flatten::flat(self.run, &object)?, 0),
                 };
                 let (directory, name) = file.path.rsplit_once('/').unwrap_or((".", &file.path));
                 self.add_path(&mut params, directory, Some(name));
-                self.finish(params, &mut made)?;
+                self.finish((params, counted), &mut made)?;
             }
         }
         Ok(made)
@@ -126,7 +141,7 @@ impl Generator<'_, '_> {
     fn objects(&self, file: &File, wrong: impl Fn(&str) -> Error) -> Result<Vec<Map<String, Value>>, Error> {
         let text = std::str::from_utf8(&file.content).map_err(|_| wrong("is not UTF-8 text"))?;
         let other = || wrong("is neither a mapping nor a list of mappings");
-        match yaml::read(self.run, text, &wrong)? {
+        match self.run.yaml(text, &wrong)? {
             Value::Null => Ok(vec![Map::new()]),
             Value::Object(object) => Ok(vec![object]),
             Value::Array(items) => {
@@ -188,9 +203,10 @@ impl Generator<'_, '_> {
         }
     }
 
-    fn finish(&self, mut params: Params, made: &mut Vec<Params>) -> Result<(), Error> {
+    /// - `counted`: bytes of the parameters that were counted already.
+    fn finish(&self, (mut params, counted): (Params, u64), made: &mut Vec<Params>) -> Result<(), Error> {
         self.values.append(self.run, &mut params)?;
-        self.run.charge_made(&params)?;
+        self.run.charge(weight::of_members(&params).saturating_sub(counted))?;
         made.push(params);
         Ok(())
     }

@@ -58,7 +58,6 @@ fn shaped(run: &Run<'_>, kind: KindName, settings: &Value, made: Params) -> Resu
     let none = Value::Object(Map::new());
     let given = settings.pointer("/input/parameters").unwrap_or(&none);
     let input = json!({ "input": { "parameters": given } });
-    run.budget.bytes(flatten::size("generator", &input))?;
     params.insert("generator".to_owned(), input);
     Ok(params)
 }

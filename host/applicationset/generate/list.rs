@@ -5,12 +5,11 @@
 
 use serde_json::{Map, Value};
 
-use super::flatten::size;
 use super::run::Run;
-use super::{Error, invalid, yaml};
+use super::{Error, invalid};
 use crate::applicationset::decode::fields::{below, object};
 use crate::applicationset::decode::settings::List;
-use crate::applicationset::{Engine, Params};
+use crate::applicationset::{Engine, Params, weight};
 
 /// Parameters of a list generator. What `elementsYaml` has is taken as it is by both
 /// engines.
@@ -18,7 +17,7 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<
     let list = List::read(settings, path)?;
     let mut made = Vec::new();
     for (index, element) in list.elements.iter().enumerate() {
-        run.charge(size("", element))?;
+        run.charge(weight::of(element))?;
         let path = || format!("{path}.elements[{index}]");
         made.push(match element {
             Value::Null => Params::new(),
@@ -31,7 +30,8 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<
     if !list.elements_yaml.is_empty() {
         let path = below(path, "elementsYaml");
         for element in elements(run, list.elements_yaml, &path)? {
-            run.charge_made(&element)?;
+            // Its bytes were counted while it was read.
+            run.charge(0)?;
             made.push(element);
         }
     }
@@ -40,7 +40,7 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<
 
 fn elements(run: &Run<'_>, text: &str, path: &str) -> Result<Vec<Params>, Error> {
     let wrong = || invalid(path, "is no list of mappings");
-    match yaml::read(run, text, |what| invalid(path, what))? {
+    match run.yaml(text, |what| invalid(path, what))? {
         Value::Null => Ok(Vec::new()),
         Value::Array(items) => {
             let items = items.into_iter().map(|item| match item {

@@ -5,12 +5,16 @@
 
 use serde_json::{Map, Value};
 
-use super::flatten::{printed, size};
+use super::flatten::printed;
 use super::run::Run;
 use super::{Error, invalid};
 use crate::applicationset::decode::entry::Level;
 use crate::applicationset::decode::settings::Combination;
-use crate::applicationset::{Engine, Params};
+use crate::applicationset::{Engine, Params, weight};
+use crate::diagnostic::one_line;
+
+/// Bytes of a parameter that an error shows.
+const SHOWN_BYTES: usize = 240;
 
 /// Parameters of a matrix generator whose children stand at `level`.
 pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &str) -> Result<Vec<Params>, Error> {
@@ -38,13 +42,7 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &s
             }
         };
         for other in theirs {
-            let bytes = |params: &Params| {
-                params
-                    .iter()
-                    .map(|(key, value)| size(key, value))
-                    .fold(0, u64::saturating_add)
-            };
-            run.charge(bytes(own).saturating_add(bytes(other)))?;
+            run.charge(weight::of_both(own, other))?;
             made.push(match run.engine {
                 Engine::Go { .. } => {
                     let mut both = other.clone();
@@ -91,6 +89,7 @@ fn combined(one: &Params, other: &Params) -> Result<Params, String> {
         match both.get(key) {
             Some(current) if *current != value => {
                 let (current, value) = (printed(current), printed(&value));
+                let (key, current, value) = (short(key), short(&current), short(&value));
                 return Err(format!(
                     "found duplicate key {key} with different value, a: {current} ,b: {value}"
                 ));
@@ -99,4 +98,9 @@ fn combined(one: &Params, other: &Params) -> Result<Params, String> {
         };
     }
     Ok(both)
+}
+
+/// The beginning of a text, for errors.
+pub(super) fn short(text: &str) -> String {
+    one_line(text, SHOWN_BYTES)
 }

@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::flatten::printed;
-use super::matrix::overlay;
+use super::matrix::{overlay, short};
 use super::run::Run;
 use super::{Error, invalid};
 use crate::applicationset::decode::entry::Level;
 use crate::applicationset::decode::settings::Combination;
-use crate::applicationset::{Engine, Params};
+use crate::applicationset::{Engine, Params, weight};
 
 /// Parameters of a merge generator whose children stand at `level`.
 pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &str) -> Result<Vec<Params>, Error> {
@@ -37,14 +37,16 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &s
     keys.sort_unstable();
     keys.dedup();
     let mut base = made.next().unwrap_or_default();
-    let positions = by_key(&keys, &base).map_err(|what| invalid(path, what))?;
+    let by_key = |sets: &[Params]| by_key(run, (&keys, path), sets);
+    let positions = by_key(&base)?;
     for overrides in made {
         run.budget.time()?;
-        for (key, index) in by_key(&keys, &overrides).map_err(|what| invalid(path, what))? {
+        for (key, index) in by_key(&overrides)? {
             let under = positions.get(&key).and_then(|position| base.get_mut(*position));
             let (Some(under), Some(over)) = (under, overrides.get(index)) else {
                 continue;
             };
+            run.budget.bytes(weight::of_members(over))?;
             match run.engine {
                 Engine::Go { .. } => overlay(under, over),
                 Engine::Fast => under.extend(over.iter().map(|(key, value)| (key.clone(), value.clone()))),
@@ -55,19 +57,26 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &s
 }
 
 /// Where each combination of values stands.
-fn by_key(keys: &[&str], sets: &[Params]) -> Result<HashMap<String, usize>, String> {
+fn by_key(run: &Run<'_>, (keys, path): (&[&str], &str), sets: &[Params]) -> Result<HashMap<String, usize>, Error> {
+    let names = keys.iter().map(|key| weight::text(key)).fold(0, u64::saturating_add);
     let mut positions = HashMap::new();
     for (index, params) in sets.iter().enumerate() {
+        run.budget.time()?;
+        // Keys can be many and long, and be of every set.
+        let values = keys.iter().filter_map(|key| params.get(*key)).map(weight::of);
+        run.budget.bytes(values.fold(names, u64::saturating_add))?;
         let values = keys.iter().map(|key| {
             let value = params.get(*key).map_or(Value::Null, compared);
             ((*key).to_owned(), value)
         });
         let key = Value::Object(values.collect()).to_string();
         if let Some(_first) = positions.insert(key.clone(), index) {
-            return Err(format!(
+            let what = format!(
                 "the parameters from a generator were not unique by the given mergeKeys, \
-                 Merge requires all param sets to be unique. Duplicate key was {key}"
-            ));
+                 Merge requires all param sets to be unique. Duplicate key was {}",
+                short(&key)
+            );
+            return Err(invalid(path, what));
         }
     }
     Ok(positions)

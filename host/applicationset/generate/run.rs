@@ -10,14 +10,14 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-use super::flatten::{self, size};
+use super::flatten;
 use super::{Error, Made, clusters, git, guest, invalid, list, matrix, merge, unrendered};
 use crate::applicationset::decode::entry::{Entry, Level};
 use crate::applicationset::decode::fields::below;
 use crate::applicationset::inputs::InputError;
 use crate::applicationset::selector::{Selector, Values};
 use crate::applicationset::{
-    Budget, ClusterInput, Engine, Generator, Inputs, KindName, Params, Refusal, Spec, Tree, template,
+    Budget, ClusterInput, Engine, Generator, Inputs, KindName, Params, Refusal, Spec, Tree, template, weight, yaml,
 };
 
 /// Refusals that are told at most.
@@ -163,7 +163,18 @@ impl<'a> Run<'a> {
 
     /// [`Self::charge`] for parameters that are there already.
     pub(super) fn charge_made(&self, params: &Params) -> Result<(), Error> {
-        self.charge(params.iter().map(|(key, value)| size(key, value)).sum())
+        self.charge(weight::of_members(params))
+    }
+
+    /// A text as YAML, its bytes taken from the budget while it is read; a mistake is
+    /// said with `wrong`.
+    pub(super) fn yaml(&self, text: &str, wrong: impl Fn(&str) -> Error) -> Result<Value, Error> {
+        self.budget.time()?;
+        let mut take = |bytes| self.budget.bytes(bytes);
+        yaml::read(text, yaml::Twice::Refused, &mut take).map_err(|error| match error {
+            yaml::Error::Text(what) => wrong(&format!("cannot be read: {what}")),
+            yaml::Error::Bound(exceeded) => Error::Exceeded(exceeded),
+        })
     }
 
     /// Remembers what the gate refused; whether it let it pass.
@@ -171,6 +182,7 @@ impl<'a> Run<'a> {
         let Err(refusal) = answer else {
             return true;
         };
+        let refusal = refusal.short();
         let mut refused = self.refused.borrow_mut();
         if refused.len() < REFUSALS && !refused.contains(&refusal) {
             refused.push(refusal);

@@ -4,7 +4,12 @@
 
 use serde_json::{Value, json};
 
-use super::{Error, apply};
+use super::{Error, LONGEST_LIST};
+use crate::applicationset::{Budget, Exceeded, Limits};
+
+fn apply(parts: Value, text: &str) -> Result<Value, Error> {
+    super::apply(parts, text, &Budget::new(Limits::default()))
+}
 
 fn base() -> Value {
     json!({
@@ -108,5 +113,52 @@ fn empty_patches_change_nothing_and_others_must_be_objects() {
         "operation: {sync: {}}",
     ] {
         assert!(apply(base(), text).is_err(), "{text:?}");
+    }
+}
+
+/// SECURITY: a text of some lines that stands for gigabytes.
+#[test]
+fn what_a_patch_stands_for_is_taken_from_the_budget() {
+    let within = |text: &str, bytes: u64| {
+        let limits = Limits {
+            bytes,
+            ..Limits::default()
+        };
+        super::apply(base(), text, &Budget::new(limits))
+    };
+    let aliases = |levels: usize| {
+        let mut text = "x0: &x0 [a]\n".to_owned();
+        for level in 0..levels {
+            let all = vec![format!("*x{level}"); 9].join(", ");
+            text.push_str(&format!("x{0}: &x{0} [{all}]\n", level + 1));
+        }
+        format!("{text}spec: {{info: *x{levels}}}\n")
+    };
+    assert!(within(&aliases(2), 1_000_000).is_ok());
+    assert!(matches!(
+        within(&aliases(8), 1_000_000),
+        Err(Error::Exceeded(Exceeded::Bytes { .. }))
+    ));
+    let zeros = |count: usize| format!("{{\"spec\": {{\"info\": [{}0]}}}}", "0,".repeat(count));
+    assert!(within(&zeros(1_000), 1_000_000).is_ok());
+    let error = within(&zeros(100_000), 1_000_000).unwrap_err();
+    assert!(matches!(error, Error::Exceeded(Exceeded::Bytes { .. })), "{error}");
+}
+
+#[test]
+fn lists_whose_entries_are_compared_are_short() {
+    let items = |count: usize| -> Value { (0..count).map(|item| item.to_string()).collect() };
+    for key in [
+        "finalizers",
+        "$deleteFromPrimitiveList/finalizers",
+        "$setElementOrder/finalizers",
+    ] {
+        let patch = |count: usize| json!({"metadata": {key: items(count)}});
+        assert!(patched(patch(LONGEST_LIST)).is_ok(), "{key}");
+        let long = Error::Long {
+            observed: LONGEST_LIST + 1,
+            allowed: LONGEST_LIST,
+        };
+        assert_eq!(patched(patch(LONGEST_LIST + 1)), Err(long), "{key}");
     }
 }

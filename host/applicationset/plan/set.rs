@@ -1,11 +1,12 @@
 //! The set's own object.
 //!
 //! In: what is stored, what was sent. Out: what is to be stored. Never: an annotation
-//! of ours as the sender wrote it.
+//! of ours, or one that is a controller's, as the sender wrote it.
 
 use serde_json::{Map, Value, json};
 
 use super::{Action, ApplicationSet, Change, PROJECTS, put_or_remove};
+use crate::applicationset::fleeting;
 
 /// What the store says of an object, whatever is sent.
 const IDENTITY: [&str; 5] = [
@@ -33,7 +34,7 @@ pub fn upserted(stored: &Value, sent: &Value) -> Value {
     if let Some(metadata) = metadata.as_object_mut() {
         for key in ["labels", "annotations"] {
             let mut all = texts(stored, key);
-            all.extend(texts(sent, key));
+            all.extend(fleeting::lasting(texts(sent, key)));
             put_or_remove(metadata, key, (!all.is_empty()).then_some(Value::Object(all)));
         }
         let finalizers = sent.pointer("/metadata/finalizers").filter(|listed| !listed.is_null());
@@ -53,6 +54,9 @@ pub fn replaced(stored: &Value, sent: &Value) -> Value {
     let is_sent = version.is_some_and(|version| !version.is_empty());
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
+        let mut annotations = fleeting::lasting(texts(sent, "annotations"));
+        annotations.extend(fleeting::only(texts(stored, "annotations")));
+        put_annotations(metadata, annotations);
         for key in IDENTITY {
             put_or_remove(metadata, key, stored.pointer(&format!("/metadata/{key}")).cloned());
         }
@@ -67,18 +71,24 @@ pub fn replaced(stored: &Value, sent: &Value) -> Value {
     object
 }
 
+/// None at all where there are none, whatever was sent.
+fn put_annotations(metadata: &mut Map<String, Value>, annotations: Map<String, Value>) {
+    let annotations = (!annotations.is_empty()).then_some(Value::Object(annotations));
+    put_or_remove(metadata, "annotations", annotations);
+}
+
 fn texts(object: &Value, key: &str) -> Map<String, Value> {
     let members = object.get("metadata").and_then(|metadata| metadata.get(key));
     members.and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
 /// Whether two sets are equal in spec, labels, annotations and finalizers; the
-/// gateway's own annotation does not count.
+/// gateway's own annotation does not count, nor do those that are a controller's.
 ///
 /// Source: Argo CD, `server/applicationset`, `Create`.
 pub fn is_same(stored: &Value, sent: &Value) -> bool {
     let annotations = |object: &Value| {
-        let mut all = texts(object, "annotations");
+        let mut all = fleeting::lasting(texts(object, "annotations"));
         all.remove(PROJECTS);
         all
     };
@@ -143,6 +153,52 @@ fn fresh(sent: &Value) -> Value {
         {
             metadata.remove(key);
         }
+        put_annotations(metadata, fleeting::lasting(texts(sent, "annotations")));
     }
     object
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{fresh, is_same, replaced, upserted};
+
+    const LAST: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    const REFRESH: &str = "argocd.argoproj.io/application-set-refresh";
+
+    fn set(annotations: &Value) -> Value {
+        json!({"metadata": {"name": "web", "annotations": annotations}, "spec": {"goTemplate": true}})
+    }
+
+    fn annotations(object: &Value) -> Value {
+        object.pointer("/metadata/annotations").cloned().unwrap_or_default()
+    }
+
+    #[test]
+    fn what_is_a_controllers_is_not_taken_from_the_sender() {
+        let stored = set(&json!({LAST: "{}", "team": "a"}));
+        let sent = set(&json!({LAST: "forged", REFRESH: "true", "team": "b", "more": "c"}));
+        let wanted = json!({LAST: "{}", "team": "b", "more": "c"});
+        assert_eq!(annotations(&upserted(&stored, &sent)), wanted);
+        assert_eq!(annotations(&replaced(&stored, &sent)), wanted);
+        assert_eq!(annotations(&fresh(&sent)), json!({"team": "b", "more": "c"}));
+        let only = set(&json!({LAST: "forged"}));
+        assert_eq!(annotations(&fresh(&only)), Value::Null);
+        assert_eq!(annotations(&replaced(&set(&json!({})), &only)), Value::Null);
+    }
+
+    #[test]
+    fn what_is_a_controllers_is_no_difference_and_all_else_is() {
+        let stored = set(&json!({"team": "a"}));
+        assert!(is_same(
+            &stored,
+            &set(&json!({LAST: "{}", REFRESH: "true", "team": "a"}))
+        ));
+        assert!(!is_same(&stored, &set(&json!({"team": "b"}))));
+        assert!(!is_same(
+            &stored,
+            &set(&json!({"team": "a", "argocd.argoproj.io/other": "x"}))
+        ));
+    }
 }

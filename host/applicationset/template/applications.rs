@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{Error, Render, Text, merge, tree};
-use crate::applicationset::{Budget, Engine, Params, Spec, patch};
+use crate::applicationset::{Budget, Engine, Params, Spec, fleeting, patch, weight};
 
 /// What Argo CD's controller deletes an Application's resources for.
 const CASCADE: &str = "resources-finalizer.argocd.argoproj.io";
@@ -68,7 +68,7 @@ impl Applications {
     pub fn render(&self, params: &Params, budget: &Budget) -> Result<Value, Error> {
         let mut with = Render::new(params, budget);
         let mut parts = if params.is_empty() {
-            budget.bytes(weight(&self.written))?;
+            budget.bytes(weight::of(&self.written))?;
             self.written.clone()
         } else {
             let mut rendered = self.template.render(&mut with)?;
@@ -79,26 +79,10 @@ impl Applications {
         };
         if let Some(text) = &self.patch {
             let text = text.render(&mut with)?;
-            parts = patch::apply(parts, &text)?;
+            parts = patch::apply(parts, &text, budget)?;
         }
         application(parts, &self.namespace)
     }
-}
-
-/// Bytes a value takes in memory, roughly.
-fn weight(value: &Value) -> u64 {
-    const VALUE: u64 = 32;
-    let text = |text: &str| u64::try_from(text.len()).unwrap_or(u64::MAX);
-    let inner = match value {
-        Value::Object(fields) => fields
-            .iter()
-            .map(|(key, value)| text(key).saturating_add(weight(value)).saturating_add(VALUE))
-            .fold(VALUE, u64::saturating_add),
-        Value::Array(values) => values.iter().map(weight).fold(0, u64::saturating_add),
-        Value::String(string) => text(string),
-        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
-    };
-    inner.saturating_add(VALUE)
 }
 
 /// `metadata` and `spec` of a template, nothing else.
@@ -136,6 +120,7 @@ fn application(parts: Value, namespace: &str) -> Result<Value, Error> {
     let mut metadata = metadata(parts.remove("metadata").unwrap_or_default())?;
     let spec = object(parts.remove("spec").unwrap_or_default(), "spec")?;
     check_metadata(&metadata)?;
+    fleeting::remove(&mut metadata);
     check_spec(&spec)?;
     metadata.insert("namespace".to_owned(), Value::String(namespace.to_owned()));
     Ok(json!({

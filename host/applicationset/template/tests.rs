@@ -68,7 +68,7 @@ fn copies_of_a_template_are_charged() {
     };
     let template = Applications::new(&spec, None, "argocd").unwrap();
     let budget = Budget::new(Limits {
-        bytes: 100_000,
+        bytes: 110_000,
         ..Limits::default()
     });
     let copies = (0..10)
@@ -419,6 +419,14 @@ fn bombs_are_refused_soon() {
         "{{ mustRegexMatch \"(((a{100}){100}){100})\" \"a\" }}",
         "{{ range until 100000 }}{{ $_ := uniq (until 100000) }}{{ end }}",
         "{{ wrapWith 1 (repeat 100000 \"y\") (repeat 100000 \"x\") }}",
+        "{{ regexFindAll \"x\" (repeat 2000000 \"x\") -1 }}",
+        "{{ regexMatch (repeat 5000 \"a\") \"a\" }}",
+        "{{ regexMatch \".{900}\" (repeat 100000 \"x\") }}",
+        "{{ regexReplaceAll \"(x+)\" (repeat 100000 \"x\") (repeat 1000 \"$1\") }}",
+        "{{ fromJson (print \"[\" (repeat 1000000 \"0,\") \"0]\") }}",
+        "{{ fromYamlArray (print \"[\" (repeat 1000000 \"~,\") \"~]\") }}",
+        "{{ fromYaml (print \"a: &a [\" (repeat 1000 \"x,\") \"]\\nb: [\" (repeat 1000 \"*a,\") \"]\") }}",
+        "{{ $x := repeat 200000 \"a b \" }}{{ range 90 }}{{ $x = list $x }}{{ end }}{{ toYaml $x }}",
     ];
     for bomb in bombs {
         let budget = Budget::new(Limits {
@@ -430,6 +438,60 @@ fn bombs_are_refused_soon() {
         let took = begin.elapsed();
         assert!(result.is_err(), "{bomb}");
         assert!(took < Duration::from_secs(15), "{bomb}: {took:?}");
+    }
+}
+
+/// What is small enough passes; each pattern of a bomb above has its twin here.
+#[test]
+fn expressions_and_documents_within_the_bounds_are_read() {
+    for (text, wanted) in [
+        ("{{ len (regexFindAll \"x\" (repeat 2000 \"x\") -1) }}", "2000"),
+        ("{{ regexMatch (repeat 4000 \"a\") \"a\" }}", "false"),
+        ("{{ regexMatch \".{900}\" (repeat 1000 \"x\") }}", "true"),
+        ("{{ regexMatch \"[a-z]\" (repeat 100000 \"x\") }}", "true"),
+        (
+            "{{ regexReplaceAll \"(x+)(y?)\" \"axxybxc\" \"<$1|${2}>\" }}",
+            "a<xx|y>b<x|>c",
+        ),
+        ("{{ regexReplaceAll \"\" \"ab\" \"-\" }}", "-a-b-"),
+        ("{{ regexReplaceAllLiteral \"x\" \"axb\" \"$0\" }}", "a$0b"),
+        ("{{ regexSplit \",\" \"a,b,,c\" 3 | toJson }}", "[\"a\",\"b\",\",c\"]"),
+        (
+            "{{ range until 100 }}{{ if regexMatch \"^[0-4]$\" (print .) }}{{ . }}{{ end }}{{ end }}",
+            "01234",
+        ),
+        ("{{ len (fromJson (print \"[\" (repeat 1000 \"0,\") \"0]\")) }}", "1001"),
+        (
+            "{{ len (fromYamlArray (print \"[\" (repeat 1000 \"~,\") \"~]\")) }}",
+            "1001",
+        ),
+        (
+            "{{ (fromYaml \"a: &a [x]\\nb: [*a, yes]\").b | toJson }}",
+            "[[\"x\"],true]",
+        ),
+        ("{{ fromJson \"[\" | toJson }}", "null"),
+    ] {
+        assert_eq!(render(GO, text, known()).unwrap(), wanted, "{text}");
+    }
+}
+
+/// SECURITY: `.*[^a]|a` looks at all that is left for each letter.
+#[test]
+fn searches_end_with_the_time() {
+    let budget = Budget::new(Limits::default());
+    budget.cancel();
+    let all = [
+        "{{ regexMatch \"a\" \"a\" }}",
+        "{{ regexFindAll \".*[^a]|a\" \"aaaa\" -1 }}",
+        "{{ regexReplaceAll \".*[^a]|a\" \"aaaa\" \"$0\" }}",
+        "{{ regexSplit \".*[^a]|a\" \"aaaa\" -1 }}",
+    ];
+    for text in all {
+        let text = Compiled::text(GO, text).unwrap();
+        let given = params(json!({"a": "b"}));
+        assert!(text.render(&given, &self::budget()).is_ok());
+        let error = text.render(&given, &budget).unwrap_err();
+        assert_eq!(error, Error::Exceeded(Exceeded::Cancelled));
     }
 }
 
@@ -473,4 +535,18 @@ fn a_thousand_applications_render_fast() {
     let took = begin.elapsed();
     println!("1000 applications: {took:?}");
     assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+#[test]
+fn what_is_asked_of_a_controller_once_is_no_part_of_a_template() {
+    let mut written = template();
+    let last = "kubectl.kubernetes.io/last-applied-configuration";
+    written["metadata"]["annotations"] = json!({
+        last: "{}", "argocd.argoproj.io/refresh": "hard", "argocd.argoproj.io/sync-wave": "1", "team": "{{.name}}",
+    });
+    let observed = one(&spec(written), json!({"name": "web"})).unwrap();
+    assert_eq!(
+        observed["metadata"]["annotations"],
+        json!({"argocd.argoproj.io/sync-wave": "1", "team": "web"})
+    );
 }

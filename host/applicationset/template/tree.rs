@@ -5,12 +5,10 @@
 use serde_json::{Map, Value};
 
 use super::{Error, Render, Text};
-use crate::applicationset::Engine;
+use crate::applicationset::{Engine, weight};
 
 /// Nested lists and objects of a template.
 const DEPTH: usize = 100;
-/// What a value counts beside its text.
-const SCALAR_BYTES: u64 = 4;
 
 /// A node.
 #[derive(Debug)]
@@ -39,10 +37,10 @@ impl Tree {
             return Err(Error::Depth { allowed: DEPTH });
         }
         Ok(match value {
-            Value::Null | Value::Bool(_) | Value::Number(_) => Self::Fixed(value.clone(), SCALAR_BYTES),
+            Value::Null | Value::Bool(_) | Value::Number(_) => Self::Fixed(value.clone(), weight::NODE),
             Value::String(text) => match Text::new(engine, text)? {
                 Text::Plain(text) => {
-                    let bytes = SCALAR_BYTES + super::value::size(text.len());
+                    let bytes = weight::text(&text).saturating_add(weight::NODE);
                     Self::Fixed(Value::String(text), bytes)
                 }
                 text @ (Text::Fast(_) | Text::Go(_)) => Self::Text(text),
@@ -75,9 +73,18 @@ impl Tree {
                 with.budget().bytes(*bytes)?;
                 value.clone()
             }
-            Self::Text(text) => Value::String(text.render(with)?),
-            Self::List(items) => Value::Array(items.iter().map(|item| item.render(with)).collect::<Result<_, _>>()?),
+            // The letters are counted where they are made.
+            Self::Text(text) => {
+                with.budget().bytes(weight::BARE_TEXT)?;
+                Value::String(text.render(with)?)
+            }
+            Self::List(items) => {
+                with.budget().bytes(weight::NODE)?;
+                Value::Array(items.iter().map(|item| item.render(with)).collect::<Result<_, _>>()?)
+            }
             Self::Object(fields) => {
+                with.budget()
+                    .bytes(weight::slots(fields.len()).saturating_add(weight::NODE))?;
                 let mut object = Map::new();
                 for (key, value) in fields {
                     let value = value.render(with)?;
@@ -94,11 +101,11 @@ fn fixed_list(items: Vec<Tree>) -> Tree {
     if !items.iter().all(|item| matches!(item, Tree::Fixed(_, _))) {
         return Tree::List(items);
     }
-    let mut total = SCALAR_BYTES;
+    let mut total = weight::NODE;
     let mut values = Vec::with_capacity(items.len());
     for item in items {
         if let Tree::Fixed(value, bytes) = item {
-            total += bytes;
+            total = total.saturating_add(bytes);
             values.push(value);
         }
     }
@@ -111,11 +118,11 @@ fn fixed_object(fields: Vec<(Text, Tree)>) -> Tree {
     if !fields.iter().all(fixed) {
         return Tree::Object(fields);
     }
-    let mut total = SCALAR_BYTES;
+    let mut total = weight::slots(fields.len()).saturating_add(weight::NODE);
     let mut object = Map::new();
     for field in fields {
         if let (Text::Plain(key), Tree::Fixed(value, bytes)) = field {
-            total += bytes + super::value::size(key.len());
+            total = total.saturating_add(bytes).saturating_add(weight::text(&key));
             object.insert(key, value);
         }
     }

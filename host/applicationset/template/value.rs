@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use jiff::Zoned;
+use regex::Regex;
 use serde_json::Value as Json;
 
 use super::Fault;
@@ -23,6 +24,10 @@ pub(super) const DEPTH: usize = 100;
 const PACE: u64 = 256;
 /// Steps of one render.
 const STEPS: u64 = 5_000_000;
+/// Bytes that are one step of work.
+const WORK_BYTES: u64 = 64;
+/// Regular expressions that are kept compiled, those that are small.
+const EXPRESSIONS: usize = 16;
 /// What an element of a list or a map costs beside its text.
 const CELL_BYTES: u64 = 48;
 
@@ -202,6 +207,8 @@ pub(super) struct Heap<'a> {
     /// Every map of this render. Emptied at the end, one after the other, so that
     /// maps within themselves are freed and long chains need no deep stack.
     maps: Vec<Map>,
+    /// Compiled expressions, by their text.
+    expressions: BTreeMap<Rc<str>, Rc<Regex>>,
 }
 
 impl Drop for Heap<'_> {
@@ -221,7 +228,21 @@ impl<'a> Heap<'a> {
             memory: 0,
             steps: 0,
             maps: Vec::new(),
+            expressions: BTreeMap::new(),
         }
+    }
+
+    /// An expression that was compiled before.
+    pub(super) fn expression(&self, pattern: &str) -> Option<Rc<Regex>> {
+        self.expressions.get(pattern).cloned()
+    }
+
+    /// Keeps a small compiled expression, [`EXPRESSIONS`] at most.
+    pub(super) fn keep_expression(&mut self, pattern: &Rc<str>, compiled: &Rc<Regex>) {
+        if self.expressions.len() >= EXPRESSIONS {
+            self.expressions.clear();
+        }
+        self.expressions.insert(Rc::clone(pattern), Rc::clone(compiled));
     }
 
     /// Counts a step of work.
@@ -238,8 +259,17 @@ impl<'a> Heap<'a> {
 
     /// Counts work that is linear in `bytes`.
     pub(super) fn work(&mut self, bytes: usize) -> Result<(), Fault> {
-        self.steps = self.steps.saturating_add(size(bytes) / 64);
+        let steps = size(bytes) / WORK_BYTES;
+        self.steps = self.steps.saturating_add(steps);
+        if steps >= PACE {
+            self.budget.time()?;
+        }
         self.step()
+    }
+
+    /// Looks at the clock.
+    pub(super) fn time(&self) -> Result<(), Fault> {
+        Ok(self.budget.time()?)
     }
 
     /// Counts `bytes` before they are allocated.
@@ -256,7 +286,12 @@ impl<'a> Heap<'a> {
 
     /// Looks whether `count` times `bytes` would fit, and counts nothing.
     pub(super) fn fits(&self, count: usize, bytes: usize) -> Result<(), Fault> {
-        let wanted = self.memory.saturating_add(size(count).saturating_mul(size(bytes)));
+        self.room(size(count).saturating_mul(size(bytes)))
+    }
+
+    /// Looks whether `bytes` would fit, and counts nothing.
+    pub(super) fn room(&self, bytes: u64) -> Result<(), Fault> {
+        let wanted = self.memory.saturating_add(bytes);
         if wanted > MEMORY_BYTES {
             return Err(Fault::Memory {
                 observed: wanted,

@@ -144,6 +144,7 @@ pub(super) struct Collected {
 impl Collected {
     pub(super) fn push(&mut self, lacks: Lacks, refusal: Refusal) {
         self.permission |= lacks == Lacks::Permission;
+        let refusal = refusal.short();
         if self.refusals.contains(&refusal) {
             return;
         }
@@ -169,5 +170,49 @@ impl Collected {
             more: self.more,
             class,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Class, Collected, Lacks, REFUSALS};
+    use crate::applicationset::{About, Refusal};
+
+    fn refusal(name: String) -> Refusal {
+        Refusal {
+            about: About::Application(name),
+            rule: None,
+            reason: "no".to_owned(),
+        }
+    }
+
+    /// 5,000 duplicates with names of 100 kB are no answer of 500 MB.
+    #[test]
+    fn an_answer_lists_so_many_and_counts_the_rest() {
+        let mut collected = Collected::default();
+        for number in 0..5_000 {
+            collected.push(Lacks::Sense, refusal(format!("dev/{number}-{}", "x".repeat(100_000))));
+        }
+        let refused = collected.finish().unwrap();
+        assert_eq!((refused.refusals().len(), refused.more()), (REFUSALS, 5_000 - REFUSALS));
+        assert_eq!(refused.class(), Class::InvalidArgument);
+        let text = refused.to_string();
+        assert!(
+            text.len() < 100 * 600 && text.ends_with("; and 4900 more"),
+            "{}",
+            text.len()
+        );
+
+        let mut few = Collected::default();
+        for number in 0..3 {
+            few.push(Lacks::Sense, refusal(format!("dev/{number}")));
+            few.push(Lacks::Sense, refusal(format!("dev/{number}")));
+        }
+        let few = few.finish().unwrap();
+        assert_eq!((few.refusals().len(), few.more()), (3, 0));
+        assert!(
+            few.to_string()
+                .starts_with("application `dev/0`: no; application `dev/1`: no")
+        );
     }
 }

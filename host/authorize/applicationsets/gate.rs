@@ -1,7 +1,8 @@
 //! What generators may read.
 //!
 //! In: a repository, a cluster, a kind of generator. Out: yes, or why not. Never: the
-//! name of a cluster the caller may not see; one question judged twice in a request.
+//! name of a cluster the caller may not see; one question judged twice in a request; a
+//! repository that a row or the policy denies let pass by another spelling of its URL.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -17,7 +18,7 @@ use crate::authorize::facts::Lookup;
 use crate::authorize::rbac::cluster_object_name;
 use crate::authorize::rego::{Fact, SetFacts, SetInput, Subject};
 use crate::config::SetChecks;
-use crate::repository::permitted;
+use crate::repository::{Permitted, permitted};
 
 /// Answers that are remembered.
 const REMEMBERED: usize = 10_000;
@@ -107,17 +108,31 @@ impl<'a> CallerGate<'a> {
             return reach.map(drop).map_err(|reason| refused(reason).refusal(about()));
         }
         let (object, findings, fact) = match &reach {
-            Ok(object) => (object.clone(), Vec::new(), Fact::new(None)),
+            Ok(permitted) => (permitted.object().to_owned(), Vec::new(), Fact::new(None)),
             Err(reason) => {
                 let finding = Finding::new(Lacks::Permission, Some(LISTED.to_owned()), reason.clone());
                 let fact = Fact::new(Some(finding.reason()));
                 (shown(url), vec![finding], fact)
             }
         };
-        let lookup = self.desk.look("repositories", "get", object);
-        let url = shown(url);
-        let subject = Subject::Repository { url: &url, reach: fact };
-        self.judge((About::Repository(url.clone()), subject), &lookup, findings)
+        let about = About::Repository(shown(url));
+        let as_written = vec![shown(url)];
+        let (spelled, urls) = match &reach {
+            Ok(permitted) => (permitted.spelled(), permitted.urls()),
+            Err(_) => (&[][..], as_written.as_slice()),
+        };
+        // SECURITY: rows compare texts, and one repository has many.
+        let look = |object: String| self.desk.look("repositories", "get", object);
+        let mut denied = spelled.iter().map(|object| look(object.clone()));
+        let lookup = denied.find(Lookup::is_denied_by_row).unwrap_or_else(|| look(object));
+        for url in urls {
+            let subject = Subject::Repository {
+                url,
+                reach: fact.clone(),
+            };
+            self.judge((about.clone(), subject), &lookup, findings.clone())?;
+        }
+        Ok(())
     }
 
     fn ask_cluster(&self, cluster: &ClusterInput) -> Result<(), Refusal> {
@@ -162,16 +177,13 @@ impl<'a> CallerGate<'a> {
 }
 
 impl Desk<'_> {
-    /// The RBAC object of a repository that the gateway may ask.
+    /// A repository that the gateway may ask, with its RBAC object.
     ///
     /// # Errors
     /// Why it may not, without credentials of the URL.
-    fn reach(&self, project: &str, url: &str) -> Result<String, String> {
+    fn reach(&self, project: &str, url: &str) -> Result<Permitted, String> {
         let permitted = permitted(self.resources, &self.settings.repositories, (project, url));
-        match permitted {
-            Ok(permitted) => Ok(permitted.object().to_owned()),
-            Err(error) => Err(error.to_string()),
-        }
+        permitted.map_err(|error| error.to_string())
     }
 }
 

@@ -19,6 +19,7 @@ mod argocd;
 mod before;
 mod policy;
 mod property;
+mod spelling;
 
 const STATE: &str = include_str!("tests/state.yaml");
 const REPOSITORY: &str = "https://git.example.org/guestbook";

@@ -13,6 +13,10 @@ use super::{Content, Entry, Node, Parsed, Problem, Scalar, Style};
 /// ten nested "billion laughs" levels would need ten thousand million.
 const ALIASED_NODES: u64 = 100_000;
 
+/// Bytes of a text that count as one more node: copies of an alias share the text here, and
+/// not where a tree becomes something else.
+const TEXT_BYTES: usize = 256;
+
 /// Collections inside one another, aliases followed.
 const NESTING: usize = 64;
 
@@ -164,6 +168,8 @@ impl Builder {
             }
             OpenKind::Mapping { entries, .. } => {
                 let (weight, height) = measure(entries.iter().map(|entry| &entry.value));
+                let keys = entries.iter().map(|entry| of_text(&entry.key));
+                let weight = keys.fold(weight, u64::saturating_add);
                 (Content::Mapping(entries), weight, height)
             }
         };
@@ -219,6 +225,11 @@ fn measure<'a>(children: impl Iterator<Item = &'a Rc<Node>>) -> (u64, usize) {
         (weight.saturating_add(child.weight), height.max(child.height))
     });
     (weight, height.saturating_add(1))
+}
+
+/// What a text adds to the weight of its node.
+fn of_text(text: &str) -> u64 {
+    u64::try_from(text.len() / TEXT_BYTES).unwrap_or(u64::MAX)
 }
 
 fn read_key(node: &Node) -> (Key, Option<String>) {
@@ -327,7 +338,7 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, span: Span) -> Node
         line,
         column,
         text_line,
-        weight: 1,
+        weight: of_text(text).saturating_add(1),
         height: 0,
     }
 }

@@ -93,6 +93,23 @@ fn alias_bombs_are_refused() {
     );
 }
 
+/// SECURITY: a content of a megabyte whose text is there ten thousand times.
+#[test]
+fn long_texts_behind_aliases_count_as_well() {
+    for long in [
+        format!("a: &a {}\n", "x".repeat(100_000)),
+        format!("a: &a {{{}: 1}}\n", "x".repeat(1_000)),
+    ] {
+        let text = |aliases: usize| format!("{long}b: [{}]\n", "*a, ".repeat(aliases));
+        assert!(problems(&text(200)).is_empty());
+        let found = problems(&text(50_000));
+        assert!(
+            found.iter().any(|problem| problem.contains("aliases expand to more")),
+            "{found:?}"
+        );
+    }
+}
+
 #[test]
 fn deep_nesting_is_refused() {
     assert!(!problems(&format!("{}{}", "[".repeat(500), "]".repeat(500))).is_empty());

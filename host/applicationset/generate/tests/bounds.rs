@@ -3,7 +3,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{Error, World, list, matrix};
-use crate::applicationset::{Exceeded, Limits};
+use crate::applicationset::generate::generate;
+use crate::applicationset::inputs::Metadata;
+use crate::applicationset::{Budget, ClusterInput, Exceeded, Limits};
 
 fn world(limits: Limits) -> World {
     World {
@@ -110,4 +112,125 @@ fn time_ends() {
     };
     let error = world(limits).fast(many("a", 1)).unwrap_err();
     assert!(matches!(error, Error::Exceeded(Exceeded::Time { .. })), "{error}");
+}
+
+/// SECURITY: numbers, empty texts and empty mappings are no text, and take memory.
+#[test]
+fn small_values_stop_before_they_fill_the_memory() {
+    let zeros: serde_json::Map<String, Value> = (0..1000).map(|index| (index.to_string(), json!(0))).collect();
+    let nothing: Vec<Value> = (0..1000).map(|_| json!({})).collect();
+    for element in [json!({"a": zeros}), json!({"a": nothing}), json!({"a": vec![""; 1000]})] {
+        let one = list(json!([element]));
+        for combined in [matrix(json!([one, many("b", 50)])), matrix(json!([many("b", 50), one]))] {
+            assert_eq!(World::default().go(combined).unwrap().len(), 50);
+        }
+        let error = World::default().go(matrix(json!([one, many("b", 5000)]))).unwrap_err();
+        assert!(matches!(error, Error::Exceeded(Exceeded::Bytes { .. })), "{error}");
+    }
+    let zeros = "0,".repeat(3_000_000);
+    for text in [
+        format!("[{{a: [{zeros}]}}]"),
+        format!("- a: &a [{}]\n{}", &zeros[..2000], "- b: *a\n".repeat(5_000)),
+    ] {
+        let made = World::default().go(json!({"list": {"elementsYaml": text}}));
+        let error = made.map(|made| made.len()).unwrap_err();
+        assert!(matches!(error, Error::Exceeded(Exceeded::Bytes { .. })), "{error}");
+    }
+    let few = format!("- a: &a [{}]\n{}", &zeros[..2000], "- b: *a\n".repeat(50));
+    assert_eq!(
+        World::default()
+            .go(json!({"list": {"elementsYaml": few}}))
+            .unwrap()
+            .len(),
+        51
+    );
+}
+
+#[test]
+fn what_a_merge_copies_and_compares_is_counted() {
+    let merge = |keys: Value, children: Value| json!({"merge": {"mergeKeys": keys, "generators": children}});
+    let limits = Limits {
+        bytes: 8 * 1024 * 1024,
+        ..Limits::default()
+    };
+    let keys = |count: usize| -> Value { (0..count).map(|key| format!("key-{key}")).collect::<Vec<_>>().into() };
+    let both = |count: usize, keys: Value| {
+        let sets: Vec<Value> = (0..count).map(|index| json!({"key-0": index.to_string()})).collect();
+        merge(keys, json!([list(sets.clone().into()), list(sets.into())]))
+    };
+    assert_eq!(world(limits).go(both(500, keys(1))).unwrap().len(), 500);
+    let error = world(limits).go(both(500, keys(5_000))).unwrap_err();
+    assert!(matches!(error, Error::Exceeded(Exceeded::Bytes { .. })), "{error}");
+}
+
+/// SECURITY: each generator has a copy of the template before it is run.
+#[test]
+fn copies_of_the_template_for_each_generator_are_counted() {
+    let set = |generators: usize| {
+        World::set(json!({
+            "generators": vec![json!({"list": {"elements": []}}); generators],
+            "template": {"metadata": {"name": "a"}, "spec": {"x": vec![0; 1000]}},
+        }))
+    };
+    let world = World::default();
+    let generated = |generators: usize| {
+        let limits = Limits {
+            bytes: 1024 * 1024,
+            ..Limits::default()
+        };
+        generate(&set(generators), &world.inputs(), &Budget::new(limits))
+    };
+    assert!(generated(10).unwrap().is_empty());
+    assert!(matches!(generated(20), Err(Error::Exceeded(Exceeded::Bytes { .. }))));
+}
+
+/// As many plain Applications as there may be fit into what is allowed by default.
+#[test]
+fn five_thousand_plain_applications_fit() {
+    let template = |name: &str, path: &str, server: &str| {
+        json!({
+            "metadata": {"name": name, "labels": {"team": "shop", "env": name}},
+            "spec": {
+                "project": "shop",
+                "source": {"repoURL": "https://git.example.com/shop/deployments.git", "targetRevision": "HEAD", "path": path},
+                "destination": {"server": server, "namespace": name},
+                "syncPolicy": {"automated": {"prune": true, "selfHeal": true}, "syncOptions": ["CreateNamespace=true"]},
+            },
+        })
+    };
+    let cluster = |index: u32| ClusterInput {
+        name: format!("production-{index}"),
+        server: format!("https://production-{index}.clusters.example.com:6443"),
+        project: String::new(),
+        secret: Some(Metadata {
+            labels: [
+                ("env".to_owned(), "production".to_owned()),
+                ("region".to_owned(), "eu-west-1".to_owned()),
+            ]
+            .into(),
+            annotations: [("owner".to_owned(), "platform".to_owned())].into(),
+        }),
+    };
+    let names: Vec<Value> = (0..5000).map(|index| json!({"name": format!("checkout-{index}"), "cluster": "production", "url": "https://production.clusters.example.com:6443"})).collect();
+    let world = World {
+        clusters: (0..100).map(cluster).collect(),
+        ..World::default()
+    };
+    let few: Vec<Value> = (0..50).map(|index| json!({"app": format!("checkout-{index}"), "path": format!("apps/checkout-{index}/overlays/production")})).collect();
+    for spec in [
+        json!({"generators": [{"list": {"elements": names}}], "template": template("{{name}}", "apps/{{name}}", "{{url}}")}),
+        json!({
+            "generators": [{"list": {"elements": names}}], "goTemplate": true,
+            "template": template("{{.name}}", "apps/{{.name}}", "{{.url}}"),
+            "templatePatch": "spec: {info: [{name: owner, value: '{{.cluster}}'}]}",
+        }),
+        json!({
+            "generators": [matrix(json!([{"clusters": {}}, list(few.into())]))], "goTemplate": true,
+            "template": template("{{.app}}-{{.name}}", "{{.path}}", "{{.server}}"),
+        }),
+    ] {
+        let budget = Budget::new(Limits::default());
+        let made = generate(&World::set(spec), &world.inputs(), &budget).unwrap();
+        assert_eq!(made.len(), 5000);
+    }
 }

@@ -10,7 +10,8 @@ use super::super::value::{DEPTH, Of};
 use super::json::{self, Style};
 use super::{Args, Entry, write_yaml};
 use crate::applicationset::template::value::{Heap, Value, size};
-use crate::applicationset::template::{Fault, layout, read_yaml};
+use crate::applicationset::template::{Fault, layout};
+use crate::applicationset::{json as counted, yaml};
 
 const COMPACT: Style = Style {
     pretty: false,
@@ -57,17 +58,13 @@ pub(super) const TABLE: &[Entry] = &[
     ("mustToJson", 1, 1, |heap, args| strict(heap, args, COMPACT)),
     ("mustToPrettyJson", 1, 1, |heap, args| strict(heap, args, PRETTY)),
     ("mustToRawJson", 1, 1, |heap, args| strict(heap, args, RAW)),
-    ("fromJson", 1, 1, |heap, args| {
-        match serde_json::from_str(args.text(0)?) {
-            Ok(value) => heap.json(&value),
-            Err(_) => Ok(Value::Nil),
-        }
+    ("fromJson", 1, 1, |heap, args| match from_json(heap, args)? {
+        Ok(value) => heap.json(&value),
+        Err(_) => Ok(Value::Nil),
     }),
-    ("mustFromJson", 1, 1, |heap, args| {
-        match serde_json::from_str(args.text(0)?) {
-            Ok(value) => heap.json(&value),
-            Err(error) => Err(args.error(error)),
-        }
+    ("mustFromJson", 1, 1, |heap, args| match from_json(heap, args)? {
+        Ok(value) => heap.json(&value),
+        Err(error) => Err(args.error(error)),
     }),
     ("toYaml", 1, 1, to_yaml),
     ("fromYaml", 1, 1, |heap, args| from_yaml(heap, args, Wanted::Map)),
@@ -172,14 +169,18 @@ fn tree(heap: &mut Heap<'_>, value: &Value, depth: usize) -> Result<serde_json::
     if depth > DEPTH {
         return Err(Fault::Depth { allowed: DEPTH });
     }
-    heap.charge(64)?;
+    let indent = size(depth.saturating_mul(2));
+    heap.charge(indent.saturating_add(64))?;
     Ok(match value {
         Value::Missing | Value::Nil => serde_json::Value::Null,
         Value::Bool(yes) => (*yes).into(),
         Value::Int(number) | Value::Int64(number) => (*number).into(),
         Value::Float(number) => (*number).into(),
         Value::Text(text) => {
-            heap.charge(size(text.len()))?;
+            // Each line is as far in as its value, and each blank may break one.
+            let breaks = text.bytes().filter(|byte| matches!(byte, b' ' | b'\n')).count();
+            let padding = size(breaks).saturating_mul(indent);
+            heap.charge(size(text.len()).saturating_add(padding))?;
             (&**text).into()
         }
         Value::Time(time) => layout::format(time, "2006-01-02T15:04:05.999999999Z07:00").into(),
@@ -221,12 +222,37 @@ enum Wanted {
 fn from_yaml(heap: &mut Heap<'_>, args: &Args<'_>, wanted: Wanted) -> Result<Value, Fault> {
     let text = args.text(0)?;
     heap.work(text.len().saturating_mul(64))?;
-    let value = read_yaml(text).map_err(|error| args.error(error))?;
+    let mut taken = 0_u64;
+    let read = yaml::read(text, yaml::Twice::Last, &mut |bytes| {
+        taken = taken.saturating_add(bytes);
+        heap.room(taken)
+    });
+    let value = read.map_err(|error| match error {
+        yaml::Error::Text(what) => args.error(what),
+        yaml::Error::Bound(fault) => fault,
+    })?;
     match (wanted, &value) {
         (Wanted::Map, serde_json::Value::Null) => Ok(Value::Map(heap.map(Of::Any)?)),
         (Wanted::List, serde_json::Value::Null) => heap.list(Of::Any, Vec::new()),
         (Wanted::Map, serde_json::Value::Object(_)) | (Wanted::List, serde_json::Value::Array(_)) => heap.json(&value),
         (Wanted::Map, _) => Err(args.error("the YAML is no map")),
         (Wanted::List, _) => Err(args.error("the YAML is no list")),
+    }
+}
+
+/// The value of a text, or what is wrong with it. It is gone when it has become one of
+/// the heap's: there must be room for it, and nothing of it stays.
+fn from_json(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Result<serde_json::Value, String>, Fault> {
+    let text = args.text(0)?;
+    heap.work(text.len())?;
+    let mut taken = 0_u64;
+    let read = counted::read(text, &mut |bytes| {
+        taken = taken.saturating_add(bytes);
+        heap.room(taken)
+    });
+    match read {
+        Ok(value) => Ok(Ok(value)),
+        Err(counted::Error::Text(what)) => Ok(Err(what)),
+        Err(counted::Error::Bound(fault)) => Err(fault),
     }
 }

@@ -1,19 +1,22 @@
 //! Regular expressions and versions.
+//!
+//! In: texts. Out: values. Never: a search that is long beyond what its bounds make it; a
+//! search after another without a look at the clock.
 
 use std::rc::Rc;
 
-use regex::{NoExpand, Regex, RegexBuilder};
+use regex::{Captures, Match, Regex, RegexBuilder};
 
 use super::super::versions::{Version, satisfies};
 use super::{Args, Entry};
 use crate::applicationset::template::Fault;
-use crate::applicationset::template::value::{Heap, Value};
+use crate::applicationset::template::value::{Heap, Of, Value};
 
 pub(super) const TABLE: &[Entry] = &[
     ("regexMatch", 2, 2, |heap, args| {
-        Ok(Value::Bool(compiled(heap, args).is_ok_and(|pattern| {
-            args.text(1).is_ok_and(|text| pattern.is_match(text))
-        })))
+        let pattern = expression(heap, args)?;
+        let text = args.text(1)?;
+        Ok(Value::Bool(pattern.is_some_and(|pattern| pattern.is_match(text))))
     }),
     ("mustRegexMatch", 2, 2, |heap, args| {
         Ok(Value::Bool(compiled(heap, args)?.is_match(args.text(1)?)))
@@ -49,17 +52,82 @@ pub(super) const TABLE: &[Entry] = &[
     }),
 ];
 
-/// Bytes of a compiled expression.
-const SIZE_BYTES: usize = 1024 * 1024;
+/// Bytes of a pattern. A class of two letters stands for hundreds of ranges.
+const PATTERN_BYTES: usize = 4 * 1024;
 
-fn compiled(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Regex, Fault> {
-    let pattern = args.text(0)?;
+/// Bytes of a compiled expression, and of a text it is tried on.
+struct Size {
+    compiled: usize,
+    text: usize,
+}
+
+/// Nothing stops a search while it runs, and it takes time by the product of both: one of
+/// them is small.
+const SMALL: Size = Size {
+    compiled: 64 * 1024,
+    text: 1024 * 1024,
+};
+/// As [`SMALL`].
+const LARGE: Size = Size {
+    compiled: 1024 * 1024,
+    text: 64 * 1024,
+};
+/// Bytes of what a search remembers on its way.
+const SEARCH_BYTES: usize = 256 * 1024;
+
+/// The expression, ready for the text; none where it is none, or too large a one.
+///
+/// # Errors
+/// A bound of pattern or text.
+fn expression(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Option<Rc<Regex>>, Fault> {
+    let (pattern, text) = (args.text(0)?, args.text(1)?);
+    for (what, observed, allowed) in [
+        ("expression", pattern.len(), PATTERN_BYTES),
+        ("text", text.len(), SMALL.text),
+    ] {
+        if observed > allowed {
+            let text = format!("the {what} has {observed} bytes, at most {allowed} are allowed");
+            return Err(Fault::Bound(args.error(text).to_string()));
+        }
+    }
+    heap.work(text.len().saturating_mul(4))?;
+    heap.time()?;
+    if let Some(known) = heap.expression(pattern) {
+        return Ok(Some(known));
+    }
     heap.work(pattern.len().saturating_mul(4096))?;
-    heap.work(args.text(1)?.len().saturating_mul(4))?;
-    RegexBuilder::new(&translated(pattern))
-        .size_limit(SIZE_BYTES)
+    let translated = translated(pattern);
+    match built(&translated, &SMALL) {
+        Ok(small) => {
+            let small = Rc::new(small);
+            heap.keep_expression(pattern, &small);
+            Ok(Some(small))
+        }
+        Err(regex::Error::CompiledTooBig(_)) if text.len() <= LARGE.text => {
+            Ok(built(&translated, &LARGE).ok().map(Rc::new))
+        }
+        Err(regex::Error::CompiledTooBig(allowed)) => {
+            let text = format!(
+                "the expression takes more than {allowed} bytes, and the text has {}, at most {} are allowed then",
+                text.len(),
+                LARGE.text
+            );
+            Err(Fault::Bound(args.error(text).to_string()))
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+fn built(pattern: &str, size: &Size) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(pattern)
+        .size_limit(size.compiled)
+        .dfa_size_limit(SEARCH_BYTES)
         .build()
-        .map_err(|_| args.error(format!("`{pattern}` is no regular expression, or too large a one")))
+}
+
+fn compiled(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Rc<Regex>, Fault> {
+    let wrong = |pattern: &str| args.error(format!("`{pattern}` is no regular expression, or too large a one"));
+    expression(heap, args)?.ok_or_else(|| wrong(args.text(0).map_or("", |pattern| pattern)))
 }
 
 /// Go's classes are ASCII and know no sets within sets.
@@ -139,25 +207,45 @@ fn most(args: &Args<'_>) -> Result<usize, Fault> {
 fn find_all(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     let pattern = compiled(heap, args)?;
     let (text, most) = (args.text(1)?, most(args)?);
-    heap.fits(text.len().min(most), 64)?;
-    heap.texts(pattern.find_iter(text).take(most).map(|found| found.as_str()))
+    let mut texts = Vec::new();
+    for found in pattern.find_iter(text).take(most) {
+        // Each search may look at all that is left.
+        heap.time()?;
+        texts.push(heap.text(found.as_str())?);
+    }
+    heap.list(Of::Text, texts)
 }
 
 fn replace(heap: &mut Heap<'_>, args: &Args<'_>, literal: bool) -> Result<Value, Fault> {
     let pattern = compiled(heap, args)?;
     let (text, with) = (args.text(1)?, args.text(2)?);
-    let found = pattern.find_iter(text).count();
-    heap.fits(found, with.len())?;
-    if literal {
-        return heap.text(pattern.replace_all(text, NoExpand(with)).into_owned());
-    }
     // Each `$` may bring what was found once more.
-    let length: usize = pattern
-        .find_iter(text)
-        .map(|found| found.len())
-        .fold(0, usize::saturating_add);
-    heap.fits(with.bytes().filter(|byte| *byte == b'$').count(), length)?;
-    heap.text(pattern.replace_all(text, &**with).into_owned())
+    let groups = if literal { 0 } else { with.matches('$').count() };
+    let mut made = String::new();
+    let mut begin = 0;
+    let mut put = |found: Match<'_>, captures: Option<&Captures<'_>>| {
+        heap.time()?;
+        made.push_str(text.get(begin..found.start()).unwrap_or_default());
+        begin = found.end();
+        heap.fits(groups, found.len())?;
+        heap.fits(made.len().saturating_add(with.len()), 1)?;
+        match captures {
+            Some(captures) => captures.expand(with, &mut made),
+            None => made.push_str(with),
+        }
+        heap.fits(made.len(), 1)
+    };
+    if groups == 0 {
+        pattern.find_iter(text).try_for_each(|found| put(found, None))?;
+    } else {
+        for captures in pattern.captures_iter(text) {
+            if let Some(found) = captures.get(0) {
+                put(found, Some(&captures))?;
+            }
+        }
+    }
+    made.push_str(text.get(begin..).unwrap_or_default());
+    heap.text(made)
 }
 
 fn split(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
@@ -166,23 +254,23 @@ fn split(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     if most == 0 {
         return heap.texts(Vec::<&str>::new());
     }
-    heap.fits(text.len().min(most), 64)?;
     if text.is_empty() && !args.text(0)?.is_empty() {
         return heap.texts([""]);
     }
     let (mut parts, mut begin, mut end) = (Vec::new(), 0, 0);
     for found in pattern.find_iter(text) {
+        heap.time()?;
         if parts.len() + 1 == most {
             break;
         }
         end = found.start();
         if found.end() != 0 {
-            parts.push(text.get(begin..end).unwrap_or_default());
+            parts.push(heap.text(text.get(begin..end).unwrap_or_default())?);
         }
         begin = found.end();
     }
     if end != text.len() {
-        parts.push(text.get(begin..).unwrap_or_default());
+        parts.push(heap.text(text.get(begin..).unwrap_or_default())?);
     }
-    heap.texts(parts)
+    heap.list(Of::Text, parts)
 }

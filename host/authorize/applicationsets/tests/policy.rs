@@ -8,7 +8,7 @@ use crate::authorize::rego::{
     ApplicationPart, CheckFact, Fact, KnownSet, Placed, RbacVerdict, SetFacts, SetInput, Subject,
 };
 
-fn bundle(text: &str) -> Arc<ApplicationSetsPolicy> {
+pub(super) fn bundle(text: &str) -> Arc<ApplicationSetsPolicy> {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("policy.rego"), text).unwrap();
     std::fs::write(folder.path().join("cases.yaml"), "cases: []\n").unwrap();

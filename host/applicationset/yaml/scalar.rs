@@ -1,55 +1,14 @@
-//! YAML as Argo CD reads it: version 1.1, the first document.
+//! What a plain scalar means.
 //!
-//! In: text. Out: JSON. Never: aliases expanded beyond the budget.
+//! In: its text. Out: JSON. Never: a number that JSON does not have.
 //!
-//! Source: `sigs.k8s.io/yaml`, which follows go-yaml v2: `yes`, `no`, `on`, `off`,
-//! `y` and `n` are booleans, `0755` and `0b11` are integers, dates are texts.
+//! Source: go-yaml v2: `yes`, `no`, `on`, `off`, `y` and `n` are booleans, `0755` and
+//! `0b11` are integers, dates are texts.
 
-use serde_json::{Map, Number, Value};
+use serde_json::{Number, Value};
 
-use super::Error;
-use super::run::Run;
-use crate::state::yaml::{Content, Node, Scalar, Style, parse};
-
-/// Reads the first document; null where there is none. A mistake is said with `wrong`.
-pub(super) fn read(run: &Run<'_>, text: &str, wrong: impl Fn(&str) -> Error) -> Result<Value, Error> {
-    run.budget.time()?;
-    let parsed = parse(text);
-    if let Some(problem) = parsed.problems.first() {
-        let what = format!(
-            "cannot be read: line {}, column {}: {}",
-            problem.line, problem.column, problem.message
-        );
-        return Err(wrong(&what));
-    }
-    parsed.documents.first().map_or(Ok(Value::Null), |node| json(run, node))
-}
-
-fn json(run: &Run<'_>, node: &Node) -> Result<Value, Error> {
-    // What aliases repeat is shared in the tree and copied here.
-    let bytes = |text: &str| u64::try_from(text.len()).unwrap_or(u64::MAX).saturating_add(32);
-    Ok(match &node.content {
-        Content::Scalar(scalar) => {
-            run.budget.bytes(bytes(&scalar.text))?;
-            value(scalar)
-        }
-        Content::Sequence(items) => Value::Array(items.iter().map(|item| json(run, item)).collect::<Result<_, _>>()?),
-        Content::Mapping(entries) => {
-            let mut members = Map::new();
-            for entry in entries {
-                run.budget.bytes(bytes(&entry.key))?;
-                members.insert(entry.key.to_string(), json(run, &entry.value)?);
-            }
-            Value::Object(members)
-        }
-    })
-}
-
-fn value(scalar: &Scalar) -> Value {
-    let text = &*scalar.text;
-    if scalar.style != Style::Plain {
-        return Value::String(text.to_owned());
-    }
+/// The value of a plain scalar.
+pub(super) fn value(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => Value::Bool(true),

@@ -1,0 +1,144 @@
+//! Bytes that JSON takes in memory.
+//!
+//! In: values. Out: their bytes, from above rather than from below. Never: a walk as
+//! deep as the value.
+//!
+//! A small value takes more than its text: a mapping of one short text has a node of
+//! the tree with room for eleven. Whoever counts texts alone lets a set have many times
+//! what the budget says.
+
+use serde_json::{Map, Value};
+
+/// A value itself, wherever it stands.
+pub(super) const NODE: u64 = 32;
+/// What a text takes beside its letters.
+const TEXT: u64 = 16;
+/// A text without its letters.
+pub(super) const BARE_TEXT: u64 = NODE + TEXT;
+/// The first node of a mapping.
+const LEAF: u64 = 640;
+/// Members that the first node holds.
+const LEAF_MEMBERS: u64 = 11;
+/// What a member beyond those takes of the next nodes, which are not full.
+const MEMBER: u64 = 100;
+
+/// Bytes of a value.
+pub(super) fn of(value: &Value) -> u64 {
+    let mut bytes = 0_u64;
+    let mut open = vec![value];
+    while let Some(value) = open.pop() {
+        let own = match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+            Value::String(inner) => text(inner),
+            Value::Array(items) => {
+                open.extend(items);
+                0
+            }
+            Value::Object(members) => {
+                open.extend(members.values());
+                let keys = members.keys().map(|key| text(key));
+                keys.fold(slots(members.len()), u64::saturating_add)
+            }
+        };
+        bytes = bytes.saturating_add(NODE).saturating_add(own);
+    }
+    bytes
+}
+
+/// Bytes of a mapping with these members.
+pub(super) fn of_members(members: &Map<String, Value>) -> u64 {
+    slots(members.len()).saturating_add(inside(members))
+}
+
+/// Bytes of a mapping with the members of both.
+pub(super) fn of_both(one: &Map<String, Value>, other: &Map<String, Value>) -> u64 {
+    let slots = slots(one.len().saturating_add(other.len()));
+    slots.saturating_add(inside(one)).saturating_add(inside(other))
+}
+
+/// Bytes of a text that is not empty.
+pub(super) fn text(text: &str) -> u64 {
+    match text.len() {
+        0 => 0,
+        length => count(length).saturating_add(TEXT),
+    }
+}
+
+/// Bytes of a mapping beside keys and values.
+pub(super) fn slots(members: usize) -> u64 {
+    match count(members) {
+        0 => 0,
+        members => LEAF.saturating_add(members.saturating_sub(LEAF_MEMBERS).saturating_mul(MEMBER)),
+    }
+}
+
+/// What one more member adds to [`slots`].
+pub(super) fn slot(members: usize) -> u64 {
+    slots(members.saturating_add(1)).saturating_sub(slots(members))
+}
+
+fn inside(members: &Map<String, Value>) -> u64 {
+    let members = members.iter().map(|(key, value)| text(key).saturating_add(of(value)));
+    members.fold(0, u64::saturating_add)
+}
+
+fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, Value, json};
+
+    use super::{LEAF, MEMBER, NODE, TEXT, of, of_both, of_members, slot, slots};
+
+    #[test]
+    fn small_values_count_as_well() {
+        for (value, expected) in [
+            (json!(null), NODE),
+            (json!(1), NODE),
+            (json!(""), NODE),
+            (json!("ab"), NODE + TEXT + 2),
+            (json!([]), NODE),
+            (json!(["", 1, [true]]), 5 * NODE),
+            (json!({}), NODE),
+            (json!({"a": {}}), 2 * NODE + LEAF + TEXT + 1),
+        ] {
+            assert_eq!(of(&value), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn members_count_alone_and_together() {
+        let members = |keys: std::ops::Range<u32>| -> Map<String, Value> {
+            keys.map(|key| (format!("{key:02}"), json!(""))).collect()
+        };
+        let (few, more) = (members(0..11), members(20..25));
+        let each = NODE + TEXT + 2;
+        assert_eq!(of_members(&few), LEAF + 11 * each);
+        assert_eq!(of_both(&few, &more), LEAF + 5 * MEMBER + 16 * each);
+        assert_eq!(of_both(&few, &Map::new()), of_members(&few));
+        assert_eq!(of(&Value::Object(more.clone())), NODE + of_members(&more));
+        assert_eq!((0..30).map(slot).sum::<u64>(), slots(30));
+    }
+
+    #[test]
+    fn a_deep_value_needs_no_deep_stack() {
+        let mut deep = json!([]);
+        for _ in 0..100_000 {
+            deep = Value::Array(vec![deep]);
+        }
+        assert_eq!(of(&deep), 100_001 * NODE);
+        // Dropping it would go as deep.
+        while let Value::Array(mut items) = deep {
+            deep = items.pop().unwrap_or_default();
+        }
+    }
+
+    #[test]
+    fn it_is_no_less_than_what_the_values_are() {
+        assert_eq!(usize::try_from(NODE).unwrap(), size_of::<Value>());
+        let leaf = 11 * (size_of::<String>() + size_of::<Value>());
+        assert!(slots(1) >= u64::try_from(leaf).unwrap());
+    }
+}

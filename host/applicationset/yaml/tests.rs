@@ -1,0 +1,137 @@
+//! YAML, and what it may take.
+
+use serde_json::{Value, json};
+
+use super::{Error, NESTING, Twice, read};
+use crate::applicationset::weight;
+
+fn within(text: &str, twice: Twice, allowed: u64) -> Result<Value, Error<u64>> {
+    let mut taken = 0;
+    read(text, twice, &mut |bytes| {
+        taken += bytes;
+        if taken > allowed { Err(taken) } else { Ok(()) }
+    })
+}
+
+fn free(text: &str) -> Result<Value, Error<u64>> {
+    within(text, Twice::Last, u64::MAX)
+}
+
+#[test]
+fn documents_are_read_as_argo_cd_reads_them() {
+    for (text, wanted) in [
+        ("", Value::Null),
+        ("# nothing", Value::Null),
+        ("~", Value::Null),
+        ("---\n---\na: b\n---\nc: d\n", json!({"a": "b"})),
+        (
+            "a: yes\nb: 'yes'\nc: !!str yes\nd: 0755\ne: 0b11\nf: -0x1F\ng: 1_000\nh: 1.5e3",
+            json!({"a": true, "b": "yes", "c": "yes", "d": 493, "e": 3, "f": -31, "g": 1000, "h": 1500.0}),
+        ),
+        (
+            "- 2001-01-02\n- .inf\n- 1.2.3\n- ''\n-\n- |\n  a\n  b\n",
+            json!(["2001-01-02", ".inf", "1.2.3", "", null, "a\nb\n"]),
+        ),
+        ("yes: 1\n2: x\n~: z\n", json!({"yes": 1, "2": "x", "~": "z"})),
+        (
+            "a: &a {x: 1, y: &l [2]}\nb: *a\nc: *l\nd: {<<: *a, y: 3}\ne: {y: 3, <<: [*a, {z: 4, x: 5}]}\n",
+            json!({
+                "a": {"x": 1, "y": [2]}, "b": {"x": 1, "y": [2]}, "c": [2], "d": {"x": 1, "y": 3},
+                "e": {"x": 1, "y": 3, "z": 4},
+            }),
+        ),
+        ("&k a: *k", json!({"a": "a"})),
+        ("[&k b, {*k : 1}]", json!(["b", {"b": 1}])),
+        ("{\"a\": [1, null, \"\\u00e4\"]}", json!({"a": [1, null, "ä"]})),
+    ] {
+        assert_eq!(free(text), Ok(wanted), "{text}");
+    }
+}
+
+#[test]
+fn mistakes_are_said_with_their_place() {
+    for (text, what) in [
+        ("a: [", "line "),
+        ("a: b\n c: d: e", "line 2"),
+        ("a: b\n---\n[", "line "),
+        ("a: &a [*a]", "line 1, column 8: an alias stands inside its own anchor"),
+        ("a: *b", "line 1"),
+        ("{[a]: b}", "a key must be text"),
+        ("{<<: 1}", "`<<` takes a mapping"),
+    ] {
+        match free(text) {
+            Err(Error::Text(observed)) => assert!(observed.contains(what), "{text}: {observed}"),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_key_that_stands_twice_is_a_mistake_or_the_last_counts() {
+    let text = "a: 1\nb: 2\na: 3";
+    assert_eq!(free(text), Ok(json!({"a": 3, "b": 2})));
+    assert_eq!(
+        within(text, Twice::Refused, u64::MAX),
+        Err(Error::Text(
+            "line 3, column 4: key `a` stands twice in one mapping".to_owned()
+        ))
+    );
+    let merged = "{<<: {a: 1}, a: 2}";
+    assert_eq!(within(merged, Twice::Refused, u64::MAX), Ok(json!({"a": 2})));
+}
+
+#[test]
+fn it_is_counted_as_it_weighs() {
+    for text in ["a: [1, x, {}]\nb: ''\n", "- \n- {a: {b: c}}\n"] {
+        let wanted = free(text).unwrap();
+        // A key is counted as the value it could be.
+        let bytes = weight::of(&wanted) + 3 * weight::NODE;
+        assert_eq!(within(text, Twice::Refused, bytes), Ok(wanted), "{text}");
+        let less = weight::of(&free(text).unwrap()) - 1;
+        assert!(
+            matches!(within(text, Twice::Refused, less), Err(Error::Bound(_))),
+            "{text}"
+        );
+    }
+}
+
+/// SECURITY: a text of some lines that stands for gigabytes.
+#[test]
+fn aliases_stop_before_they_fill_the_memory() {
+    let level = |name: &str, of: &str| format!("{name}: &{name} [{of}]\n");
+    let mut laughs = level("a", "x, x, x, x, x, x, x, x, x, x");
+    for (name, of) in ["b", "c", "d", "e", "f", "g", "h", "i"].iter().zip("abcdefgh".chars()) {
+        laughs.push_str(&level(name, &vec![format!("*{of}"); 10].join(", ")));
+    }
+    let long = format!("a: &a {}\nb: [{}]", "x".repeat(10_000), "*a,".repeat(10_000));
+    let members: Vec<String> = (0..1_000).map(|key| format!("k{key}: 1")).collect();
+    let merged = format!("a: &a {{{}}}\nb: [{}]", members.join(", "), "{<<: *a},".repeat(1_000));
+    for text in [laughs, long, merged] {
+        assert!(text.len() < 100_000);
+        let observed = within(&text, Twice::Last, 16 * 1024 * 1024);
+        assert!(matches!(observed, Err(Error::Bound(_))));
+    }
+    let few = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n";
+    assert_eq!(within(few, Twice::Last, 10_000).unwrap()["c"][1][1], json!(["x", "x"]));
+}
+
+#[test]
+fn small_values_without_aliases_stop_as_well() {
+    let nothing = "[~,~,~,~]\n---\n".to_owned();
+    assert!(within(&nothing, Twice::Last, 1_000).is_ok());
+    let nothing = format!("[{}]", "~,".repeat(100_000));
+    assert!(matches!(within(&nothing, Twice::Last, 1_000_000), Err(Error::Bound(_))));
+}
+
+#[test]
+fn nesting_ends() {
+    let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+    assert!(free(&nested(NESTING - 1)).is_ok());
+    assert!(matches!(free(&nested(NESTING + 1)), Err(Error::Text(_))));
+    let aliased = |levels: usize| {
+        let anchored = format!("- &a {}\n", nested(NESTING / 2));
+        format!("{anchored}- {}*a{}\n", "[".repeat(levels), "]".repeat(levels))
+    };
+    assert!(free(&aliased(NESTING / 2 - 1)).is_ok());
+    assert!(matches!(free(&aliased(NESTING / 2 + 1)), Err(Error::Text(_))));
+}

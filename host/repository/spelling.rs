@@ -1,0 +1,188 @@
+//! Other spellings of one repository's URL.
+//!
+//! In: where a repository is, or a URL. Out: the texts by which rules may mean it. Never:
+//! two repositories taken for one to allow anything: what is spelled otherwise can only
+//! deny.
+//!
+//! `https://HOST:443/team/%61pp.git/` reads what `https://host/team/app` reads. Argo CD's
+//! RBAC compares texts, so a row that denies one would let the other pass.
+
+use url::Url;
+
+use super::location::Location;
+
+const GIT: &str = ".git";
+
+/// The URL in its plainest form: lower-case scheme and host, no user, port and dot that
+/// mean nothing, no `.git` and `/` at the end, letters not encoded.
+pub(super) fn plain(location: &Location) -> String {
+    match location {
+        Location::Remote(url) => {
+            let (host, path) = parts(url);
+            format!("{}://{host}/{path}", url.scheme())
+        }
+        Location::Local(path) => format!("file://{}", bare(&path.to_string_lossy())),
+    }
+}
+
+/// Every spelling a rule is looked up by, the plainest first, each once.
+pub(super) fn spellings(location: &Location) -> Vec<String> {
+    let plain = plain(location);
+    let mut stems = vec![plain.clone(), plain.to_lowercase()];
+    match location {
+        Location::Remote(url) => {
+            let (host, path) = parts(url);
+            let decoded = decoded(&path, |_| true);
+            stems.push(format!("{}://{host}/{decoded}", url.scheme()));
+        }
+        Location::Local(path) => stems.push(bare(&path.to_string_lossy()).to_owned()),
+    }
+    let mut spellings: Vec<String> = Vec::new();
+    for stem in stems {
+        for spelling in [format!("{stem}{GIT}"), stem] {
+            if !spellings.contains(&spelling) {
+                spellings.push(spelling);
+            }
+        }
+    }
+    spellings.sort_by_key(|spelling| *spelling != plain);
+    spellings
+}
+
+/// What is the same for two URLs of one repository, by whatever way it is read; none
+/// where the text is no URL.
+pub(super) fn key(url: &str) -> Option<String> {
+    let url = url.trim();
+    if let Some(path) = url
+        .strip_prefix("file://")
+        .or_else(|| url.starts_with('/').then_some(url))
+    {
+        return Some(bare(path).to_owned());
+    }
+    let parsed = match url.split_once("://") {
+        Some(("ssh" | "SSH", rest)) => Url::parse(&format!("https://{rest}")),
+        Some(_) => Url::parse(url),
+        // `git@host:path`.
+        None => Url::parse(&format!("https://{}", url.replacen(':', "/", 1))),
+    };
+    let (host, path) = parts(&parsed.ok()?);
+    Some(format!("{host}/{path}").to_lowercase())
+}
+
+/// Host with a port that means something, and path.
+fn parts(url: &Url) -> (String, String) {
+    let host = url.host_str().unwrap_or_default().trim_end_matches('.').to_lowercase();
+    let host = match url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host,
+    };
+    let unreserved = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
+    let path = decoded(url.path().trim_start_matches('/'), unreserved);
+    (host, bare(&path).to_owned())
+}
+
+/// Without what may stand at the end.
+fn bare(path: &str) -> &str {
+    let path = path.trim_end_matches('/');
+    match path
+        .len()
+        .checked_sub(GIT.len())
+        .and_then(|at| path.split_at_checked(at))
+    {
+        Some((before, end)) if end.eq_ignore_ascii_case(GIT) => before.trim_end_matches('/'),
+        _ => path,
+    }
+}
+
+/// The path with those of its encoded bytes decoded that `wanted` names; as it is where
+/// that is no text.
+fn decoded(path: &str, wanted: impl Fn(u8) -> bool) -> String {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        let digit = |digit: &u8| char::from(*digit).to_digit(16);
+        if let ([high, low, after @ ..], b'%') = (rest, first)
+            && let Some((high, low)) = digit(high).zip(digit(low))
+            && let Ok(byte) = u8::try_from(high << 4 | low)
+            && wanted(byte)
+        {
+            bytes.push(byte);
+            rest = after;
+            continue;
+        }
+        bytes.push(*first);
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{key, plain, spellings};
+    use crate::repository::location::Location;
+
+    #[test]
+    fn one_repository_has_one_plain_form() {
+        for url in [
+            "https://git.example/team/app",
+            "https://git.example/team/app.git",
+            "https://git.example/team/app.GIT/",
+            "HTTPS://GIT.example:443/team/app/",
+            "https://git.example./team/app",
+            "https:///git.example/team/app",
+            "https://git.example/team/%61pp",
+            "https://git.example/te%61m/app%2Egit",
+        ] {
+            let location = Location::parse(url).unwrap();
+            assert_eq!(plain(&location), "https://git.example/team/app", "{url}");
+            assert_eq!(key(url).as_deref(), Some("git.example/team/app"), "{url}");
+        }
+        for url in ["/srv/git/app", "file:///srv/git/app.git", "/srv/git/app/"] {
+            assert_eq!(plain(&Location::parse(url).unwrap()), "file:///srv/git/app", "{url}");
+            assert_eq!(key(url).as_deref(), Some("/srv/git/app"), "{url}");
+        }
+        for url in [
+            "git@git.example:team/app.git",
+            "ssh://git@git.example/Team/app",
+            "https://user:pass@git.example/team/app",
+        ] {
+            assert_eq!(key(url).as_deref(), Some("git.example/team/app"), "{url}");
+        }
+    }
+
+    #[test]
+    fn two_repositories_have_two() {
+        for url in [
+            "https://git.example/team/app2",
+            "https://git.example:8443/team/app",
+            "https://git.example/team/app/git",
+            "https://git.example/team%2520/app",
+            "https://other.example/team/app",
+            "/team/app",
+        ] {
+            let location = Location::parse(url).unwrap();
+            assert_ne!(plain(&location), "https://git.example/team/app", "{url}");
+            assert_ne!(key(url).as_deref(), Some("git.example/team/app"), "{url}");
+        }
+    }
+
+    #[test]
+    fn rules_may_have_any_usual_spelling() {
+        let all = spellings(&Location::parse("https://GIT.example:443/Team/a%20%62.git/").unwrap());
+        assert_eq!(
+            all,
+            [
+                "https://git.example/Team/a%20b",
+                "https://git.example/Team/a%20b.git",
+                "https://git.example/team/a%20b.git",
+                "https://git.example/team/a%20b",
+                "https://git.example/Team/a b.git",
+                "https://git.example/Team/a b",
+            ]
+        );
+        let local = spellings(&Location::parse("file:///srv/App.git").unwrap());
+        for spelling in ["file:///srv/App", "/srv/App", "/srv/App.git", "file:///srv/app"] {
+            assert!(local.iter().any(|known| known == spelling), "{spelling}");
+        }
+    }
+}
