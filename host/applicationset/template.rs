@@ -21,6 +21,7 @@ mod go;
 mod layout;
 mod merge;
 mod print;
+mod steady;
 mod tree;
 mod value;
 mod versions;
@@ -31,6 +32,7 @@ mod tests;
 
 pub use applications::Applications;
 pub use generators::generator;
+pub use steady::{Changing, changing};
 pub(in crate::applicationset) use yaml::read as read_yaml;
 
 /// Bytes of a text that an error shows.

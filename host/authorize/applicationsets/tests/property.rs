@@ -10,6 +10,7 @@ use proptest::{collection, sample};
 use serde_json::json;
 
 use super::*;
+use crate::applicationset::ApplicationsSync;
 use crate::applicationset::plan::Action;
 
 const PROJECTS: [&str; 3] = ["p0", "p1", "p2"];
@@ -104,6 +105,8 @@ struct Model {
     in_team: bool,
     is_stored: bool,
     templated: bool,
+    /// Whether the set makes Applications and leaves those there are alone.
+    holds_back: bool,
     existing: Vec<(ModelApplication, Whose)>,
     generated: Vec<ModelApplication>,
 }
@@ -177,23 +180,27 @@ fn model() -> impl Strategy<Value = Model> {
         any::<bool>(),
         any::<bool>(),
         any::<bool>(),
+        any::<bool>(),
         collection::vec((model_application(), whose), 0..3),
         collection::vec(model_application(), 0..4),
     )
-        .prop_map(|(rows, projects, in_team, is_stored, templated, existing, generated)| {
-            let mut seen = BTreeSet::new();
-            let once = |(application, _): &(ModelApplication, Whose)| seen.insert(application.name);
-            let existing = existing.into_iter().filter(once).collect();
-            Model {
-                rows,
-                projects,
-                in_team,
-                is_stored,
-                templated,
-                existing,
-                generated,
-            }
-        })
+        .prop_map(
+            |(rows, projects, in_team, is_stored, templated, holds_back, existing, generated)| {
+                let mut seen = BTreeSet::new();
+                let once = |(application, _): &(ModelApplication, Whose)| seen.insert(application.name);
+                let existing = existing.into_iter().filter(once).collect();
+                Model {
+                    rows,
+                    projects,
+                    in_team,
+                    is_stored,
+                    templated,
+                    holds_back,
+                    existing,
+                    generated,
+                }
+            },
+        )
 }
 
 // The rules of direct writes, on the model alone.
@@ -393,6 +400,9 @@ impl Model {
         let mut set = set_in(self.namespace(), project);
         // Which leads into other projects.
         set.object["spec"]["generators"] = json!([{"list": {"elements": [], "template": {}}}]);
+        if self.holds_back {
+            set.spec.sync.applications = ApplicationsSync::CreateOnly;
+        }
         set
     }
 
@@ -454,7 +464,11 @@ fn check_approved(model: &Model, approved: &Approved) -> Result<(), TestCaseErro
             (Action::Create, None, Some(after)) => model.could_create(after),
             (Action::Update, Some(before), Some(after)) => model.could_update(before, after),
             (Action::Delete, Some(before), None) => model.may("delete", before.project, before.name),
-            (Action::Keep, Some(_), Some(_)) => true,
+            // Argo CD's controller may write what the set holds back.
+            (Action::Keep, Some(before), Some(after)) => {
+                model.json(before) == model.json(after) || (model.holds_back && model.could_update(before, after))
+            }
+            (Action::Keep, Some(before), None) => model.holds_back && model.may("delete", before.project, before.name),
             (Action::Create | Action::Update | Action::Delete | Action::Keep, _, _) => false,
         };
         let own = model
