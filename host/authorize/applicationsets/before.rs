@@ -69,7 +69,7 @@ impl Desk<'_> {
             self.owned_rights(operation, asked, checks, &mut collected);
         }
         let mut cleared = self.cleared(operation, asked, &ground);
-        let unsteady = self.unsteady(asked);
+        let unsteady = self.unsteady(asked, checks);
         match operation {
             // A preview lists what would refuse the write.
             Operation::Preview => cleared.unsteady = unsteady,

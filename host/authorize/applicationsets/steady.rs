@@ -8,9 +8,10 @@
 //! when an input changes, and asks nobody.
 
 use super::error::Lacks;
-use super::judge::Finding;
+use super::judge::{Finding, note};
 use super::{Asked, Desk};
 use crate::applicationset::template::{Changing, changing};
+use crate::record::Check;
 use crate::state::ObjectName;
 
 /// What gives the project of an Application.
@@ -20,17 +21,24 @@ const ANY: &str = "*";
 
 impl Desk<'_> {
     /// What stands in the way of judging the projects of a set.
-    pub(super) fn unsteady(&self, asked: &Asked<'_>) -> Vec<Finding> {
+    pub(super) fn unsteady(&self, asked: &Asked<'_>, checks: &mut Vec<Check>) -> Vec<Finding> {
         let found = asked.sent.map(|sent| changing(&sent.spec)).unwrap_or_default();
         if found.is_empty() {
             return Vec::new();
         }
-        let is_anywhere = self.could_create_anywhere(asked.name);
+        let missing = self.not_everywhere(asked.name);
+        if let Some(object) = &missing {
+            note(checks, || {
+                self.look("applications", "create", object.clone()).into_check()
+            });
+        }
+        let is_anywhere = missing.is_none();
         found.iter().filter_map(|one| unjudged(one, is_anywhere)).collect()
     }
 
-    /// Whether the caller may make an Application of any project there is or will be.
-    fn could_create_anywhere(&self, set: &ObjectName) -> bool {
+    /// Where the caller may not make an Application; none where they may in every project
+    /// there is or will be.
+    fn not_everywhere(&self, set: &ObjectName) -> Option<String> {
         let any = ObjectName {
             namespace: set.namespace.clone(),
             name: ANY.to_owned(),
@@ -39,12 +47,13 @@ impl Desk<'_> {
         let projects = self.resources.projects.keys().map(String::as_str);
         let objects = std::iter::once(ANY).chain(projects);
         let objects: Vec<String> = objects.map(|project| self.object(project, &any)).collect();
-        let objects = objects.iter().map(String::as_str);
+        let texts = objects.iter().map(String::as_str);
         let verdicts = self
             .rbac
-            .decide_each(&self.caller.roles, "applications", "create", objects);
-        let mut verdicts = verdicts.into_iter();
-        verdicts.all(|verdict| verdict.is_allowed())
+            .decide_each(&self.caller.roles, "applications", "create", texts);
+        let mut judged = objects.into_iter().zip(verdicts);
+        let missing = judged.find(|(_, verdict)| !verdict.is_allowed());
+        missing.map(|(object, _)| object)
     }
 }
 

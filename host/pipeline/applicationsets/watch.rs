@@ -46,6 +46,8 @@ impl Event {
 #[derive(Clone, Debug)]
 struct Looked {
     set: Arc<Value>,
+    /// Projects of its Applications, where its own is a template.
+    owned: BTreeSet<String>,
     is_shown: bool,
 }
 
@@ -144,22 +146,20 @@ impl Watcher {
             let is_same = matches!(policies, (Some(was), Some(now)) if Arc::ptr_eq(was, now));
             is_same && Arc::ptr_eq(&before.rbac, &snapshot.rbac)
         });
-        let projects = projects(&snapshot.resources);
-        let none = BTreeSet::new();
+        let mut projects = projects(&snapshot.resources);
         let look = |(name, set): (&ObjectName, &Arc<Value>)| {
+            let owned = projects.remove(name).unwrap_or_default();
             let known = self.looked.get(name).filter(|known| {
-                let is_judged = is_as_before && !is_templated(set);
+                let is_judged = is_as_before && known.owned == owned;
                 is_judged && Arc::ptr_eq(&known.set, set)
             });
             let is_shown = match known {
                 Some(known) => known.is_shown,
-                None => {
-                    let owned = projects.get(name).unwrap_or(&none);
-                    self.wants(name, set, owned) && desk.may_get(name, set, owned.iter().map(String::as_str))
-                }
+                None => self.wants(name, set, &owned) && desk.may_get(name, set, owned.iter().map(String::as_str)),
             };
             let looked = Looked {
                 set: Arc::clone(set),
+                owned,
                 is_shown,
             };
             (name.clone(), looked)

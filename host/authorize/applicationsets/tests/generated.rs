@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::policy::with_policy;
 use super::*;
 use crate::applicationset::ApplicationsSync;
 
@@ -98,4 +99,24 @@ fn a_templated_set_needs_the_rights_of_what_is_held_back() {
         .is_ok()
     );
     assert!(judge(applications, "dev").is_ok());
+}
+
+/// The policy is asked about it as about a change that is made.
+#[test]
+fn the_policy_is_asked_about_what_is_held_back() {
+    let rego = "default decision := {\"allow\": true, \"reason\": \"yes\"}\n\n\
+                decision := {\"allow\": false, \"reason\": \"by hand\"} if {\n\
+                input.application.action == \"update\"\n\
+                input.application.project == \"prod\"\n}";
+    let world = with_policy("p, ann, *, *, */*, allow", rego);
+    let existing = stored("dev", vec![application("a", "dev")]);
+    let judge = |project: &str| {
+        let generated = vec![application("a", project)];
+        world.judge(Operation::Upsert, &create_only(), &existing, generated)
+    };
+    refused(
+        judge("prod"),
+        "application `prod/a`: by hand (policies/applicationsets)",
+    );
+    assert!(judge("dev").is_ok());
 }

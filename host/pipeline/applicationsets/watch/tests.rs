@@ -1,5 +1,6 @@
 //! Who is told of which set.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -18,6 +19,7 @@ fn sets(all: &[(&str, Value, bool)]) -> Sets {
     let one = |(text, set, is_shown): &(&str, Value, bool)| {
         let looked = Looked {
             set: Arc::new(set.clone()),
+            owned: BTreeSet::new(),
             is_shown: *is_shown,
         };
         (name(text), looked)
