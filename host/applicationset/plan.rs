@@ -71,7 +71,7 @@ pub enum Cascade {
 }
 
 /// An object, before and after.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Its namespace and name.
     pub name: ObjectName,
@@ -83,6 +83,10 @@ pub struct Change {
     pub after: Option<Value>,
     /// What `applicationsSync` of the set does not let be done; the object is kept.
     pub held_back: Option<Action>,
+    /// What the set generates, where that is not what is stored afterwards: it is held
+    /// back, or `ignoreApplicationDifferences` puts something else in its place. Argo
+    /// CD's controller makes it all the same, once the stored one is gone.
+    pub generated: Option<Value>,
 }
 
 impl Change {
@@ -117,14 +121,10 @@ pub enum Problem {
         /// The name.
         name: String,
     },
-    /// There is such an Application, and it is not the set's.
-    #[error("application `{name}` exists already and does not belong to the set{}", owned_by(.by.as_deref()))]
-    Taken {
-        /// Its name.
-        name: String,
-        /// The object that owns it.
-        by: Option<String>,
-    },
+    /// There is such an Application, and it is not the set's; with what would be made
+    /// otherwise. Whose it is, is not told: that may be nobody's business.
+    #[error("application `{}` exists already and does not belong to the set", .0.name.name)]
+    Taken(Box<Change>),
     /// `ignoreApplicationDifferences` cannot be followed.
     #[error("`spec.ignoreApplicationDifferences[{number}]`: {why}")]
     Ignore {
@@ -133,10 +133,6 @@ pub enum Problem {
         /// Why not.
         why: String,
     },
-}
-
-fn owned_by(owner: Option<&str>) -> String {
-    owner.map(|owner| format!(", but to {owner}")).unwrap_or_default()
 }
 
 /// What is stored where a plan is made.
@@ -220,10 +216,9 @@ impl Plan {
                 problems.push(Problem::Duplicate { name });
             } else if let Some(before) = there.remove(&name) {
                 if is_stored && planner.owner.owns(&before) {
-                    changes.push(planner.update(name, before, &application));
+                    changes.push(planner.update(name, before, application));
                 } else {
-                    let by = owner::described(&before);
-                    problems.push(Problem::Taken { name, by });
+                    problems.push(Problem::Taken(Box::new(planner.create(name, application))));
                 }
             } else {
                 changes.push(planner.create(name, application));
@@ -234,7 +229,8 @@ impl Plan {
             .filter(|(_, before)| is_stored && planner.owner.owns(before));
         changes.extend(gone.map(|(name, before)| planner.delete(name, before)));
         changes.sort_by(|a, b| a.name.cmp(&b.name));
-        let projects = projects(&changes);
+        // What is taken counts: a dry run shows the annotation.
+        let projects = projects(changes.iter().chain(taken(&problems)));
         Self {
             set: set::change(set, existing.set, projects.as_deref()),
             changes,
@@ -254,6 +250,10 @@ impl Plan {
     }
 
     /// What deleting the stored `set` would change.
+    ///
+    /// A cluster deletes what refers to a deleted object, whether that was its controller
+    /// or not. Applications that refer to the set without belonging to it are therefore
+    /// part of the plan; one that something else owns too is kept.
     pub fn deletion(set: &ApplicationSet, existing: Existing, cascade: Cascade) -> Self {
         let cascade = if may_delete(set.sync()) {
             cascade
@@ -261,18 +261,20 @@ impl Plan {
             Cascade::Orphan
         };
         let owner = Owner::of(&set.name.name, &set.object);
-        let owned = existing
+        let bound = existing
             .applications
             .into_iter()
-            .filter(|application| owner.owns(application));
+            .filter(|application| owner.owns(application) || owner.takes_along(application));
         let change = |before: Value| {
             let name = ObjectName {
                 namespace: set.name.namespace.clone(),
                 name: name_of(&before).to_owned(),
             };
-            let (action, after) = match cascade {
-                Cascade::Background => (Action::Delete, None),
-                Cascade::Orphan => (Action::Update, Some(unlinked(&before, &owner))),
+            let goes = owner.owns(&before) || !owner.has_others(&before);
+            let (action, after) = match (cascade, goes) {
+                (Cascade::Background, true) => (Action::Delete, None),
+                (Cascade::Background, false) => (Action::Keep, None),
+                (Cascade::Orphan, _) => (Action::Update, Some(unlinked(&before, &owner))),
             };
             Change {
                 name,
@@ -280,9 +282,10 @@ impl Plan {
                 before: Some(before),
                 after,
                 held_back: None,
+                generated: None,
             }
         };
-        let mut changes: Vec<Change> = owned.map(change).collect();
+        let mut changes: Vec<Change> = bound.map(change).collect();
         changes.sort_by(|a, b| a.name.cmp(&b.name));
         Self {
             set: Change {
@@ -291,6 +294,7 @@ impl Plan {
                 before: existing.set,
                 after: None,
                 held_back: None,
+                generated: None,
             },
             changes,
             problems: Vec::new(),
@@ -304,6 +308,22 @@ impl Plan {
         u64::try_from(deleted.count()).unwrap_or(u64::MAX)
     }
 
+    /// The plan as previews show it: what is taken among what is made.
+    ///
+    /// SECURITY: who may not know of an Application reads nothing else of its name than
+    /// of a free one. That it is taken is among the refusals, for those who may know.
+    #[must_use]
+    pub fn shown(mut self) -> Self {
+        self.changes.extend(taken(&self.problems).cloned());
+        self.changes.sort_by(|a, b| a.name.cmp(&b.name));
+        self
+    }
+
+    /// What cannot be made because there is such an Application already.
+    pub fn taken(&self) -> impl Iterator<Item = &Change> {
+        taken(&self.problems)
+    }
+
     /// Whether nothing is to be written.
     pub fn is_empty(&self) -> bool {
         self.set.action == Action::Keep && self.changes.iter().all(|change| change.action == Action::Keep)
@@ -314,6 +334,13 @@ impl ApplicationSet {
     fn sync(&self) -> ApplicationsSync {
         self.spec.sync.applications
     }
+}
+
+fn taken(problems: &[Problem]) -> impl Iterator<Item = &Change> {
+    problems.iter().filter_map(|problem| match problem {
+        Problem::Taken(change) => Some(&**change),
+        Problem::Unnamed { .. } | Problem::Duplicate { .. } | Problem::Ignore { .. } => None,
+    })
 }
 
 fn may_delete(sync: ApplicationsSync) -> bool {
@@ -338,8 +365,8 @@ fn by_name(applications: Vec<Value>) -> BTreeMap<String, Value> {
 }
 
 /// The projects that Applications are in when all is done.
-fn projects(changes: &[Change]) -> Option<String> {
-    let of = |change: &Change| {
+fn projects<'a>(changes: impl Iterator<Item = &'a Change>) -> Option<String> {
+    let of = |change: &'a Change| {
         let spec = change.result()?.get("spec");
         let project = spec.and_then(|spec| spec.get("project")).and_then(Value::as_str);
         Some(
@@ -349,7 +376,7 @@ fn projects(changes: &[Change]) -> Option<String> {
                 .to_owned(),
         )
     };
-    let all: BTreeSet<String> = changes.iter().filter_map(of).collect();
+    let all: BTreeSet<String> = changes.filter_map(of).collect();
     (!all.is_empty()).then(|| all.into_iter().collect::<Vec<_>>().join(","))
 }
 

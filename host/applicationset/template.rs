@@ -21,6 +21,7 @@ mod go;
 mod layout;
 mod merge;
 mod print;
+mod steady;
 mod tree;
 mod value;
 mod versions;
@@ -30,6 +31,7 @@ mod tests;
 
 pub use applications::Applications;
 pub use generators::generator;
+pub use steady::{Changing, changing};
 
 /// Bytes of a text that an error shows.
 const EXCERPT_CHARS: usize = 120;

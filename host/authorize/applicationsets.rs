@@ -37,6 +37,7 @@ mod judge;
 mod known;
 mod policy;
 mod rights;
+mod steady;
 #[cfg(test)]
 mod tests;
 
@@ -146,6 +147,8 @@ pub struct Cleared {
     facts: SetFacts,
     /// Why plugins generate nothing for this caller.
     guests: Result<(), crate::applicationset::Refusal>,
+    /// Why its projects cannot be judged, where it is only looked at.
+    unsteady: Vec<judge::Finding>,
 }
 
 /// Proof that a caller may have a plan carried out, the set and each of its
@@ -270,6 +273,7 @@ impl<'a> Desk<'a> {
         if let Some(refused) = outcome.set.finish() {
             return Err(Error::Refused(refused));
         }
+        let plan = plan.shown();
         Ok(Review {
             refused: outcome.refused.finish(),
             visible: self.visible_changes(&plan),

@@ -109,6 +109,7 @@ fn plan(existing: Existing, actions: &[(&str, Action)]) -> Plan {
             before,
             after,
             held_back: None,
+            generated: None,
         }
     };
     let changes = actions.iter().map(change).collect();
@@ -131,6 +132,7 @@ fn plan(existing: Existing, actions: &[(&str, Action)]) -> Plan {
             before: existing.set,
             after: Some(set),
             held_back: None,
+            generated: None,
         },
         changes,
         problems: Vec::new(),
@@ -319,6 +321,7 @@ async fn a_set_goes_with_its_applications_or_without() {
             before: Some(before.clone()),
             after: Some(unlinked(before, &owner)),
             held_back: None,
+            generated: None,
         })
         .collect();
     let outcome = world.apply(plan).await.unwrap();
@@ -343,6 +346,7 @@ async fn a_set_goes_with_its_applications_or_without() {
             before: Some(before.clone()),
             after: None,
             held_back: None,
+            generated: None,
         })
         .collect();
     world.apply(plan).await.unwrap();

@@ -55,6 +55,7 @@ impl Planner<'_> {
             before: None,
             after: Some(linked(settled(generated), &self.owner)),
             held_back: None,
+            generated: None,
         }
     }
 
@@ -66,23 +67,30 @@ impl Planner<'_> {
             before: Some(before),
             after: None,
             held_back: (!allowed).then_some(Action::Delete),
+            generated: None,
         }
     }
 
-    pub(super) fn update(&self, name: String, before: Value, generated: &Value) -> Change {
-        let after = self.wanted(&name, &before, generated);
+    pub(super) fn update(&self, name: String, before: Value, generated: Value) -> Change {
+        let after = self.wanted(&name, &before, &generated);
         let differs = after.is_some();
         let allowed = may_update(self.set.sync());
         let (action, after) = match after.filter(|_| allowed) {
             Some(after) => (Action::Update, Some(after)),
             None => (Action::Keep, None),
         };
+        let held_back = (differs && !allowed).then_some(Action::Update);
+        // All else is written just as it is generated.
+        let may_differ = held_back.is_some() || self.rules.is_for(&name);
+        let stays = after.as_ref().unwrap_or(&before);
+        let differs = may_differ && !same::generated(stays, &generated);
         Change {
             name: self.named(name),
             action,
             before: Some(before),
             after,
-            held_back: (differs && !allowed).then_some(Action::Update),
+            held_back,
+            generated: differs.then(|| settled(generated)),
         }
     }
 

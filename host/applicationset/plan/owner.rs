@@ -1,7 +1,7 @@
 //! Whose an Application is.
 //!
-//! In: owner references. Out: whether a set is the controller. Never: by name alone
-//! where both sides have a uid.
+//! In: owner references. Out: whether a set is the controller, and whether an object
+//! goes with it. Never: by name alone where both sides have a uid.
 
 use serde_json::{Value, json};
 
@@ -42,6 +42,25 @@ impl Owner {
     /// count. Files written by hand may have none.
     pub fn owns(&self, application: &Value) -> bool {
         controller(application).is_some_and(|reference| self.is_named(reference))
+    }
+
+    /// Whether a cluster takes the reference of an Application to it for one to an owner,
+    /// controller or not: it deletes what has no owner any more.
+    ///
+    /// Source: Kubernetes, garbage collection by `uid`.
+    pub fn takes_along(&self, application: &Value) -> bool {
+        references(application).iter().any(|reference| self.is_bound(reference))
+    }
+
+    /// Whether an Application has another owner as well.
+    pub(super) fn has_others(&self, application: &Value) -> bool {
+        references(application)
+            .iter()
+            .any(|reference| !self.is_named(reference))
+    }
+
+    fn is_bound(&self, reference: &Value) -> bool {
+        self.uid.as_deref() == Some(text(reference, "uid")) && self.is_named(reference)
     }
 
     fn is_named(&self, reference: &Value) -> bool {
@@ -88,12 +107,6 @@ fn references(object: &Value) -> &[Value] {
 fn controller(object: &Value) -> Option<&Value> {
     let is_controller = |reference: &&Value| reference.get("controller") == Some(&Value::Bool(true));
     references(object).iter().find(is_controller)
-}
-
-/// Who owns an object, for a text.
-pub(super) fn described(object: &Value) -> Option<String> {
-    let owner = controller(object)?;
-    Some(format!("{} `{}`", text(owner, "kind"), text(owner, "name")))
 }
 
 /// The Application with a reference to the set, in place of an earlier one.

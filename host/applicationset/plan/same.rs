@@ -18,6 +18,15 @@ pub(super) fn application(before: &Value, after: &Value, owner: &Owner) -> bool 
         && owner.is_linked(before)
 }
 
+/// Whether what is stored says all that is generated and judged: the spec, and nothing
+/// that is started.
+pub(super) fn generated(stored: &Value, generated: &Value) -> bool {
+    let starts = generated
+        .get("operation")
+        .is_some_and(|operation| !operation.is_null() && stored.get("operation") != Some(operation));
+    !starts && specs(stored, generated)
+}
+
 /// Whether their specs mean the same.
 pub(super) fn specs(before: &Value, after: &Value) -> bool {
     fields("spec", before.get("spec"), after.get("spec"))

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Action, ApplicationSet, Change, PROJECTS, put_or_remove};
 use crate::applicationset::fleeting;
+use crate::state::write::same::Rules;
 
 /// What the store says of an object, whatever is sent.
 const IDENTITY: [&str; 5] = [
@@ -16,6 +17,47 @@ const IDENTITY: [&str; 5] = [
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 ];
+
+/// What of a set's spec counts. Clients fill in what others leave out, so that one set
+/// comes in several shapes. Elements, values and parameters are the user's own; a kind of
+/// generator is there or not.
+const SPEC: Rules = Rules {
+    distinct: &[
+        "automated",
+        "awsCodeCommit",
+        "clusterDecisionResource",
+        "clusters",
+        "count",
+        "enabled",
+        "factor",
+        "git",
+        "includeSharedProjects",
+        "list",
+        "matrix",
+        "maxUpdate",
+        "merge",
+        "plugin",
+        "pullRequest",
+        "requeueAfterSeconds",
+        "revisionHistoryLimit",
+        "scmProvider",
+        "templatePatch",
+    ],
+    opaque: &[
+        "annotations",
+        "commonAnnotations",
+        "commonLabels",
+        "elements",
+        "labels",
+        "map",
+        "matchLabels",
+        "parameters",
+        "values",
+        "valuesObject",
+    ],
+    // A generator's template with `default` leads there; without, to the set's project.
+    has_default_project: false,
+};
 
 /// What an upsert makes of a stored set: spec and finalizers are those sent, labels
 /// and annotations are added to those stored, all else stays.
@@ -83,9 +125,10 @@ fn texts(object: &Value, key: &str) -> Map<String, Value> {
 }
 
 /// Whether two sets are equal in spec, labels, annotations and finalizers; the
-/// gateway's own annotation does not count, nor do those that are a controller's.
+/// gateway's own annotation does not count, nor do those that are a controller's, nor
+/// fields that are left out on one side and empty on the other.
 ///
-/// Source: Argo CD, `server/applicationset`, `Create`.
+/// Source: Argo CD, `server/applicationset`, `Create`, which compares them decoded.
 pub fn is_same(stored: &Value, sent: &Value) -> bool {
     let annotations = |object: &Value| {
         let mut all = fleeting::lasting(texts(object, "annotations"));
@@ -96,7 +139,7 @@ pub fn is_same(stored: &Value, sent: &Value) -> bool {
         let listed = object.pointer("/metadata/finalizers").and_then(Value::as_array);
         listed.cloned().unwrap_or_default()
     };
-    stored.get("spec") == sent.get("spec")
+    SPEC.fields("spec", stored.get("spec"), sent.get("spec"))
         && texts(stored, "labels") == texts(sent, "labels")
         && annotations(stored) == annotations(sent)
         && finalizers(stored) == finalizers(sent)
@@ -135,6 +178,7 @@ pub(super) fn change(set: &ApplicationSet, before: Option<Value>, projects: Opti
         before,
         after: (action != Action::Keep).then_some(after),
         held_back: None,
+        generated: None,
     }
 }
 

@@ -4,9 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{Action, Cascade, Existing, Owner, PROJECTS, Plan, Problem, is_same, replaced, unlinked, upserted};
+use super::{Action, Cascade, Existing, PROJECTS, Plan, is_same, replaced, upserted};
 use crate::applicationset::{ApplicationSet, ApplicationsSync, Engine, Preserved, Spec, SyncPolicy};
 use crate::state::ObjectName;
+
+mod generated;
+mod references;
+mod shapes;
 
 fn set(object: &Value, sync: ApplicationsSync) -> ApplicationSet {
     let texts = |pointer: &str| -> Vec<String> {
@@ -226,45 +230,6 @@ fn an_update_keeps_what_is_not_the_sets() {
     assert_eq!(after["spec"]["source"]["targetRevision"], json!("v2"));
 }
 
-/// SECURITY: nobody's Application becomes a set's, not even one that says it was one
-/// of an earlier set with the name.
-#[test]
-fn applications_of_others_are_not_taken_over() {
-    let mut earlier = owned("a");
-    earlier["metadata"]["ownerReferences"] = json!([reference("u0")]);
-    let mut other = owned("a");
-    other["metadata"]["ownerReferences"][0]["name"] = json!("else");
-    let mut not_controller = owned("a");
-    not_controller["metadata"]["ownerReferences"][0]["controller"] = json!(false);
-    for (before, by) in [
-        (generated("a"), None),
-        (not_controller, None),
-        (earlier, Some("ApplicationSet `web`")),
-        (other, Some("ApplicationSet `else`")),
-    ] {
-        let by = by.map(str::to_owned);
-        let name = "a".to_owned();
-        let plan = plan(existing(vec![before.clone()]), vec![generated("a")]);
-        assert_eq!(plan.problems, [Problem::Taken { name, by }]);
-        assert!(plan.changes.is_empty());
-        // Nor is it deleted when it is not generated.
-        let plan = self::plan(existing(vec![before]), Vec::new());
-        assert!(plan.changes.is_empty() && plan.problems.is_empty());
-    }
-    // A set that is not stored owns nothing.
-    let unborn = Existing {
-        set: None,
-        applications: vec![owned("a")],
-    };
-    assert_eq!(plan(unborn, vec![generated("a")]).problems.len(), 1);
-    // Its twin: the set's own.
-    assert!(
-        plan(existing(vec![owned("a")]), vec![generated("a")])
-            .problems
-            .is_empty()
-    );
-}
-
 #[test]
 fn names_are_there_and_differ() {
     let nameless = json!({"metadata": {}, "spec": {}});
@@ -378,15 +343,6 @@ fn a_set_that_goes_takes_its_applications_or_lets_them_go() {
     }
     let plan = deletion(ApplicationsSync::CreateDelete, Cascade::Background);
     assert_eq!(plan.cascade, Cascade::Background);
-}
-
-#[test]
-fn other_references_stay_when_the_sets_goes() {
-    let mut object = owned("a");
-    let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "web", "uid": "o"});
-    object["metadata"]["ownerReferences"] = json!([other, reference("u1")]);
-    let unlinked = unlinked(&object, &Owner::of("web", &stored()));
-    assert_eq!(unlinked["metadata"]["ownerReferences"], json!([other]));
 }
 
 #[test]

@@ -128,6 +128,7 @@ impl Desk<'_> {
             owned: BTreeSet::new(),
             facts: self.facts(asked.operation, asked.name, set, &projects),
             guests: Ok(()),
+            unsteady: Vec::new(),
         }
     }
 }

@@ -68,7 +68,18 @@ impl Desk<'_> {
         if !ground.hidden {
             self.owned_rights(operation, asked, checks, &mut collected);
         }
-        let cleared = self.cleared(operation, asked, &ground);
+        let mut cleared = self.cleared(operation, asked, &ground);
+        let unsteady = self.unsteady(asked, checks);
+        match operation {
+            // A preview lists what would refuse the write.
+            Operation::Preview => cleared.unsteady = unsteady,
+            Operation::Create | Operation::Upsert | Operation::Update => {
+                for finding in unsteady {
+                    finding.put(About::Set(self.object(ground.project, asked.name)), &mut collected);
+                }
+            }
+            Operation::Get | Operation::Same | Operation::Delete => {}
+        }
         self.reads(asked, &cleared, &mut collected);
         self.any_set(operation, asked, &ground, &mut collected);
         self.any_application(operation, asked, &ground, &mut collected);
@@ -196,6 +207,7 @@ impl Desk<'_> {
             owned: asked.owned.iter().filter_map(name_of).collect(),
             facts: ground.facts.clone(),
             guests: self.guests(operation, asked, ground),
+            unsteady: Vec::new(),
         }
     }
 

@@ -17,9 +17,12 @@ use crate::state::{ObjectName, Resources, directory};
 mod after;
 mod argocd;
 mod before;
+mod generated;
+mod ownership;
 mod policy;
 mod property;
 mod spelling;
+mod steady;
 
 const STATE: &str = include_str!("tests/state.yaml");
 const REPOSITORY: &str = "https://git.example.org/guestbook";

@@ -2,9 +2,10 @@
 //!
 //! In: snapshots as they come into force. Out: an event for each set that changed,
 //! while the caller may see it. Never: an event after the caller's account was
-//! withdrawn; a queue without a bound: what was not sent yet is compared anew.
+//! withdrawn; a set as it was while the caller could not see it; a queue without a
+//! bound: what was not sent yet is compared anew.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use futures_util::StreamExt as _;
@@ -13,10 +14,11 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::Desk;
-use super::read::{is_of, labels};
+use super::read::{is_of, labels, literal_project};
 use crate::applicationset::selector::Selector;
 use crate::authenticate::Principal;
-use crate::authorize::applicationsets;
+use crate::authorize::applicationsets::{self, ApplicationSetsPolicy};
+use crate::authorize::rbac::Rbac;
 use crate::front::applicationsets::{Error, Watch};
 use crate::rejection::Rejection;
 use crate::snapshot::{Current, Snapshot};
@@ -40,6 +42,24 @@ impl Event {
     }
 }
 
+/// A set, and whether it is one of those that are watched.
+#[derive(Clone, Debug)]
+struct Looked {
+    set: Arc<Value>,
+    /// Projects of its Applications, where its own is a template.
+    owned: BTreeSet<String>,
+    is_shown: bool,
+}
+
+/// All sets there are.
+type Sets = BTreeMap<ObjectName, Looked>;
+
+/// What it follows from whether somebody may see a set, the set aside.
+struct Rules {
+    rbac: Arc<Rbac>,
+    policy: Option<Arc<ApplicationSetsPolicy>>,
+}
+
 /// Somebody who watches.
 struct Watcher {
     current: Current,
@@ -47,8 +67,9 @@ struct Watcher {
     principal: Arc<Principal>,
     wanted: Watch,
     selector: Selector,
-    /// What was told last.
-    seen: Arc<Resources>,
+    /// What was looked at last.
+    looked: Sets,
+    rules: Option<Rules>,
     /// What is to be sent before anything is compared again.
     queue: VecDeque<Value>,
 }
@@ -66,14 +87,14 @@ impl Desk<'_, '_> {
             changes,
             principal: Arc::clone(self.principal),
             selector,
-            seen: Arc::clone(&snapshot.resources),
+            looked: Sets::new(),
+            rules: None,
             queue: VecDeque::new(),
             wanted,
         };
-        if !watcher.wanted.name.is_empty() {
-            let all = snapshot.resources.application_sets.iter();
-            let named = all.map(|(name, set)| (Event::Added, name, &**set));
-            watcher.queue = watcher.told(&snapshot, named);
+        let told = watcher.compare(&snapshot);
+        if watcher.wanted.name.is_empty() || told.is_none() {
+            watcher.queue.clear();
         }
         let events = stream::unfold(watcher, |mut watcher| async move {
             let event = watcher.next().await?;
@@ -95,50 +116,114 @@ impl Watcher {
             if !snapshot.authenticator.still(&self.principal) {
                 return None;
             }
-            self.compare(&snapshot);
+            self.compare(&snapshot)?;
         }
     }
 
-    /// Queues what differs from what was told last.
-    fn compare(&mut self, snapshot: &Arc<Snapshot>) {
-        let before = std::mem::replace(&mut self.seen, Arc::clone(&snapshot.resources));
-        let (old, new) = (&before.application_sets, &snapshot.resources.application_sets);
-        let names: BTreeSet<&ObjectName> = old.keys().chain(new.keys()).collect();
-        let changed = names
-            .into_iter()
-            .filter_map(|name| match (old.get(name), new.get(name)) {
-                (None, Some(now)) => Some((Event::Added, name, &**now)),
-                (Some(was), Some(now)) if !Arc::ptr_eq(was, now) && was != now => Some((Event::Modified, name, &**now)),
-                (Some(was), None) => Some((Event::Deleted, name, &**was)),
-                (_, _) => None,
-            });
-        self.queue = self.told(snapshot, changed);
+    /// Queues what differs from what was looked at last; none where the front is closed.
+    fn compare(&mut self, snapshot: &Arc<Snapshot>) -> Option<()> {
+        let now = self.look(snapshot)?;
+        let told = changed(&self.looked, &now).into_iter();
+        let told = told.filter(|(event, set)| *event == Event::Deleted || self.is_new_enough(set));
+        self.queue = told
+            .map(|(event, set)| json!({"type": event.as_str(), "applicationSet": set}))
+            .collect();
+        self.looked = now;
+        Some(())
     }
 
-    /// Events about those that are asked for and that the caller may see.
-    fn told<'a>(
-        &self,
-        snapshot: &Arc<Snapshot>,
-        events: impl Iterator<Item = (Event, &'a ObjectName, &'a Value)>,
-    ) -> VecDeque<Value> {
+    /// All sets, with those the caller watches and may see: by the same judgment as in a
+    /// list. Only what could have become another answer is judged.
+    fn look(&mut self, snapshot: &Arc<Snapshot>) -> Option<Sets> {
         let caller = snapshot.callers.of(&self.principal, &snapshot.rbac);
-        let Some(desk) = applicationsets::Desk::new(snapshot, &caller) else {
-            return VecDeque::new();
+        let desk = applicationsets::Desk::new(snapshot, &caller)?;
+        let before = self.rules.replace(Rules {
+            rbac: Arc::clone(&snapshot.rbac),
+            policy: snapshot.application_sets.clone(),
+        });
+        let is_as_before = before.is_some_and(|before| {
+            let policies = (before.policy.as_ref(), snapshot.application_sets.as_ref());
+            let is_same = matches!(policies, (Some(was), Some(now)) if Arc::ptr_eq(was, now));
+            is_same && Arc::ptr_eq(&before.rbac, &snapshot.rbac)
+        });
+        let mut projects = projects(&snapshot.resources);
+        let look = |(name, set): (&ObjectName, &Arc<Value>)| {
+            let owned = projects.remove(name).unwrap_or_default();
+            let known = self.looked.get(name).filter(|known| {
+                let is_judged = is_as_before && known.owned == owned;
+                is_judged && Arc::ptr_eq(&known.set, set)
+            });
+            let is_shown = match known {
+                Some(known) => known.is_shown,
+                None => self.wants(name, set, &owned) && desk.may_get(name, set, owned.iter().map(String::as_str)),
+            };
+            let looked = Looked {
+                set: Arc::clone(set),
+                owned,
+                is_shown,
+            };
+            (name.clone(), looked)
         };
-        let told = events.filter(|(_, name, set)| self.wants(name, set) && desk.may_get(name, set, std::iter::empty()));
-        told.map(|(event, _, set)| json!({"type": event.as_str(), "applicationSet": set}))
-            .collect()
+        Some(snapshot.resources.application_sets.iter().map(look).collect())
     }
 
-    fn wants(&self, name: &ObjectName, set: &Value) -> bool {
-        let is = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
+    fn is_new_enough(&self, set: &Value) -> bool {
         let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok());
         let version = set.pointer("/metadata/resourceVersion").and_then(Value::as_str);
         let oldest = number(Some(&self.wanted.resource_version)).unwrap_or_default();
+        number(version).is_none_or(|version| version >= oldest)
+    }
+
+    fn wants(&self, name: &ObjectName, set: &Value, owned: &BTreeSet<String>) -> bool {
+        let is = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
         is(&self.wanted.name, &name.name)
             && is(&self.wanted.filter.namespace, &name.namespace)
-            && number(version).is_none_or(|version| version >= oldest)
-            && is_of(set, &BTreeSet::new(), &self.wanted.filter.projects)
+            && is_of(set, owned, &self.wanted.filter.projects)
             && self.selector.takes(&labels(set))
     }
 }
+
+/// What became of the sets that are shown. One that is not shown any more is gone, as
+/// it was when it was shown last.
+fn changed(before: &Sets, now: &Sets) -> Vec<(Event, Arc<Value>)> {
+    let shown = |sets: &Sets, name: &ObjectName| -> Option<Arc<Value>> {
+        let looked = sets.get(name).filter(|looked| looked.is_shown);
+        looked.map(|looked| Arc::clone(&looked.set))
+    };
+    let names: BTreeSet<&ObjectName> = before.keys().chain(now.keys()).collect();
+    let became = |name: &ObjectName| match (shown(before, name), shown(now, name)) {
+        (None, Some(set)) => Some((Event::Added, set)),
+        (Some(was), Some(set)) if !Arc::ptr_eq(&was, &set) && was != set => Some((Event::Modified, set)),
+        (Some(was), None) => Some((Event::Deleted, was)),
+        (None, None) | (Some(_), Some(_)) => None,
+    };
+    names.into_iter().filter_map(became).collect()
+}
+
+fn is_templated(set: &Value) -> bool {
+    literal_project(set).contains("{{")
+}
+
+/// For each set whose own project is a template, the projects of the Applications it
+/// owns.
+fn projects(resources: &Resources) -> BTreeMap<ObjectName, BTreeSet<String>> {
+    let templated = resources.application_sets.iter().filter(|(_, set)| is_templated(set));
+    let mut found: BTreeMap<ObjectName, BTreeSet<String>> =
+        templated.map(|(name, _)| (name.clone(), BTreeSet::new())).collect();
+    if found.is_empty() {
+        return found;
+    }
+    for application in resources.applications.values() {
+        let owner = application.application_set.as_ref().map(|set| ObjectName {
+            namespace: application.name.namespace.clone(),
+            name: set.clone(),
+        });
+        if let Some(projects) = owner.and_then(|owner| found.get_mut(&owner)) {
+            projects.insert(application.project.clone());
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;

@@ -168,6 +168,80 @@ async fn content_that_is_none() {
     assert!(stored(&world, "ApplicationSet").is_empty());
 }
 
+/// What a policy of the set holds back is judged: Argo CD's controller may make it.
+#[tokio::test]
+async fn what_is_held_back_leads_nowhere_else() {
+    let world = start().await;
+    made(&world, &set("shop", "dev", &["cart"])).await;
+    let mut held = set("shop", "dev", &["cart"]);
+    held["spec"]["syncPolicy"] = json!({"applicationsSync": "create-only"});
+    let mut elsewhere = held.clone();
+    elsewhere["spec"]["generators"][0]["list"]["template"] = json!({"metadata": {}, "spec": {"project": "prod"}});
+    let refused = post(&world, "alice", "?upsert=true", &elsewhere).await;
+    assert_eq!(
+        (refused.0, about(&refused.1)),
+        (403, vec!["application `prod/cart`".to_owned(); 2]),
+        "{}",
+        refused.1
+    );
+    let taken = post(&world, "alice", "?upsert=true", &held).await;
+    assert_eq!(taken.0, 200, "{}", taken.1);
+}
+
+/// Nobody learns by a set which names there are in other projects.
+#[tokio::test]
+async fn a_name_that_is_taken_elsewhere_is_not_told() {
+    let mut setup = setup();
+    let both = format!(
+        "{}p, alice, applicationsets, *, prod/*, allow\np, frank, applications, create, dev/x*, allow\n\
+         p, alice, applications, *, prod/*, allow\n",
+        super::POLICY
+    );
+    setup.rbac_cm = crate::support::world::map(&[("policy.csv", &both)]);
+    let world = setup.start().await;
+    made(&world, &set("hidden", "prod", &["cart", "x-cart"])).await;
+    let ask = async |name: &str| post(&world, "frank", "", &set("mine", "dev", &[name])).await;
+    let (there, free) = (ask("cart").await, ask("till").await);
+    assert_eq!((there.0, free.0), (403, 403), "{}", there.1);
+    assert_eq!(there.1.to_string().replace("cart", "till"), free.1.to_string());
+    // Nor by a preview, to somebody who may only look.
+    for path in ["/generate", "?dryRun=true"] {
+        let preview = async |name: &str| post(&world, "dave", path, &set("mine", "dev", &[name])).await;
+        let (there, free) = (preview("cart").await, preview("till").await);
+        assert_eq!((there.0, free.0), (200, 200), "{}", there.1);
+        assert_eq!(
+            there.1.to_string().replace("cart", "till"),
+            free.1.to_string(),
+            "{path}"
+        );
+    }
+    // Its twin: who could make it is told why not.
+    let (status, body) = ask("x-cart").await;
+    assert!(
+        status == 403 && body.to_string().contains("does not belong to the set"),
+        "{body}"
+    );
+    assert_eq!(ask("x-till").await.0, 200);
+}
+
+/// A project that changes with the clock cannot be judged.
+#[tokio::test]
+async fn a_project_by_the_clock_is_refused() {
+    let world = start().await;
+    let plain = set("shop", "dev", &["cart"]).to_string();
+    let mut clock: Value = serde_json::from_str(&plain.replace("{{name}}", "{{ .name }}")).unwrap();
+    clock["spec"]["goTemplate"] = json!(true);
+    clock["spec"]["template"]["spec"]["project"] = json!("d{{ if now }}ev{{ end }}");
+    let (status, body) = post(&world, "alice", "", &clock).await;
+    assert!(
+        status == 400 && body.to_string().contains("`now` gives another project each time"),
+        "{body}"
+    );
+    clock["spec"]["template"]["spec"]["project"] = json!("d{{ if .name }}ev{{ end }}");
+    let (status, body) = post(&world, "alice", "", &clock).await;
+    assert_eq!(status, 200, "{body}");
+}
+
 #[tokio::test]
 async fn a_page_of_another_site_cannot_write() {
     let world = start().await;

@@ -3,8 +3,9 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{API, made, send, set, start};
+use super::{API, POLICY, made, send, set, start};
 use crate::clusters::ask;
+use crate::support::world::{CONTROL_PLANE, World, object};
 
 const STREAM: &str = "/api/v1/stream/applicationsets";
 
@@ -34,8 +35,22 @@ impl Lines {
 
     async fn event(&mut self) -> (String, String) {
         let event = self.next().await.expect("an event");
-        let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
-        (text("/result/type"), text("/result/applicationSet/metadata/name"))
+        kind(&event)
+    }
+}
+
+fn kind(event: &Value) -> (String, String) {
+    let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
+    (text("/result/type"), text("/result/applicationSet/metadata/name"))
+}
+
+async fn open(world: &World, user: &str, query: &str) -> Lines {
+    let answer = ask(world, Method::GET, user, &format!("{STREAM}{query}"));
+    let answer = answer.send().await.unwrap();
+    assert_eq!(answer.status().as_u16(), 200);
+    Lines {
+        answer,
+        rest: String::new(),
     }
 }
 
@@ -43,20 +58,9 @@ impl Lines {
 async fn what_changes_is_told_to_those_who_may_see_it() {
     let world = start().await;
     made(&world, &set("first", "dev", &["a"])).await;
-    let open = async |user: &str, query: &str| {
-        let answer = ask(&world, Method::GET, user, &format!("{STREAM}{query}"))
-            .send()
-            .await
-            .unwrap();
-        assert_eq!(answer.status().as_u16(), 200);
-        Lines {
-            answer,
-            rest: String::new(),
-        }
-    };
-    let mut all = open("carol", "?appSetNamespace=argocd").await;
-    let mut one = open("carol", "?name=second").await;
-    let mut none = open("bob", "").await;
+    let mut all = open(&world, "carol", "?appSetNamespace=argocd").await;
+    let mut one = open(&world, "carol", "?name=second").await;
+    let mut none = open(&world, "bob", "").await;
     made(&world, &set("second", "dev", &["b"])).await;
     loop {
         // The first set may come into force after the stream began.
@@ -67,7 +71,7 @@ async fn what_changes_is_told_to_those_who_may_see_it() {
         assert_eq!(event, ("ADDED".to_owned(), "first".to_owned()));
     }
     assert_eq!(one.event().await, ("ADDED".to_owned(), "second".to_owned()));
-    let mut named = open("carol", "?name=second").await;
+    let mut named = open(&world, "carol", "?name=second").await;
     assert_eq!(named.event().await, ("ADDED".to_owned(), "second".to_owned()));
     let mut changed = set("second", "dev", &["b"]);
     changed["metadata"]["labels"] = json!({"x": "1"});
@@ -79,4 +83,38 @@ async fn what_changes_is_told_to_those_who_may_see_it() {
     assert_eq!(all.event().await, ("DELETED".to_owned(), "second".to_owned()));
     let nothing = tokio::time::timeout(std::time::Duration::from_millis(50), none.next()).await;
     assert!(nothing.is_err(), "bob is told of nothing");
+}
+
+/// Rights change while somebody watches; the set's project is a template.
+#[tokio::test]
+async fn what_is_not_yours_any_more_is_gone_and_nothing_else_is_told() {
+    let world = start().await;
+    made(&world, &set("first", "{{name}}", &["dev"])).await;
+    let grant = |policy: &str| {
+        let data = json!({"data": {"policy.csv": policy}});
+        let map = object("v1", "ConfigMap", "argocd-rbac-cm", CONTROL_PLANE, data);
+        std::fs::write(world.path("state/001.yaml"), map.to_string()).unwrap();
+    };
+    let (mut carol, mut bob) = (
+        open(&world, "carol", "?name=first").await,
+        open(&world, "bob", "?name=first").await,
+    );
+    let added = carol.next().await.unwrap();
+    assert_eq!(kind(&added), ("ADDED".to_owned(), "first".to_owned()));
+    grant(&POLICY.replace("p, carol,", "p, bob,"));
+    let gone = carol.next().await.unwrap();
+    assert_eq!(kind(&gone), ("DELETED".to_owned(), "first".to_owned()));
+    assert_eq!(gone["result"]["applicationSet"], added["result"]["applicationSet"]);
+    assert_eq!(bob.event().await, ("ADDED".to_owned(), "first".to_owned()));
+    let mut changed = set("first", "{{name}}", &["dev"]);
+    changed["metadata"]["labels"] = json!({"x": "1"});
+    let (status, body) = super::post(&world, "alice", "?upsert=true", &changed).await;
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(bob.event().await, ("MODIFIED".to_owned(), "first".to_owned()));
+    // carol was told nothing of the change, and sees it once she may again.
+    grant(POLICY);
+    let again = carol.next().await.unwrap();
+    assert_eq!(kind(&again), ("ADDED".to_owned(), "first".to_owned()));
+    assert_eq!(again["result"]["applicationSet"]["metadata"]["labels"]["x"], "1");
+    assert_eq!(bob.event().await, ("DELETED".to_owned(), "first".to_owned()));
 }

@@ -16,7 +16,7 @@ pub(super) fn bundle(text: &str) -> Arc<ApplicationSetsPolicy> {
     Arc::new(ApplicationSetsPolicy::new(Bundle::unchecked(&source)))
 }
 
-fn with_policy(rows: &str, rego: &str) -> World {
+pub(super) fn with_policy(rows: &str, rego: &str) -> World {
     let mut world = World::new(rows);
     world.policy = bundle(&format!("package tollgate.applicationsets\n\n{rego}\n"));
     world

@@ -2,15 +2,16 @@
 //! could not do directly, by rules written down a second time here.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 use proptest::{collection, sample};
-use serde_json::json;
 
 use super::*;
+use crate::applicationset::ApplicationsSync;
 use crate::applicationset::plan::Action;
+
+mod objects;
 
 const PROJECTS: [&str; 3] = ["p0", "p1", "p2"];
 const NAMES: [&str; 3] = ["a", "b", "ab"];
@@ -104,6 +105,8 @@ struct Model {
     in_team: bool,
     is_stored: bool,
     templated: bool,
+    /// Whether the set makes Applications and leaves those there are alone.
+    holds_back: bool,
     existing: Vec<(ModelApplication, Whose)>,
     generated: Vec<ModelApplication>,
 }
@@ -177,23 +180,27 @@ fn model() -> impl Strategy<Value = Model> {
         any::<bool>(),
         any::<bool>(),
         any::<bool>(),
+        any::<bool>(),
         collection::vec((model_application(), whose), 0..3),
         collection::vec(model_application(), 0..4),
     )
-        .prop_map(|(rows, projects, in_team, is_stored, templated, existing, generated)| {
-            let mut seen = BTreeSet::new();
-            let once = |(application, _): &(ModelApplication, Whose)| seen.insert(application.name);
-            let existing = existing.into_iter().filter(once).collect();
-            Model {
-                rows,
-                projects,
-                in_team,
-                is_stored,
-                templated,
-                existing,
-                generated,
-            }
-        })
+        .prop_map(
+            |(rows, projects, in_team, is_stored, templated, holds_back, existing, generated)| {
+                let mut seen = BTreeSet::new();
+                let once = |(application, _): &(ModelApplication, Whose)| seen.insert(application.name);
+                let existing = existing.into_iter().filter(once).collect();
+                Model {
+                    rows,
+                    projects,
+                    in_team,
+                    is_stored,
+                    templated,
+                    holds_back,
+                    existing,
+                    generated,
+                }
+            },
+        )
 }
 
 // The rules of direct writes, on the model alone.
@@ -302,118 +309,6 @@ fn to_there(to: &[(Which, Which)], cluster: usize, namespace: usize) -> bool {
     listed
 }
 
-// The same as objects.
-
-fn written(which: Which, texts: [&str; 2]) -> String {
-    match which {
-        Which::All => "*".to_owned(),
-        Which::One(one) => texts[one].to_owned(),
-        Which::Not(one) => format!("!{}", texts[one]),
-    }
-}
-
-impl Model {
-    fn state(&self) -> String {
-        let mut state = String::from(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-cm, namespace: argocd}\ndata: {}\n---\n\
-             apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-rbac-cm, namespace: argocd}\ndata:\n  \
-             policy.default: \"\"\n  policy.csv: |\n    p, ann, applicationsets, *, *, allow\n",
-        );
-        for Row { action, object, allows } in &self.rows {
-            let effect = if *allows { "allow" } else { "deny" };
-            writeln!(state, "    p, ann, applications, {action}, {object}, {effect}").unwrap();
-        }
-        for (number, server) in SERVERS.iter().enumerate() {
-            let labels = "labels: {argocd.argoproj.io/secret-type: cluster}";
-            writeln!(
-                state,
-                "---\napiVersion: v1\nkind: Secret\nmetadata: {{name: c{number}, namespace: argocd, {labels}}}\n\
-                 stringData: {{name: c{number}, server: \"{server}\", config: \"{{}}\"}}"
-            )
-            .unwrap();
-        }
-        for (project, name) in self.projects.iter().zip(PROJECTS) {
-            let from = project.from.iter().map(|from| match from {
-                Origin::Anywhere => "*".to_owned(),
-                Origin::Host => "https://git.example.org/*".to_owned(),
-                Origin::One(one) => REPOSITORIES[*one].to_owned(),
-                Origin::Not(one) => format!("!{}", REPOSITORIES[*one]),
-            });
-            let to = project.to.iter().map(|(server, namespace)| {
-                json!({"server": written(*server, SERVERS), "namespace": written(*namespace, ["n0", "n1"])})
-            });
-            let spec = json!({
-                "sourceRepos": from.collect::<Vec<_>>(),
-                "destinations": to.collect::<Vec<_>>(),
-                "sourceNamespaces": if project.takes_team { vec!["team"] } else { Vec::new() },
-            });
-            writeln!(
-                state,
-                "---\napiVersion: argoproj.io/v1alpha1\nkind: AppProject\nmetadata: {{name: {name}, namespace: \
-                 argocd}}\nspec: {spec}"
-            )
-            .unwrap();
-        }
-        for (application, _) in &self.existing {
-            writeln!(state, "---\n{}", self.json(application)).unwrap();
-        }
-        state
-    }
-
-    fn json(&self, application: &ModelApplication) -> Value {
-        let mut destination = json!({"namespace": format!("n{}", application.namespace)});
-        match application.place {
-            Place::Name(one) => destination["name"] = json!(format!("c{one}")),
-            Place::Server(one) => destination["server"] = json!(SERVERS[one]),
-            Place::Nowhere => {}
-            Place::Unknown => destination["name"] = json!("c9"),
-            Place::Both(one) => {
-                destination["name"] = json!(format!("c{one}"));
-                destination["server"] = json!(SERVERS[one]);
-            }
-        }
-        let sources = application.repositories.iter();
-        let sources: Vec<Value> = sources
-            .map(|one| json!({"repoURL": REPOSITORIES[*one], "path": "."}))
-            .collect();
-        json!({
-            "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
-            "metadata": {"name": NAMES[application.name], "namespace": self.namespace()},
-            "spec": {
-                "project": PROJECTS.get(application.project).copied().unwrap_or("nope"),
-                "sources": sources,
-                "destination": destination,
-            },
-        })
-    }
-
-    fn set(&self) -> ApplicationSet {
-        // Projects all may use, so that the Applications decide.
-        let project = if self.templated { "{{ .p }}" } else { "p0" };
-        let mut set = set_in(self.namespace(), project);
-        // Which leads into other projects.
-        set.object["spec"]["generators"] = json!([{"list": {"elements": [], "template": {}}}]);
-        set
-    }
-
-    fn existing(&self) -> Existing {
-        let mut object = self.set().object;
-        object["metadata"]["uid"] = json!("u1");
-        let owner = Owner::of("web", &object);
-        let applications = self.existing.iter().map(|(application, whose)| {
-            let application = self.json(application);
-            match (whose, self.is_stored) {
-                (Whose::Own, true) => crate::applicationset::plan::linked(application, &owner),
-                (Whose::Own, false) | (Whose::Another, _) => application,
-            }
-        });
-        Existing {
-            set: self.is_stored.then_some(object),
-            applications: applications.collect(),
-        }
-    }
-}
-
 /// How many models went which way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
@@ -454,7 +349,11 @@ fn check_approved(model: &Model, approved: &Approved) -> Result<(), TestCaseErro
             (Action::Create, None, Some(after)) => model.could_create(after),
             (Action::Update, Some(before), Some(after)) => model.could_update(before, after),
             (Action::Delete, Some(before), None) => model.may("delete", before.project, before.name),
-            (Action::Keep, Some(_), Some(_)) => true,
+            // Argo CD's controller may write what the set holds back.
+            (Action::Keep, Some(before), Some(after)) => {
+                model.json(before) == model.json(after) || (model.holds_back && model.could_update(before, after))
+            }
+            (Action::Keep, Some(before), None) => model.holds_back && model.may("delete", before.project, before.name),
             (Action::Create | Action::Update | Action::Delete | Action::Keep, _, _) => false,
         };
         let own = model

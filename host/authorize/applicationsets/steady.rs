@@ -1,0 +1,78 @@
+//! Projects nobody could judge.
+//!
+//! In: a set as it was sent. Out: what makes its projects others than those that are
+//! judged now. Never: a project that a clock, chance or somebody else's repository
+//! decides, for a caller who could not write there.
+//!
+//! The gateway judges a set when it is written. Argo CD's controller renders it again
+//! when an input changes, and asks nobody.
+
+use super::error::Lacks;
+use super::judge::{Finding, note};
+use super::{Asked, Desk};
+use crate::applicationset::template::{Changing, changing};
+use crate::record::Check;
+use crate::state::ObjectName;
+
+/// What gives the project of an Application.
+const PROJECT: &str = "spec.template.spec.project";
+/// Any project, any name.
+const ANY: &str = "*";
+
+impl Desk<'_> {
+    /// What stands in the way of judging the projects of a set.
+    pub(super) fn unsteady(&self, asked: &Asked<'_>, checks: &mut Vec<Check>) -> Vec<Finding> {
+        let found = asked.sent.map(|sent| changing(&sent.spec)).unwrap_or_default();
+        if found.is_empty() {
+            return Vec::new();
+        }
+        let missing = self.not_everywhere(asked.name);
+        if let Some(object) = &missing {
+            note(checks, || {
+                self.look("applications", "create", object.clone()).into_check()
+            });
+        }
+        let is_anywhere = missing.is_none();
+        found.iter().filter_map(|one| unjudged(one, is_anywhere)).collect()
+    }
+
+    /// Where the caller may not make an Application; none where they may in every project
+    /// there is or will be.
+    fn not_everywhere(&self, set: &ObjectName) -> Option<String> {
+        let any = ObjectName {
+            namespace: set.namespace.clone(),
+            name: ANY.to_owned(),
+        };
+        // A row may deny one of those there are.
+        let projects = self.resources.projects.keys().map(String::as_str);
+        let objects = std::iter::once(ANY).chain(projects);
+        let objects: Vec<String> = objects.map(|project| self.object(project, &any)).collect();
+        let texts = objects.iter().map(String::as_str);
+        let verdicts = self
+            .rbac
+            .decide_each(&self.caller.roles, "applications", "create", texts);
+        let mut judged = objects.into_iter().zip(verdicts);
+        let missing = judged.find(|(_, verdict)| !verdict.is_allowed());
+        missing.map(|(object, _)| object)
+    }
+}
+
+fn unjudged(changing: &Changing, is_anywhere: bool) -> Option<Finding> {
+    let (place, what) = match changing {
+        Changing::Function(name) => {
+            let reason =
+                format!("`{name}` gives another project each time, and none of them can be judged: name the project");
+            return Some(Finding::new(Lacks::Sense, Some(PROJECT.to_owned()), reason));
+        }
+        Changing::Generator { path, kind } => (path, format!("what the generator `{}` reads", kind.as_str())),
+        Changing::Parameters { path } => (path, "what a text of the generator makes".to_owned()),
+    };
+    if is_anywhere {
+        return None;
+    }
+    let reason = format!(
+        "the project depends on {what}, which can lead into any project later: name the project, or have \
+         `applications, create` in all projects"
+    );
+    Some(Finding::new(Lacks::Permission, Some(place.clone()), reason))
+}
