@@ -11,9 +11,6 @@ use super::known::Known;
 use super::rights::or_default;
 use crate::state::{Destination, Resources};
 
-/// Bytes of the name of an object.
-const NAME_BYTES: usize = 253;
-
 /// What of an Application is judged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wanted<'a> {
@@ -164,17 +161,6 @@ fn hydrated<'a>(fields: &'a Map<String, Value>, found: &mut Vec<&'a str>) -> Res
         return Err("spec.sourceHydrator.drySource.repoURL is required".to_owned());
     }
     Ok(())
-}
-
-/// Whether Kubernetes takes the name: parts of lower-case letters, digits and `-`, with
-/// dots between them.
-///
-/// Source: RFC 1123; Kubernetes, `IsDNS1123Subdomain`.
-pub(super) fn is_valid_name(name: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let good =
-        |part: &str| !part.is_empty() && part.bytes().all(inner) && !part.starts_with('-') && !part.ends_with('-');
-    name.len() <= NAME_BYTES && name.split('.').all(good)
 }
 
 /// What is said of an Application without a name, in Argo CD's words.

@@ -6,7 +6,7 @@
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
-use super::super::application::{Wanted, is_valid_name, project_of, read};
+use super::super::application::{Wanted, project_of, read};
 use super::super::error::Lacks;
 use super::super::judge::Finding;
 use super::super::{Cleared, Desk, Operation};
@@ -15,6 +15,7 @@ use crate::applicationset::plan::{Action, Change, Plan};
 use crate::authorize::facts::why;
 use crate::authorize::rbac::{RuleId, Verdict};
 use crate::authorize::rego::{CheckFact, RbacVerdict};
+use crate::dns::is_subdomain;
 use crate::record::Check;
 
 /// Rights on Applications that are looked up.
@@ -202,7 +203,7 @@ fn checked<'a>(change: &'a Change, object: &'a Value) -> Result<Wanted<'a>, Stri
     if wanted.name != change.name.name || namespace.is_some_and(|found| found != change.name.namespace) {
         return Err("the object has another name or namespace than the change".to_owned());
     }
-    if !is_valid_name(wanted.name) {
+    if !is_subdomain(wanted.name) {
         return Err(format!(
             "`{}` is no name for an object: lower-case letters, digits, `-` and `.` are allowed",
             wanted.name
