@@ -153,10 +153,10 @@ fn unrendered(path: &str, error: template::Error) -> Error {
     }
 }
 
-fn invalid(path: &str, what: impl Into<String>) -> Error {
+fn invalid(path: &str, what: impl AsRef<str>) -> Error {
     Error::Invalid {
         path: path.to_owned(),
-        what: what.into(),
+        what: template::told(what.as_ref()),
     }
 }
 

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+use super::template::told;
 use super::{Budget, Exceeded, json, yaml};
 
 #[cfg(test)]
@@ -61,6 +62,19 @@ pub enum Error {
     /// It starts an operation.
     #[error("it must not set `operation`")]
     Operation,
+}
+
+impl Error {
+    /// The same with texts that are not too long for an answer.
+    pub(super) fn told(self) -> Self {
+        match self {
+            Self::Syntax(what) => Self::Syntax(told(&what)),
+            Self::Directive(what) => Self::Directive(told(&what)),
+            Self::Retain(key) => Self::Retain(told(&key)),
+            Self::Untyped(key) => Self::Untyped(told(&key)),
+            Self::Kind(_) | Self::Long { .. } | Self::Exceeded(_) | Self::Operation => self,
+        }
+    }
 }
 
 /// Lays `text` over an Application's `metadata` and `spec`. Nothing but blanks or

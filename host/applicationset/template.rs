@@ -33,8 +33,10 @@ pub use applications::Applications;
 pub use generators::generator;
 pub use steady::{Changing, changing};
 
-/// Bytes of a text that an error shows.
+/// Letters of a text that an error shows.
 const EXCERPT_CHARS: usize = 120;
+/// Letters of what an error says: templates make texts as long as they like.
+const MESSAGE_CHARS: usize = 1_000;
 /// Bytes of one text that is rendered.
 const TEXT_BYTES: u64 = 4 * 1024 * 1024;
 
@@ -117,7 +119,7 @@ impl From<super::patch::Error> for Error {
     fn from(error: super::patch::Error) -> Self {
         match error {
             super::patch::Error::Exceeded(exceeded) => Self::Exceeded(exceeded),
-            error => Self::Patch(error),
+            error => Self::Patch(error.told()),
         }
     }
 }
@@ -129,7 +131,7 @@ impl Fault {
             Self::Exceeded(exceeded) => Error::Exceeded(exceeded),
             Self::MissingKey(message) => Error::MissingKey {
                 template: template(),
-                message,
+                message: told(&message),
             },
             fault @ (Self::Message(_)
             | Self::Steps { .. }
@@ -138,7 +140,7 @@ impl Fault {
             | Self::Depth { .. }
             | Self::Bound(_)) => Error::Execute {
                 template: template(),
-                message: fault.to_string(),
+                message: told(&fault.to_string()),
             },
         }
     }
@@ -249,7 +251,16 @@ impl<'a> Render<'a> {
 
 /// The beginning of a text, for errors.
 fn excerpt(text: &str) -> String {
-    let mut short: String = text.chars().take(EXCERPT_CHARS).collect();
+    cut(text, EXCERPT_CHARS)
+}
+
+/// What an error says, not too long for an answer.
+pub(in crate::applicationset) fn told(message: &str) -> String {
+    cut(message, MESSAGE_CHARS)
+}
+
+fn cut(text: &str, most: usize) -> String {
+    let mut short: String = text.chars().take(most).collect();
     if short.len() < text.len() {
         short.push('…');
     }

@@ -30,6 +30,9 @@ impl Location {
         if trimmed.is_empty() {
             return Err(refused("the URL is empty"));
         }
+        if trimmed.len() > MAX_URL_BYTES {
+            return Err(refused("the URL has more than 2048 bytes"));
+        }
         if trimmed.chars().any(|c| c.is_control() || c == '\\') {
             return Err(refused("the URL has a backslash or a control character"));
         }
@@ -62,6 +65,9 @@ impl Location {
         }
     }
 }
+
+/// Bytes of a URL.
+const MAX_URL_BYTES: usize = 2048;
 
 const NO_SSH: &str =
     "the gateway does not read by ssh, which would start a program; use the repository's `https://` URL";
@@ -116,7 +122,12 @@ fn is_loopback(url: &Url) -> bool {
 
 /// A URL as it may be shown: without user and password, on one line, not too long.
 pub(super) fn shown(text: &str) -> String {
-    let text = super::error::quoted(text.trim());
+    super::error::quoted(&without_user(text))
+}
+
+/// A URL without user and password, whole: what rules are looked up by.
+pub(super) fn without_user(text: &str) -> String {
+    let text = text.trim().to_owned();
     let Some((scheme, rest)) = text.split_once("://") else {
         return text;
     };

@@ -15,7 +15,7 @@ use secrecy::ExposeSecret;
 use sha2::{Digest, Sha256};
 use url::Url;
 
-use super::location::{Location, shown};
+use super::location::{Location, without_user};
 use super::{Error, address, spelling};
 use crate::glob::{Pattern, normalize_repository, source_permitted};
 use crate::state::{Repository, RepositoryAuth, RepositoryKind, Resources, Verification};
@@ -121,7 +121,8 @@ impl Permitted {
 /// and never within a host.
 pub fn permitted(resources: &Resources, patterns: &[String], (project, url): (&str, &str)) -> Result<Permitted, Error> {
     let location = Location::parse(url)?;
-    let shown = shown(url);
+    // SECURITY: whole, for rules and what is remembered go by it.
+    let shown = without_user(url);
     let Location::Remote(parsed) = &location else {
         return local(location, patterns, shown);
     };

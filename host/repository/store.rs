@@ -13,11 +13,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::cache::{Cache, Checkout};
+use super::error::quoted;
 use super::flight::{Asked, Flights};
 use super::location::Location;
 use super::permission::{Permitted, permitted};
 use super::tree::CommitTree;
-use super::{Error, fetch, local};
+use super::{Error, MAX_PATH_BYTES, fetch, local};
 use crate::applicationset::inputs::InputError;
 use crate::applicationset::{Budget, Exceeded, Repositories, Tree};
 use crate::config::GitLimits;
@@ -145,6 +146,14 @@ impl Store {
             "" => "HEAD",
             named => named,
         };
+        // What is asked for is remembered, and told.
+        if revision.len() > MAX_PATH_BYTES {
+            return Err(Error::Revision {
+                url: permitted.url().to_owned(),
+                revision: quoted(revision),
+                hint: "; it is longer than any name",
+            });
+        }
         match permitted.location() {
             Location::Local(path) => local::open(permitted, (path, &self.patterns), revision),
             Location::Remote(_) => {
@@ -287,6 +296,24 @@ mod tests {
             store.shared.wake();
         };
         (store, end as fn(&Store))
+    }
+
+    #[test]
+    fn a_revision_longer_than_any_name_is_not_asked_for() {
+        let (store, _end) = busy();
+        let permitted = permitted(&Resources::default(), &store.patterns, ("", URL)).unwrap();
+        let budget = Budget::new(Limits::default());
+        budget.cancel();
+        let open = |length: usize| store.open(&permitted, &"x".repeat(length), &budget).unwrap_err();
+        assert!(
+            matches!(open(super::MAX_PATH_BYTES), Error::GivenUp { .. }),
+            "asked for"
+        );
+        let refused = open(super::MAX_PATH_BYTES + 1).to_string();
+        assert!(
+            refused.contains("longer than any name") && refused.len() < 600,
+            "{refused}"
+        );
     }
 
     /// The fetch never ends here: without a look at the budget this would wait for all of

@@ -344,3 +344,26 @@ fn rows_are_looked_up_by_every_spelling_and_equal_secret() {
     assert!(!has(&with, &format!("other/{URL}")));
     assert_eq!(with.urls(), [URL, "https://git.example/team/app.git"]);
 }
+
+/// SECURITY: what is shown of a URL is short; what is decided on is not.
+#[test]
+fn long_urls_are_told_apart_to_their_end() {
+    let none = resources(Vec::new());
+    let long = |end: &str| format!("https://git.example/{}/{end}", "x".repeat(1_000));
+    let asked = |url: &str| ask(&none, &["https://git.example/**"], ("", url));
+    let (one, other) = (asked(&long("one")).unwrap(), asked(&long("other")).unwrap());
+    assert_eq!(one.object(), long("one"));
+    assert_ne!(one.fingerprint(), other.fingerprint());
+    assert_eq!(one.fingerprint(), asked(&long("one")).unwrap().fingerprint());
+    let refused = asked(&long(&"y".repeat(2_000))).unwrap_err();
+    assert!(
+        matches!(refused, Error::Url { .. }) && refused.to_string().len() < 600,
+        "{refused}"
+    );
+    let excluded = ask(
+        &none,
+        &["https://git.example/**", &format!("!{}", long("one"))],
+        ("", &long("one")),
+    );
+    assert!(matches!(excluded, Err(Error::NotListed { .. })));
+}

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Error, Render, Text, merge, tree};
+use super::{Error, Render, Text, merge, told, tree};
 use crate::applicationset::{Budget, Engine, Params, Spec, fleeting, patch, weight};
 
 /// What Argo CD's controller deletes an Application's resources for.
@@ -211,6 +211,7 @@ fn object(value: Value, field: &str) -> Result<Map<String, Value>, Error> {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "callers word it for this alone")]
 fn wrong(field: String, wanted: &'static str, observed: &Value) -> Error {
     let observed = match observed {
         Value::Null => "null",
@@ -221,7 +222,7 @@ fn wrong(field: String, wanted: &'static str, observed: &Value) -> Error {
         Value::Object(_) => "an object",
     };
     Error::Field {
-        field,
+        field: told(&field),
         wanted,
         observed,
     }

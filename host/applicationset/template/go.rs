@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use gotmpl::parse::{DefineNode, ListNode, Node, Parser};
 
 use super::exec::Executor;
-use super::{Error, Fault, Render, check, excerpt};
+use super::{Error, Fault, Render, check, excerpt, told};
 use crate::applicationset::MissingKey;
 
 /// Ends every source. The parser stops without a word at an `{{end}}` that closes
@@ -35,7 +35,7 @@ impl Go {
     pub(super) fn new(source: &str, missing_key: MissingKey) -> Result<Self, Error> {
         let syntax = |message: String| Error::Syntax {
             template: excerpt(source),
-            message,
+            message: told(&message),
         };
         // SECURITY: the parser goes as deep as a chain of `{{else if}}` is long, without
         // a bound of its own.

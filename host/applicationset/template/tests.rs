@@ -550,3 +550,28 @@ fn what_is_asked_of_a_controller_once_is_no_part_of_a_template() {
         json!({"argocd.argoproj.io/sync-wave": "1", "team": "web"})
     );
 }
+
+/// SECURITY: an error is an answer, and a line of the log.
+#[test]
+fn errors_are_short_whatever_a_template_makes() {
+    let long = "{{ fail (repeat 1000000 \"x\") }}";
+    for text in [long.to_owned(), format!("{{{{ {} }}}}", "y".repeat(100_000))] {
+        let error = render(GO, &text, known()).unwrap_err().to_string();
+        assert!(error.len() < 3_000, "{}", error.len());
+    }
+    let error = render(GO, "{{ fail \"not here\" }}", known()).unwrap_err().to_string();
+    assert!(error.ends_with("not here"), "{error}");
+    for patch in [
+        format!("spec: {{$patch: {}}}", "x".repeat(100_000)),
+        format!("{{\"spec\": {{\"$retainKeys\": [], \"{}\": 1}}}}", "x".repeat(100_000)),
+    ] {
+        let mut written = spec(template());
+        written.template_patch = Some(patch);
+        let error = one(&written, json!({"name": "web"})).unwrap_err().to_string();
+        assert!(
+            error.contains("templatePatch") && error.len() < 3_000,
+            "{}",
+            error.len()
+        );
+    }
+}
