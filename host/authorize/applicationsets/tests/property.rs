@@ -99,6 +99,7 @@ enum Whose {
 }
 
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "switches of a model, each by itself")]
 struct Model {
     rows: Vec<Row>,
     projects: Vec<ModelProject>,

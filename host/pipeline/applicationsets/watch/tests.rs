@@ -57,7 +57,7 @@ fn what_is_not_shown_is_not_told_of() {
     // It is gone as it was seen, not as it is now.
     check(
         &[("a", one.clone(), true)],
-        &[("a", two.clone(), false)],
+        &[("a", two, false)],
         &[(Event::Deleted, one.clone())],
     );
     // Who may see it from now on sees it come.
