@@ -35,7 +35,13 @@ impl Demo {
 
     /// Runs the task.
     pub async fn run(self, root: &Path) -> Result<()> {
-        let binary = build(root)?;
+        build(root)?;
+        self.run_built(root).await
+    }
+
+    /// Runs with the gateway and the guests as they were built last.
+    pub async fn run_built(self, root: &Path) -> Result<()> {
+        let binary = target(root).join("debug").join("tollgate");
         let port = if self.check { 0 } else { self.port };
         let mut world = World::start(root, &binary, port).await?;
         if self.check {
@@ -54,11 +60,10 @@ impl Demo {
     }
 }
 
-/// Builds gateway and guests; gives the gateway's binary.
-fn build(root: &Path) -> Result<PathBuf> {
+/// Builds gateway and guests.
+fn build(root: &Path) -> Result<()> {
     crate::plugins::build(root, &crate::languages::names())?;
-    crate::run(root, "cargo", &["build", "--bin", "tollgate"])?;
-    Ok(target(root).join("debug").join("tollgate"))
+    crate::run(root, "cargo", &["build", "--bin", "tollgate"])
 }
 
 /// The target folder cargo uses.
