@@ -87,8 +87,9 @@ pub trait Place: std::fmt::Debug + Send + Sync {
     /// Gives it to others.
     fn leave(&self);
 
-    /// Waits for it; false when it is not free by then. Blocks.
-    fn come_back(&self, until: Instant) -> bool;
+    /// Waits for it; false when it is not free by then, or nobody waits for the work any
+    /// more. Blocks.
+    fn come_back(&self, until: Instant, is_given_up: &dyn Fn() -> bool) -> bool;
 }
 
 /// What is left for one set. Shared by all who work on it.
@@ -136,7 +137,7 @@ impl Budget {
         };
         place.leave();
         let done = wait();
-        if place.come_back(self.ends) {
+        if place.come_back(self.ends, &|| self.cancelled.load(Ordering::Relaxed)) {
             return Ok(done);
         }
         self.time()?;
@@ -272,7 +273,7 @@ mod tests {
             self.left.fetch_add(1, Ordering::Relaxed);
         }
 
-        fn come_back(&self, _: Instant) -> bool {
+        fn come_back(&self, _: Instant, _: &dyn Fn() -> bool) -> bool {
             self.is_free
         }
     }

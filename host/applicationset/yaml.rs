@@ -184,24 +184,26 @@ impl<E> Builder<'_, E> {
         anchor: usize,
     ) -> Result<Option<Value>, Fault<E>> {
         self.take(weight::text(text).saturating_add(weight::NODE))?;
-        let is_text = tag.is_some_and(|tag| tag.core_suffix() == Some("str") || tag.is_custom());
-        let is_plain = style == ScalarStyle::Plain && !is_text;
-        // A key is its text, whatever that would mean as a value.
+        let is_plain = match tag.map(Tag::core_suffix) {
+            None => style == ScalarStyle::Plain,
+            Some(None | Some("str")) => false,
+            Some(Some(_)) => return Err(Fault::Text("a tag other than `!!str` is not read".to_owned())),
+        };
+        let value = match is_plain {
+            true => scalar::value(text).ok_or_else(|| Fault::Text(format!("`{text}` has no JSON")))?,
+            false => Value::String(text.to_owned()),
+        };
         if let Some(Open {
             kind: Kind::Mapping { key: key @ None, .. },
             ..
         }) = self.open.last_mut()
         {
             *key = Some(Key {
-                text: text.to_owned(),
+                text: scalar::key(&value).ok_or_else(not_a_key)?,
                 is_merge: is_plain && text == "<<",
             });
-            return self.remember(anchor, Value::String(text.to_owned()));
+            return self.remember(anchor, value);
         }
-        let value = match is_plain {
-            true => scalar::value(text),
-            false => Value::String(text.to_owned()),
-        };
         self.place(Built { value, height: 0 }, anchor)
     }
 
@@ -243,9 +245,7 @@ impl<E> Builder<'_, E> {
                 Ok(None)
             }
             Kind::Mapping { key: key @ None, .. } => {
-                let Value::String(text) = built.value else {
-                    return Err(Fault::Text("a key must be text".to_owned()));
-                };
+                let text = scalar::key(&built.value).ok_or_else(not_a_key)?;
                 *key = Some(Key { text, is_merge: false });
                 Ok(None)
             }
@@ -258,7 +258,10 @@ impl<E> Builder<'_, E> {
                 let (twice, take) = (self.twice, &mut *self.take);
                 match key.is_merge {
                     true => merge(members, merged, built.value, take),
-                    false => insert(members, merged, (key.text, built.value), (twice, take)),
+                    false => {
+                        let twice = if merged.remove(&key.text) { Twice::Last } else { twice };
+                        insert(members, (key.text, built.value), (twice, take))
+                    }
                 }
                 .map(|()| None)
             }
@@ -268,23 +271,30 @@ impl<E> Builder<'_, E> {
 
 type Take<'t, E> = &'t mut dyn FnMut(u64) -> Result<(), E>;
 
-/// Adds a member that is written out.
+fn not_a_key<E>() -> Fault<E> {
+    Fault::Text("a key must be text, a whole number or a boolean; put others into quotes".to_owned())
+}
+
+/// Adds a member, in place of an earlier one of the key.
+///
+/// SECURITY: in Go `true` and `'true'` are two keys until they are JSON, and which of them
+/// is left then is chance.
 fn insert<E>(
     members: &mut Map<String, Value>,
-    merged: &mut BTreeSet<String>,
     (key, value): (String, Value),
     (twice, take): (Twice, Take<'_, E>),
 ) -> Result<(), Fault<E>> {
     if !members.contains_key(&key) {
         take(weight::slot(members.len())).map_err(Fault::Bound)?;
-    } else if !merged.remove(&key) && twice == Twice::Refused {
+    } else if twice == Twice::Refused || scalar::is_more_than_text(&key) {
         return Err(Fault::Text(format!("key `{key}` stands twice in one mapping")));
     }
     members.insert(key, value);
     Ok(())
 }
 
-/// Adds what `<<` brings, where there is nothing yet.
+/// Adds what `<<` brings. It takes the place of what stands before it, and what stands
+/// behind it takes its place; of several mappings the first one counts.
 fn merge<E>(
     members: &mut Map<String, Value>,
     merged: &mut BTreeSet<String>,
@@ -297,18 +307,14 @@ fn merge<E>(
             vec![source]
         }
     };
-    for source in sources {
+    for source in sources.into_iter().rev() {
         let Value::Object(source) = source else {
             return Err(Fault::Text("`<<` takes a mapping or a list of mappings".to_owned()));
         };
         for (key, value) in source {
-            if members.contains_key(&key) {
-                continue;
-            }
-            let bytes = weight::slot(members.len()).saturating_add(weight::text(&key));
-            take(bytes).map_err(Fault::Bound)?;
+            take(weight::text(&key)).map_err(Fault::Bound)?;
             merged.insert(key.clone());
-            members.insert(key, value);
+            insert(members, (key, value), (Twice::Last, &mut *take))?;
         }
     }
     Ok(())

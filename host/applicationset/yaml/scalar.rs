@@ -7,14 +7,34 @@
 
 use serde_json::{Number, Value};
 
-/// The value of a plain scalar.
-pub(super) fn value(text: &str) -> Value {
-    match text {
+/// The value of a plain scalar; none where JSON has none.
+pub(super) fn value(text: &str) -> Option<Value> {
+    Some(match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => Value::Bool(true),
         "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => Value::Bool(false),
+        ".nan" | ".NaN" | ".NAN" | ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" | "-.inf" | "-.Inf"
+        | "-.INF" => return None,
         text => number(text).map_or_else(|| Value::String(text.to_owned()), Value::Number),
+    })
+}
+
+/// The key that a value is; none where there is no such key, or where two readers could
+/// write it differently.
+///
+/// Source: `sigs.k8s.io/yaml`, `convertToJSONableObject`.
+pub(super) fn key(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Bool(yes) => Some(yes.to_string()),
+        Value::Number(number) => number.as_i64().map(|whole| whole.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
+}
+
+/// Whether something else than a text can become this key.
+pub(super) fn is_more_than_text(key: &str) -> bool {
+    matches!(key, "true" | "false") || key.parse::<i64>().is_ok()
 }
 
 fn number(text: &str) -> Option<Number> {

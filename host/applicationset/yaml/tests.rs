@@ -29,15 +29,20 @@ fn documents_are_read_as_argo_cd_reads_them() {
             json!({"a": true, "b": "yes", "c": "yes", "d": 493, "e": 3, "f": -31, "g": 1000, "h": 1500.0}),
         ),
         (
-            "- 2001-01-02\n- .inf\n- 1.2.3\n- ''\n-\n- |\n  a\n  b\n",
-            json!(["2001-01-02", ".inf", "1.2.3", "", null, "a\nb\n"]),
+            "- 2001-01-02\n- 1.2.3\n- ''\n-\n- |\n  a\n  b\n",
+            json!(["2001-01-02", "1.2.3", "", null, "a\nb\n"]),
         ),
-        ("yes: 1\n2: x\n~: z\n", json!({"yes": 1, "2": "x", "~": "z"})),
+        // Keys mean what values mean, and are texts afterwards.
         (
-            "a: &a {x: 1, y: &l [2]}\nb: *a\nc: *l\nd: {<<: *a, y: 3}\ne: {y: 3, <<: [*a, {z: 4, x: 5}]}\n",
+            "yes: 1\n2: x\n010: w\n0x1F: z\n-0: q\n2001-01-02: d\n'on': t\n!!str 5: f\n",
+            json!({"true": 1, "2": "x", "8": "w", "31": "z", "0": "q", "2001-01-02": "d", "on": "t", "5": "f"}),
+        ),
+        ("- &k yes\n- {*k : 1}", json!([true, {"true": 1}])),
+        ("a: !foo 5\nb: !!str 5", json!({"a": "5", "b": "5"})),
+        (
+            "a: &a {x: 1, l: &l [2]}\nb: *a\nc: *l\ne: {<<: [*a, {z: 4}]}\n",
             json!({
-                "a": {"x": 1, "y": [2]}, "b": {"x": 1, "y": [2]}, "c": [2], "d": {"x": 1, "y": 3},
-                "e": {"x": 1, "y": 3, "z": 4},
+                "a": {"x": 1, "l": [2]}, "b": {"x": 1, "l": [2]}, "c": [2], "e": {"x": 1, "l": [2], "z": 4},
             }),
         ),
         ("&k a: *k", json!({"a": "a"})),
@@ -57,6 +62,11 @@ fn mistakes_are_said_with_their_place() {
         ("a: &a [*a]", "line 1, column 8: an alias stands inside its own anchor"),
         ("a: *b", "line 1"),
         ("{[a]: b}", "a key must be text"),
+        ("{~: b}", "a key must be text"),
+        ("{1.5: b}", "a key must be text"),
+        ("{18446744073709551615: b}", "a key must be text"),
+        ("a: .inf", "`.inf` has no JSON"),
+        ("a: !!int '5'", "a tag other than `!!str`"),
         ("{<<: 1}", "`<<` takes a mapping"),
     ] {
         match free(text) {
@@ -78,6 +88,20 @@ fn a_key_that_stands_twice_is_a_mistake_or_the_last_counts() {
     );
     let merged = "{<<: {a: 1}, a: 2}";
     assert_eq!(within(merged, Twice::Refused, u64::MAX), Ok(json!({"a": 2})));
+    // As go-yaml v2 has it, what stands last counts.
+    let behind = "{a: 2, b: 3, <<: [{a: 1}, {a: 4, c: 5}]}";
+    for twice in [Twice::Refused, Twice::Last] {
+        assert_eq!(within(behind, twice, u64::MAX), Ok(json!({"a": 1, "b": 3, "c": 5})));
+    }
+    assert_eq!(free("{<<: {a: 1}, <<: {a: 2}}"), Ok(json!({"a": 2})));
+    // SECURITY: which of the two Go takes is chance.
+    for text in ["{true: a, 'true': b}", "{'8': a, 010: b}", "{<<: {'true': a}, yes: b}"] {
+        let said = free(text).unwrap_err();
+        assert!(
+            matches!(&said, Error::Text(what) if what.contains("stands twice")),
+            "{said:?}"
+        );
+    }
 }
 
 #[test]

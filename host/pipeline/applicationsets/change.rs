@@ -56,9 +56,11 @@ impl Desk<'_, '_> {
     ) -> Result<Value, Rejection> {
         let checks = self.checks();
         let existing = self.existing(&sent.name, checks).await?;
+        // SECURITY: whether a guess of a set is right is not said to those who may not see it.
+        let is_shown = checks == SetChecks::Argocd || self.may_see(&sent.name, &existing)?;
         let (operation, set) = match &existing.set {
             None => (Operation::Create, sent.clone()),
-            Some(stored) if is_same(stored, &sent.object) => (Operation::Same, sent.clone()),
+            Some(stored) if is_shown && is_same(stored, &sent.object) => (Operation::Same, sent.clone()),
             Some(stored) if upsert => (Operation::Upsert, read(upserted(stored, &sent.object))?),
             Some(_) => (Operation::Create, sent.clone()),
         };
@@ -153,16 +155,20 @@ impl Desk<'_, '_> {
     /// as of one that is not there.
     async fn seen(&mut self, name: &ObjectName) -> Result<Existing, Rejection> {
         let mut existing = self.existing(name, SetChecks::Generated).await?;
-        if let Some(stored) = &existing.set {
-            let projects: Vec<&str> = existing
-                .owned(name)
-                .filter_map(|one| one.pointer("/spec/project").and_then(Value::as_str))
-                .collect();
-            if !self.rights()?.may_get(name, stored, projects.into_iter()) {
-                existing.set = None;
-            }
+        if !self.may_see(name, &existing)? {
+            existing.set = None;
         }
         Ok(existing)
+    }
+
+    /// Whether the caller may see what is stored; yes where nothing is.
+    fn may_see(&self, name: &ObjectName, existing: &Existing) -> Result<bool, Rejection> {
+        let Some(stored) = &existing.set else { return Ok(true) };
+        let projects: Vec<&str> = existing
+            .owned(name)
+            .filter_map(|one| one.pointer("/spec/project").and_then(Value::as_str))
+            .collect();
+        Ok(self.rights()?.may_get(name, stored, projects.into_iter()))
     }
 
     /// What a set would generate and change, as `answer` puts it.
@@ -192,7 +198,8 @@ impl Desk<'_, '_> {
         &mut self,
         work: impl FnOnce(&Bench<'_>, &mut Vec<Check>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Rejection> {
-        let mut checks = std::mem::take(&mut self.checks);
+        // Those so far are for the record also when the work is not begun.
+        let mut checks = self.checks.clone();
         let whose = (Arc::clone(self.snapshot), Arc::clone(&self.caller));
         let done = self.room.work(whose, self.principal.key(), move |bench| {
             let done = work(bench, &mut checks);

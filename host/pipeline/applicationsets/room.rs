@@ -6,6 +6,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -31,6 +32,9 @@ const OF_PERSON: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
 
 /// Sets that are begun for each that is worked on: the others wait, for a thread each.
 const BEGUN: usize = 8;
+
+/// How often who waits for a place looks whether somebody still waits for them.
+const STEP: Duration = Duration::from_millis(100);
 
 /// What the requests share.
 #[derive(Debug)]
@@ -204,8 +208,18 @@ impl budget::Place for Place {
         self.put(None);
     }
 
-    fn come_back(&self, until: Instant) -> bool {
-        tokio::runtime::Handle::current().block_on(self.take(until))
+    fn come_back(&self, until: Instant, is_given_up: &dyn Fn() -> bool) -> bool {
+        let given_up = async {
+            while !is_given_up() {
+                tokio::time::sleep(STEP).await;
+            }
+        };
+        tokio::runtime::Handle::current().block_on(async {
+            tokio::select! {
+                taken = self.take(until) => taken,
+                () = given_up => false,
+            }
+        })
     }
 }
 

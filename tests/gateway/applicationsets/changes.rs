@@ -99,6 +99,25 @@ async fn lists_are_filtered() {
     assert!(text.starts_with("error parsing the selector"), "{text}");
 }
 
+/// SECURITY: who may make a set and not see it learns nothing of it by guesses.
+#[tokio::test]
+async fn a_right_guess_of_a_hidden_set_is_answered_as_a_wrong_one() {
+    let mut setup = super::setup();
+    setup.argocd_cm.insert("accounts.grace".to_owned(), "login".to_owned());
+    let rows = "p, grace, applicationsets, create, dev/*, allow\np, grace, applications, create, dev/*, allow\n";
+    setup.rbac_cm.get_mut("policy.csv").unwrap().push_str(rows);
+    let world = setup.start().await;
+    let hidden = set("shop", "dev", &["cart"]);
+    made(&world, &hidden).await;
+    let right = post(&world, "grace", "", &hidden).await;
+    let wrong = post(&world, "grace", "", &set("shop", "dev", &["till"])).await;
+    assert_eq!(refused(&right), refused(&wrong));
+    assert_eq!(refused(&right).2, "exists_differently");
+    // Who may see it is told that nothing changes.
+    let (status, same) = post(&world, "alice", "", &hidden).await;
+    assert_eq!((status, same["action"].as_str()), (200, Some("unchanged")));
+}
+
 #[tokio::test]
 async fn an_upsert_merges_and_nothing_else_changes_a_stored_set() {
     let world = start().await;

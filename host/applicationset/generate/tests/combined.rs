@@ -74,9 +74,12 @@ fn without_go_templates_a_key_of_both_must_mean_the_same() {
         fails(both(json!({"a": "1"}), json!({"a": "2"}))),
         "`spec.generators[0].matrix`: found duplicate key a with different value, a: 1 ,b: 2"
     );
-    let yaml = json!({"list": {"elementsYaml": "- {n: 1000000, l: [a, 1], m: {z: ~, x: true}}"}});
+    let yaml = json!({"list": {"elementsYaml": "- {count: 1000000, l: [a, 1], m: {z: ~, x: true}}"}});
     let made = world.fast(matrix(json!([yaml, list(json!([{}]))]))).unwrap();
-    assert_eq!(made, [json!({"n": "1e+06", "l": "[a 1]", "m": "map[x:true z:<nil>]"})]);
+    assert_eq!(
+        made,
+        [json!({"count": "1e+06", "l": "[a 1]", "m": "map[x:true z:<nil>]"})]
+    );
 }
 
 #[test]
