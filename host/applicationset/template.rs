@@ -239,7 +239,7 @@ impl<'a> Render<'a> {
     fn values(&mut self) -> Result<(&mut value::Heap<'a>, value::Value), Fault> {
         if self.go.is_none() {
             let mut heap = value::Heap::new(self.budget);
-            let root = value::Value::Map(heap.fields(self.params)?);
+            let root = heap.parameters(self.params)?;
             self.go = Some((heap, root));
         }
         match &mut self.go {

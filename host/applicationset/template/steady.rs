@@ -1,11 +1,12 @@
-//! Whether the projects of what a set generates stay what they are.
+//! Whether the projects and names of what a set generates stay what they are.
 //!
 //! In: a set's spec. Out: what makes them change from one rendering to the next. Never:
-//! a no where a clock, chance, or what somebody else writes decides a project.
+//! a no where a clock, chance, or what somebody else writes decides a project, or
+//! a clock or chance a name.
 //!
 //! A set is judged once and rendered again and again, by Argo CD's controller and with
 //! nobody asked. A project that is written out stays; so does one that the elements of
-//! lists give. `templatePatch` cannot change it.
+//! lists give. `templatePatch` cannot change it. Names may follow what generators read.
 
 use gotmpl::parse::{BranchNode, Expr, ListNode, Node, Parser, PipeNode};
 use serde_json::Value;
@@ -48,21 +49,18 @@ const UNSTEADY: [&str; 29] = [
     "values",
 ];
 
-/// Functions that change a map other texts of the template read.
-const WRITING: [&str; 6] = [
-    "merge",
-    "mergeOverwrite",
-    "mustMerge",
-    "mustMergeOverwrite",
-    "set",
-    "unset",
-];
-
-/// What makes a project change.
+/// What makes a project or a name change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changing {
     /// A function in the text that gives the project.
     Function(&'static str),
+    /// A function in a text that gives the name.
+    Name {
+        /// It.
+        function: &'static str,
+        /// The text, from the root of the object.
+        place: &'static str,
+    },
     /// Parameters of a generator that asks others.
     Generator {
         /// It, from the root of the object.
@@ -77,20 +75,26 @@ pub enum Changing {
     },
 }
 
-/// Everything that makes projects of a set change.
+/// Everything that makes projects of a set change, and what of a clock or of chance makes
+/// its names change.
 pub fn changing(spec: &Spec) -> Vec<Changing> {
     let mut found = Vec::new();
     for (index, generator) in spec.generators.iter().enumerate() {
         for kind in &generator.kinds {
             let own = kind.settings.get("template");
-            if !is_templated(own, &spec.template) {
+            functions(spec, own, &mut found);
+            let is_project = is_templated(own, &spec.template);
+            if !is_project && !is_name_templated(spec, own) {
                 continue;
             }
-            if let Some(name) = function(spec, own) {
-                add(&mut found, Changing::Function(name));
-            }
             let path = format!("spec.generators[{index}].{}", kind.name.as_str());
-            inputs(spec.engine, (kind.name, &kind.settings), (0, path), &mut found);
+            let mut read = Vec::new();
+            inputs(spec.engine, (kind.name, &kind.settings), (0, path), &mut read);
+            // What others write may give a name, but what a clock makes may not.
+            read.retain(|one| is_project || matches!(one, Changing::Parameters { .. }));
+            for one in read {
+                add(&mut found, one);
+            }
         }
     }
     found
@@ -107,9 +111,9 @@ fn templates<'a>(own: Option<&'a Value>, base: &'a Value) -> impl Iterator<Item 
     own.into_iter().chain(std::iter::once(base))
 }
 
-/// The text that gives the project.
-fn project<'a>(own: Option<&'a Value>, base: &'a Value) -> &'a str {
-    let texts = templates(own, base).filter_map(|template| template.pointer("/spec/project")?.as_str());
+/// The text of that place.
+fn text<'a>(own: Option<&'a Value>, base: &'a Value, place: &str) -> &'a str {
+    let texts = templates(own, base).filter_map(|template| template.pointer(place)?.as_str());
     let mut texts = texts.filter(|text| !text.is_empty());
     texts.next().unwrap_or_default()
 }
@@ -120,32 +124,35 @@ fn is_templated(own: Option<&Value>, base: &Value) -> bool {
         let mut fields = object.and_then(Value::as_object).into_iter().flatten();
         fields.any(|(key, _)| key.contains("{{"))
     };
-    project(own, base).contains("{{")
+    text(own, base, "/spec/project").contains("{{")
         || templates(own, base).any(|template| has_keys(Some(template)) || has_keys(template.get("spec")))
 }
 
-/// The function that makes the project another one each time.
-fn function(spec: &Spec, own: Option<&Value>) -> Option<&'static str> {
+/// The functions that make the project or the name another one each time.
+fn functions(spec: &Spec, own: Option<&Value>, found: &mut Vec<Changing>) {
     if spec.engine == Engine::Fast {
-        return None;
+        return;
     }
-    let texts = || {
-        let mut texts = Vec::new();
-        for template in templates(own, &spec.template) {
-            collect(template, &mut texts);
-        }
-        texts.extend(spec.template_patch.as_deref());
-        texts
-    };
-    let direct = called(project(own, &spec.template), &UNSTEADY);
-    // What one text writes another one reads.
-    let passed_on = || {
-        let all = texts();
-        let writes = all.iter().any(|text| called(text, &WRITING).is_some());
-        let mut unsteady = all.iter().filter_map(|text| called(text, &UNSTEADY));
-        unsteady.next().filter(|_| writes)
-    };
-    direct.or_else(passed_on)
+    if let Some(name) = called(text(own, &spec.template, "/spec/project"), &UNSTEADY) {
+        add(found, Changing::Function(name));
+    }
+    // SECURITY: what is called `a` today may be called as somebody else's Application
+    // tomorrow, and Argo CD's controller would take that one over.
+    let name = text(own, &spec.template, "/metadata/name");
+    if let Some(function) = called(name, &UNSTEADY) {
+        let place = "spec.template.metadata.name";
+        add(found, Changing::Name { function, place });
+    }
+    if let Some(function) = spec.template_patch.as_deref().and_then(|text| called(text, &UNSTEADY)) {
+        let place = "spec.templatePatch";
+        add(found, Changing::Name { function, place });
+    }
+}
+
+/// Whether parameters may decide the name.
+fn is_name_templated(spec: &Spec, own: Option<&Value>) -> bool {
+    let patch = spec.template_patch.as_deref().unwrap_or_default();
+    text(own, &spec.template, "/metadata/name").contains("{{") || patch.contains("{{")
 }
 
 /// Adds what of a generator's parameters changes.

@@ -40,6 +40,89 @@ fn known() -> Value {
     })
 }
 
+/// SECURITY: Argo CD renders the texts of a template in an order of its own, and all of
+/// them on the same parameters: what one changed, another would read there and not here.
+#[test]
+fn no_text_changes_the_parameters() {
+    let given = || json!({"p": "mine", "m": {"n": {"k": "v"}}, "l": [{"k": "v"}], "e": {}});
+    for text in [
+        "{{ $_ := set . \"p\" \"victim\" }}",
+        "{{ $_ := set $ \"new\" \"victim\" }}",
+        "{{ $_ := unset . \"p\" }}",
+        "{{ $_ := unset . \"none\" }}",
+        "{{ $_ := set .m.n \"k\" \"x\" }}",
+        "{{ $x := .m }}{{ $_ := set $x \"k\" \"x\" }}",
+        "{{ range .l }}{{ $_ := set . \"k\" \"x\" }}{{ end }}",
+        "{{ with index .m \"n\" }}{{ $_ := unset . \"k\" }}{{ end }}",
+        "{{ $_ := set (first .l) \"k\" \"x\" }}",
+        "{{ $_ := set (dict \"m\" .m).m \"k\" \"x\" }}",
+        "{{ $_ := set (get (pick . \"m\") \"m\") \"k\" \"x\" }}",
+        "{{ $_ := merge . (dict \"q\" \"x\") }}",
+        "{{ $_ := mustMerge .e (dict \"q\" \"x\") }}",
+        "{{ $_ := mergeOverwrite . (dict \"p\" \"victim\") }}",
+        "{{ $_ := mustMergeOverwrite (dict \"m\" .m) (dict \"m\" (dict \"n\" 1)) }}",
+        // What is merged is the same map in both.
+        "{{ $_ := set (merge (dict) .).m \"n\" \"x\" }}",
+    ] {
+        let error = render(GO, text, given()).unwrap_err();
+        assert!(
+            error.to_string().contains("parameters cannot be changed"),
+            "{text}: {error}"
+        );
+    }
+    for (text, becomes) in [
+        ("{{ (set (deepCopy .) \"p\" \"x\").p }}{{ .p }}", "xmine"),
+        ("{{ (set (deepCopy .).m.n \"k\" \"x\").k }}{{ .m.n.k }}", "xv"),
+        (
+            "{{ $d := merge (dict \"p\" \"x\") . }}{{ $d.p }}{{ $d.m.n.k }}{{ .p }}",
+            "xvmine",
+        ),
+        ("{{ (mergeOverwrite (dict \"p\" \"x\") .).p }}", "mine"),
+        ("{{ (set (omit . \"m\") \"p\" \"x\").p }}{{ .p }}", "xmine"),
+        ("{{ (merge (deepCopy .m) (dict \"q\" \"x\")).q }}", "x"),
+        (
+            "{{ $a := dict \"b\" (dict) }}{{ $d := merge (dict) $a }}{{ $_ := set $d.b \"c\" \"x\" }}{{ $a.b.c }}",
+            "x",
+        ),
+        (
+            "{{ (set (.p | toJson | printf `{\"p\": %s}` | fromJson) \"p\" \"x\").p }}",
+            "x",
+        ),
+    ] {
+        assert_eq!(render(GO, text, given()).unwrap(), becomes, "{text}");
+    }
+}
+
+/// SECURITY: upstream sorts a list of texts in place; who else has it reads it sorted.
+#[test]
+fn a_list_that_is_held_is_not_sorted() {
+    let given = || json!({"t": "b,a", "l": ["b", "a"], "path": {"basenameNormalized": "x", "segments": ["b", "a"]}});
+    for text in [
+        "{{ $l := splitList \",\" .t }}{{ $_ := sortAlpha $l }}{{ first $l }}",
+        "{{ with splitList \",\" .t }}{{ $_ := sortAlpha . }}{{ first . }}{{ end }}",
+        "{{ $l := splitList \",\" .t }}{{ $_ := sortAlpha (toStrings $l) }}{{ first $l }}",
+        "{{ $l := splitList \",\" .t }}{{ $_ := sortAlpha (slice $l 0 2) }}{{ first $l }}",
+        "{{ $_ := sortAlpha .path.segments }}",
+        "{{ $_ := sortAlpha (toStrings (slice .path.segments 0 2)) }}",
+    ] {
+        let error = render(GO, text, given()).unwrap_err();
+        assert!(error.to_string().contains("used elsewhere"), "{text}: {error}");
+    }
+    for (text, becomes) in [
+        ("{{ splitList \",\" .t | sortAlpha | join \"\" }}", "ab"),
+        (
+            "{{ $l := splitList \",\" .t }}{{ concat $l | sortAlpha | first }}{{ first $l }}",
+            "ab",
+        ),
+        ("{{ $l := splitList \",\" \"a,b\" }}{{ sortAlpha $l | first }}", "a"),
+        ("{{ sortAlpha .l | first }}{{ first .l }}", "ab"),
+        ("{{ sortAlpha (slice .l 0 2) | first }}", "a"),
+        ("{{ sortAlpha (concat .path.segments) | first }}", "a"),
+    ] {
+        assert_eq!(render(GO, text, given()).unwrap(), becomes, "{text}");
+    }
+}
+
 /// SECURITY: the parser goes down one level for each `{{else if}}`.
 #[test]
 fn chains_are_only_so_long() {

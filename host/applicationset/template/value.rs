@@ -2,7 +2,7 @@
 //!
 //! In: JSON parameters. Out: values that behave as Go's do: maps are shared and
 //! can be set, `int` is not `int64`. Never: a value that outlives its render, a
-//! step or a byte that is not counted.
+//! step or a byte that is not counted; parameters that a template changes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -49,6 +49,8 @@ pub(super) enum Of {
 pub(super) struct List {
     pub(super) of: Of,
     pub(super) items: Vec<Value>,
+    /// Whether Go may have other lists of the same memory, though nobody here has.
+    pub(super) shared: bool,
     depth: usize,
 }
 
@@ -56,6 +58,8 @@ pub(super) struct List {
 #[derive(Clone, Debug)]
 pub(super) struct Map {
     pub(super) of: Of,
+    /// Whether it is of the parameters, which nothing changes.
+    frozen: bool,
     cells: Rc<RefCell<BTreeMap<Rc<str>, Value>>>,
 }
 
@@ -80,10 +84,26 @@ impl Map {
     }
 
     /// Removes `key`.
-    pub(super) fn remove(&self, key: &str) {
+    ///
+    /// # Errors
+    /// It is of the parameters.
+    pub(super) fn remove(&self, key: &str) -> Result<(), Fault> {
+        self.thawed()?;
         // The value is dropped after the borrow has ended.
         let gone = self.cells.borrow_mut().remove(key);
         drop(gone);
+        Ok(())
+    }
+
+    /// SECURITY: all texts of a template share the parameters, and Argo CD renders the
+    /// texts in an order of its own. What one of them changed, another would read there
+    /// and not here.
+    fn thawed(&self) -> Result<(), Fault> {
+        if self.frozen {
+            let why = "parameters cannot be changed; take a `dict` or a `deepCopy`";
+            return Err(Fault::Bound(why.to_owned()));
+        }
+        Ok(())
     }
 
     /// Whether both are the same map.
@@ -204,6 +224,8 @@ pub(super) struct Heap<'a> {
     budget: &'a Budget,
     memory: u64,
     steps: u64,
+    /// Whether the parameters are being made, and with them maps that are frozen.
+    making: bool,
     /// Every map of this render. Emptied at the end, one after the other, so that
     /// maps within themselves are freed and long chains need no deep stack.
     maps: Vec<Map>,
@@ -227,6 +249,7 @@ impl<'a> Heap<'a> {
             budget,
             memory: 0,
             steps: 0,
+            making: false,
             maps: Vec::new(),
             expressions: BTreeMap::new(),
         }
@@ -322,12 +345,26 @@ impl<'a> Heap<'a> {
 
     /// A list.
     pub(super) fn list(&mut self, of: Of, items: Vec<Value>) -> Result<Value, Fault> {
+        self.list_as(of, items, false)
+    }
+
+    /// A list that Go has in the memory of another one.
+    pub(super) fn shared(&mut self, of: Of, items: Vec<Value>) -> Result<Value, Fault> {
+        self.list_as(of, items, true)
+    }
+
+    fn list_as(&mut self, of: Of, items: Vec<Value>, shared: bool) -> Result<Value, Fault> {
         self.charge(size(items.len()).saturating_add(1).saturating_mul(CELL_BYTES))?;
         let depth = 1 + items.iter().map(Value::depth).max().unwrap_or(0);
         if depth > DEPTH {
             return Err(Fault::Depth { allowed: DEPTH });
         }
-        Ok(Value::List(Rc::new(List { of, items, depth })))
+        Ok(Value::List(Rc::new(List {
+            of,
+            items,
+            shared,
+            depth,
+        })))
     }
 
     /// A list of texts.
@@ -344,6 +381,7 @@ impl<'a> Heap<'a> {
         self.charge(CELL_BYTES)?;
         let map = Map {
             of,
+            frozen: self.making,
             cells: Rc::default(),
         };
         self.maps.push(map.clone());
@@ -351,7 +389,13 @@ impl<'a> Heap<'a> {
     }
 
     /// Puts a value into a map.
+    ///
+    /// # Errors
+    /// A bound; the map is of the parameters.
     pub(super) fn put(&mut self, map: &Map, key: impl Into<Rc<str>>, value: Value) -> Result<(), Fault> {
+        if !self.making {
+            map.thawed()?;
+        }
         let key = key.into();
         self.charge(size(key.len()) + CELL_BYTES)?;
         map.put(key, if value.is_nil() { Value::Nil } else { value });
@@ -376,18 +420,40 @@ impl<'a> Heap<'a> {
         })
     }
 
+    /// The parameters. Nothing changes them, or what is in them.
+    pub(super) fn parameters(&mut self, fields: &serde_json::Map<String, Json>) -> Result<Value, Fault> {
+        self.making = true;
+        let made = self.fields(fields);
+        self.making = false;
+        made.map(Value::Map)
+    }
+
     /// A map of a JSON object.
-    pub(super) fn fields(&mut self, fields: &serde_json::Map<String, Json>) -> Result<Map, Fault> {
+    fn fields(&mut self, fields: &serde_json::Map<String, Json>) -> Result<Map, Fault> {
         let (map, made) = (self.map(Of::Any)?, made(fields));
         for (key, value) in fields {
             let value = match (key.as_str(), value) {
                 ("metadata", Json::Object(parts)) if made == Made::Clusters => Value::Map(self.metadata(parts)?),
+                ("segments", Json::Array(items)) if fields.contains_key("basenameNormalized") => {
+                    self.texts_of(items)?
+                }
+                ("labels", Json::Array(items)) if fields.contains_key("head_short_sha") => self.texts_of(items)?,
                 ("values", Json::Object(texts)) if made != Made::Others => Value::Map(self.texts_by_key(texts)?),
                 (_, value) => self.json(value)?,
             };
             self.put(&map, key.as_str(), value)?;
         }
         Ok(map)
+    }
+
+    /// What is `[]string` to Argo CD where its generators made it: `sortAlpha` sorts it in
+    /// place.
+    fn texts_of(&mut self, items: &[Json]) -> Result<Value, Fault> {
+        let mut list = Vec::with_capacity(items.len());
+        for item in items {
+            list.push(self.json(item)?);
+        }
+        self.shared(Of::Any, list)
     }
 
     /// Labels and annotations.

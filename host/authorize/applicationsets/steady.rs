@@ -1,4 +1,4 @@
-//! Projects nobody could judge.
+//! Projects and names nobody could judge.
 //!
 //! In: a set as it was sent. Out: what makes its projects others than those that are
 //! judged now. Never: a project that a clock, chance or somebody else's repository
@@ -64,15 +64,28 @@ fn unjudged(changing: &Changing, is_anywhere: bool) -> Option<Finding> {
                 format!("`{name}` gives another project each time, and none of them can be judged: name the project");
             return Some(Finding::new(Lacks::Sense, Some(PROJECT.to_owned()), reason));
         }
-        Changing::Generator { path, kind } => (path, format!("what the generator `{}` reads", kind.as_str())),
-        Changing::Parameters { path } => (path, "what a text of the generator makes".to_owned()),
+        Changing::Name { function, place } => {
+            let reason = format!(
+                "`{function}` gives another name each time, and none of them can be judged: it could become that of \
+                 somebody else's Application"
+            );
+            return Some(Finding::new(Lacks::Sense, Some((*place).to_owned()), reason));
+        }
+        Changing::Generator { path, kind } => (
+            path,
+            format!("the project depends on what the generator `{}` reads", kind.as_str()),
+        ),
+        Changing::Parameters { path } => (
+            path,
+            "a project or a name depends on what a text of the generator makes".to_owned(),
+        ),
     };
     if is_anywhere {
         return None;
     }
     let reason = format!(
-        "the project depends on {what}, which can lead into any project later: name the project, or have \
-         `applications, create` in all projects"
+        "{what}, which can lead into any project later: name the project, or have `applications, create` in all \
+         projects"
     );
     Some(Finding::new(Lacks::Permission, Some(place.clone()), reason))
 }

@@ -1,6 +1,6 @@
 //! Maps.
 
-use super::kinds::{copy, empty};
+use super::kinds::empty;
 use super::{Args, Entry, MANY, text_of};
 use crate::applicationset::template::Fault;
 use crate::applicationset::template::value::{DEPTH, Heap, Map, Of, Value};
@@ -18,7 +18,7 @@ pub(super) const TABLE: &[Entry] = &[
     }),
     ("unset", 2, 2, |_, args| {
         let map = args.map(0)?;
-        map.remove(args.text(1)?);
+        map.remove(args.text(1)?)?;
         Ok(Value::Map(map.clone()))
     }),
     ("hasKey", 2, 2, |_, args| {
@@ -126,8 +126,8 @@ fn merge_into(heap: &mut Heap<'_>, target: &Map, source: &Map, (which, depth): (
             // A value that is nothing does not keep its place.
             (Some(before), _) if which == Which::First && !empty(&before) => {}
             (_, value) => {
-                let copied = copy(heap, value, depth)?;
-                heap.put(target, key, copied)?;
+                // As upstream it is the same map in both from now on.
+                heap.put(target, key, value.clone())?;
             }
         }
     }

@@ -124,7 +124,11 @@ pub(super) fn copy(heap: &mut Heap<'_>, value: &Value, depth: usize) -> Result<V
             for item in &list.items {
                 items.push(copy(heap, item, depth + 1)?);
             }
-            heap.list(list.of, items)?
+            if list.shared {
+                heap.shared(list.of, items)?
+            } else {
+                heap.list(list.of, items)?
+            }
         }
         Value::Map(map) => {
             let copied = heap.map(map.of)?;

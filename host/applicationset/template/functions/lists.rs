@@ -1,5 +1,7 @@
 //! Lists.
 
+use std::rc::Rc;
+
 use super::kinds::{empty, same};
 use super::numbers::whole;
 use super::strings::texts;
@@ -56,10 +58,7 @@ pub(super) const TABLE: &[Entry] = &[
     ("chunk", 2, 2, chunk),
     ("mustChunk", 2, 2, chunk),
     ("sortAlpha", 1, 1, sort),
-    ("toStrings", 1, 1, |heap, args| {
-        let items = texts(heap, args.any(0))?;
-        heap.texts(items)
-    }),
+    ("toStrings", 1, 1, to_strings),
 ];
 
 /// What a slot of a list takes before it is made.
@@ -145,6 +144,10 @@ fn slice(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     let items = range.and_then(|(start, end)| list.items.get(start..end));
     let items = items.ok_or_else(|| args.error("slice bounds out of range"))?;
     heap.fits(items.len(), SLOT_BYTES)?;
+    // Upstream it is a part of the same list.
+    if list.shared || list.of == Of::Text && Rc::strong_count(list) > 1 {
+        return heap.shared(list.of, items.to_vec());
+    }
     heap.list(list.of, items.to_vec())
 }
 
@@ -171,13 +174,35 @@ fn chunk(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     heap.list(Of::List, chunks)
 }
 
+/// A list of texts is itself, not a copy, as upstream.
+fn to_strings(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let items = texts(heap, args.any(0))?;
+    let Value::List(list) = args.any(0) else {
+        return heap.texts(items);
+    };
+    if list.of == Of::Text {
+        return Ok(Value::List(Rc::clone(list)));
+    }
+    if list.shared {
+        return heap.shared(Of::Text, items.into_iter().map(Value::Text).collect());
+    }
+    heap.texts(items)
+}
+
 fn sort(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
-    if !matches!(args.any(0), Value::List(_)) {
+    let Value::List(list) = args.any(0) else {
         let text = text_of(heap, args.any(0))?;
         return heap.texts([text]);
-    }
+    };
     let mut items = texts(heap, args.any(0))?;
     heap.work(items.len().saturating_mul(64))?;
+    // SECURITY: upstream sorts texts in place, so whoever else has the list reads it
+    // sorted there and as it was here.
+    let is_held = list.shared || list.of == Of::Text && Rc::strong_count(list) > 1;
+    if is_held && !items.is_sorted() {
+        let why = "`sortAlpha` would change a list that is used elsewhere too; sort a `concat` of it";
+        return Err(Fault::Bound(why.to_owned()));
+    }
     items.sort_unstable();
     heap.texts(items)
 }

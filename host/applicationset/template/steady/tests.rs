@@ -137,25 +137,59 @@ fn clocks_and_chance_change() {
     }
 }
 
-/// One text writes into the parameters what another one reads.
+/// SECURITY: a name by the clock is that of somebody else's Application one day, and Argo
+/// CD's controller takes it over, in whatever project it is.
 #[test]
-fn what_another_text_writes_counts() {
-    let with = |name: &str, patch: &str| {
+fn names_by_the_clock_or_by_chance_change() {
+    let with = |go: bool, name: &str, patch: &str| {
         of(json!({
-            "goTemplate": true,
+            "goTemplate": go,
             "generators": [list(json!({"p": "a"}))],
-            "template": {"metadata": {"name": name}, "spec": {"project": "{{ .p }}"}},
+            "template": {
+                "metadata": {"name": name, "annotations": {"made": "{{ now }}"}},
+                "spec": {"project": "dev"},
+            },
             "templatePatch": patch,
         }))
     };
-    let clock = [Changing::Function("now")];
-    let writes = "{{ $_ := set . \"p\" (now | toString) }}";
-    assert_eq!(with(writes, "{}"), clock);
-    assert_eq!(with("a", writes), clock);
-    assert_eq!(with("{{ $_ := merge . (dict \"p\" \"b\") }}a", "{{ now }}"), clock);
-    // Either alone cannot.
-    assert_eq!(with("{{ now }}", "{}"), []);
-    assert_eq!(with("{{ $_ := set . \"p\" \"b\" }}a", "{}"), []);
+    let by = |function, place| Changing::Name { function, place };
+    let name = "{{ if eq (now | date \"2006\") \"2026\" }}mine{{ else }}payments{{ end }}";
+    let (at, patch) = ("spec.template.metadata.name", "spec.templatePatch");
+    assert_eq!(with(true, name, "{}"), [by("now", at)]);
+    assert_eq!(with(true, "a-{{ randNumeric 2 }}", "{}"), [by("randNumeric", at)]);
+    assert_eq!(
+        with(true, "a", "metadata: {name: '{{ uuidv4 }}'}"),
+        [by("uuidv4", patch)]
+    );
+    // Without Go templates it is a parameter nobody has; annotations name nothing.
+    assert_eq!(with(false, name, "{}"), []);
+    assert_eq!(with(true, "{{ .p }}-now", "metadata: {name: 'x{{ .p }}'}"), []);
+    // A generator's own template counts, and hides that of the set.
+    let own = |own: &str, base: &str| {
+        let mut generator = list(json!({"p": "a"}));
+        generator["list"]["template"] = json!({"metadata": {"name": own}, "spec": {}});
+        of(json!({
+            "goTemplate": true,
+            "generators": [generator],
+            "template": {"metadata": {"name": base}, "spec": {"project": "dev"}},
+        }))
+    };
+    assert_eq!(own("{{ now }}", "a"), [by("now", at)]);
+    assert_eq!(own("", "{{ now }}"), [by("now", at)]);
+    assert_eq!(own("a", "{{ now }}"), []);
+    // So do parameters that a text makes, but not what generators read.
+    let named = |name: &str, generator: Value| {
+        of(json!({
+            "goTemplate": true,
+            "generators": [generator],
+            "template": {"metadata": {"name": name}, "spec": {"project": "dev"}},
+        }))
+    };
+    let clock = || matrix(list(json!({})), list(json!({"p": "{{ now }}"})));
+    let path = "spec.generators[0].matrix.generators[1].list";
+    assert_eq!(named("{{ .p }}", clock()), [made(path)]);
+    assert_eq!(named("a", clock()), []);
+    assert_eq!(named("{{ .p }}", git()), []);
 }
 
 /// SECURITY: parameters of one generator are put into the texts of another one, and what

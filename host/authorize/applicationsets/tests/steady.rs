@@ -84,6 +84,22 @@ fn a_project_by_the_clock_is_refused_for_all() {
     assert!(create(all, &sent("{{ if eq .p \"x\" }}prod{{ else }}dev{{ end }}", list())).is_ok());
 }
 
+/// SECURITY: as a project by the clock, though the project is written out.
+#[test]
+fn a_name_by_the_clock_is_refused_for_all() {
+    let all = "p, ann, applications, *, *, allow";
+    let named = |name: &str| {
+        let mut object = sent("dev", list()).object;
+        object["spec"]["template"]["metadata"]["name"] = json!(name);
+        create(all, &ApplicationSet::read(object).unwrap())
+    };
+    refused(
+        named("{{ if eq (now | date \"2006\") \"2001\" }}b{{ else }}a{{ end }}"),
+        "`now` gives another name each time",
+    );
+    assert!(named("{{ if eq .p \"x\" }}b{{ else }}a{{ end }}").is_ok());
+}
+
 #[test]
 fn a_change_is_judged_as_a_set_that_is_new() {
     let existing = stored("dev", vec![application("a", "dev")]);
