@@ -18,6 +18,7 @@ pub mod generate;
 pub mod guests;
 pub mod inputs;
 mod json;
+pub mod keys;
 pub mod patch;
 pub mod plan;
 pub mod selector;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::{
     ApplicationSet, ApplicationsSync, Engine, Generator, Kind, KindName, MissingKey, Preserved, Spec, SyncPolicy,
 };
+use crate::applicationset::keys;
 use crate::state::ObjectName;
 
 pub(super) mod entry;
@@ -43,6 +44,9 @@ pub enum Error {
         /// Those there are.
         allowed: &'static str,
     },
+    /// A key could be taken for another one.
+    #[error(transparent)]
+    Key(#[from] keys::Error),
     /// Entries of `generators` have no kind that is known. Argo CD's words, also when
     /// the names are not known either.
     #[error("ApplicationSet {set} contains unrecognized generators{}", listed(names))]
@@ -74,6 +78,7 @@ impl ApplicationSet {
     /// [`super::generate()`] refuses.
     pub fn read(object: Value) -> Result<Self, Error> {
         let set = Self::read_stored(object)?;
+        keys::of_set(&set.object)?;
         let unrecognized = unrecognized::positions(&set);
         if unrecognized.is_empty() {
             return Ok(set);
@@ -88,7 +93,7 @@ impl ApplicationSet {
     /// kind has no [`Generator::kinds`]; such a set can still be shown and deleted.
     ///
     /// # Errors
-    /// As [`Self::read`], without [`Error::Unrecognized`].
+    /// As [`Self::read`], without [`Error::Key`] and [`Error::Unrecognized`].
     pub fn read_stored(object: Value) -> Result<Self, Error> {
         let root = fields::object(&object, "")?;
         let empty = Map::new();

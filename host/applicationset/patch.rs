@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::template::told;
-use super::{Budget, Exceeded, json, yaml};
+use super::{Budget, Exceeded, json, keys, yaml};
 
 #[cfg(test)]
 mod tests;
@@ -27,7 +27,9 @@ const MERGED_LIST: &str = "finalizers";
 const UNTYPED: &str = "valuesObject";
 /// Entries of that list, and of what directives say of it: each is compared with each.
 const LONGEST_LIST: usize = 1_000;
-/// Fields of an Application that a set never sets.
+/// Fields of an Application that a set sets.
+const OWN: [&str; 2] = ["metadata", "spec"];
+/// Those that it never sets.
 const FOREIGN: [&str; 4] = ["apiVersion", "kind", "status", "operation"];
 
 /// Why a patch cannot be laid over an Application.
@@ -62,6 +64,12 @@ pub enum Error {
     /// It starts an operation.
     #[error("it must not set `operation`")]
     Operation,
+    /// A field no Application has.
+    #[error("an Application has no field `{0}`")]
+    Field(String),
+    /// A key could be taken for another one.
+    #[error(transparent)]
+    Key(#[from] keys::Error),
 }
 
 impl Error {
@@ -72,7 +80,8 @@ impl Error {
             Self::Directive(what) => Self::Directive(told(&what)),
             Self::Retain(key) => Self::Retain(told(&key)),
             Self::Untyped(key) => Self::Untyped(told(&key)),
-            Self::Kind(_) | Self::Long { .. } | Self::Exceeded(_) | Self::Operation => self,
+            Self::Field(key) => Self::Field(told(&key)),
+            Self::Kind(_) | Self::Long { .. } | Self::Exceeded(_) | Self::Operation | Self::Key(_) => self,
         }
     }
 }
@@ -83,7 +92,9 @@ impl Error {
 /// # Errors
 /// [`Error`].
 pub fn apply(parts: Value, text: &str, budget: &Budget) -> Result<Value, Error> {
-    let mut patch = match read(text, budget)? {
+    let patch = read(text, budget)?;
+    keys::of_patch(&patch)?;
+    let mut patch = match patch {
         Value::Null => return Ok(parts),
         Value::Object(fields) => fields,
         Value::Bool(_) => return Err(Error::Kind("a boolean")),
@@ -95,7 +106,11 @@ pub fn apply(parts: Value, text: &str, budget: &Budget) -> Result<Value, Error> 
         return Err(Error::Operation);
     }
     patch.retain(|key, _| !FOREIGN.contains(&key.as_str()));
-    for key in ["metadata", "spec"] {
+    // SECURITY: Argo CD reads the whole with a decoder that knows no case.
+    if let Some(key) = patch.keys().find(|key| !OWN.contains(&key.as_str()) && !directive(key)) {
+        return Err(Error::Field(key.clone()));
+    }
+    for key in OWN {
         match patch.get(key) {
             None | Some(Value::Null | Value::Object(_)) => {}
             Some(_) => return Err(Error::Kind("an object whose `metadata` or `spec` is none")),

@@ -116,6 +116,40 @@ fn empty_patches_change_nothing_and_others_must_be_objects() {
     }
 }
 
+/// SECURITY: `encoding/json` takes these for `operation`, `spec` and their fields.
+#[test]
+fn fields_in_another_case_and_others_fields_are_refused() {
+    for (text, why) in [
+        (
+            "Operation: {sync: {}}",
+            "`Operation` is wrong: Argo CD can take it for `operation`",
+        ),
+        (
+            "\u{17f}pec: {project: q}",
+            "`\u{17f}pec` is wrong: Argo CD can take it for `spec`",
+        ),
+        ("{\"SPEC\": null}", "`SPEC` is wrong: Argo CD can take it for `spec`"),
+        ("metadata: {Name: q}", "`metadata.Name` is wrong"),
+        ("spec: {Project: q}", "`spec.Project` is wrong"),
+        ("spec: {sources: [{repourl: q}]}", "`spec.sources[0].repourl` is wrong"),
+        (
+            "spec: {source: {helm: {Parameters: []}}}",
+            "`spec.source.helm.Parameters` is wrong",
+        ),
+        ("other: {}", "an Application has no field `other`"),
+        ("operation: {sync: {}}", "it must not set `operation`"),
+    ] {
+        let error = apply(base(), text).unwrap_err().to_string();
+        assert!(error.starts_with(why), "{text}: {error}");
+    }
+    let foreign = "apiVersion: argoproj.io/v1alpha1\nkind: Application\nstatus: {}\noperation: null\n";
+    assert_eq!(apply(base(), foreign), Ok(base()));
+    let own = "metadata: {labels: {Name: q}}\nspec: {source: {helm: {valuesObject: {Spec: 1}}}}\n";
+    let patched = apply(base(), own).unwrap();
+    assert_eq!(patched["metadata"]["labels"]["Name"], "q");
+    assert_eq!(patched["spec"]["source"]["helm"]["valuesObject"]["Spec"], 1);
+}
+
 /// SECURITY: a text of some lines that stands for gigabytes.
 #[test]
 fn what_a_patch_stands_for_is_taken_from_the_budget() {
@@ -127,12 +161,12 @@ fn what_a_patch_stands_for_is_taken_from_the_budget() {
         super::apply(base(), text, &Budget::new(limits))
     };
     let aliases = |levels: usize| {
-        let mut text = "x0: &x0 [a]\n".to_owned();
+        let mut text = "status:\n  x0: &x0 [a]\n".to_owned();
         for level in 0..levels {
             let all = vec![format!("*x{level}"); 9].join(", ");
-            text.push_str(&format!("x{0}: &x{0} [{all}]\n", level + 1));
+            text.push_str(&format!("  x{0}: &x{0} [{all}]\n", level + 1));
         }
-        format!("{text}spec: {{info: *x{levels}}}\n")
+        format!("{text}  z: 1\nspec: {{info: *x{levels}}}\n")
     };
     assert!(within(&aliases(2), 1_000_000).is_ok());
     assert!(matches!(

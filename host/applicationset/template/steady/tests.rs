@@ -17,7 +17,7 @@ fn found(go: bool, project: &str, generators: Value) -> Vec<Changing> {
 }
 
 fn of(spec: Value) -> Vec<Changing> {
-    let set = ApplicationSet::read(json!({"metadata": {"name": "web", "namespace": "argocd"}, "spec": spec}));
+    let set = ApplicationSet::read_stored(json!({"metadata": {"name": "web", "namespace": "argocd"}, "spec": spec}));
     changing(&set.unwrap().spec)
 }
 
