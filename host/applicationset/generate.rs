@@ -28,6 +28,7 @@ mod merge;
 mod run;
 #[cfg(test)]
 mod tests;
+mod typed;
 mod values;
 
 pub use fixed::{ClusterChoice, StaticInputs, static_inputs};

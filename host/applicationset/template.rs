@@ -32,6 +32,7 @@ mod tests;
 pub use applications::Applications;
 pub use generators::generator;
 pub use steady::{Changing, changing};
+pub(super) use value::{Made, made};
 
 /// Letters of a text that an error shows.
 const EXCERPT_CHARS: usize = 120;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::run::{Opened, Run};
 use super::values::Values;
-use super::{Error, flatten, invalid};
+use super::{Error, flatten, invalid, typed};
 use crate::applicationset::decode::settings::{Effect, Git, PathItem};
 use crate::applicationset::inputs::InputError;
 use crate::applicationset::{Engine, File, Params, weight};
@@ -104,6 +104,7 @@ impl Generator<'_, '_> {
                 // What was read was counted while it was; a flat copy was not.
                 let (mut params, counted) = match self.run.engine {
                     Engine::Go { .. } => {
+                        typed::content(&object, !self.values.is_empty()).map_err(|what| wrong(&what))?;
                         let counted = weight::of_members(&object);
                         (object, counted)
                     }

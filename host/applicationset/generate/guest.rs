@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::run::Run;
 use super::values::{self, Values};
-use super::{Error, flatten};
+use super::{Error, flatten, invalid, typed};
 use crate::applicationset::decode::settings::guest_values;
 use crate::applicationset::{Engine, KindName, Params};
 
@@ -52,7 +52,10 @@ fn shaped(run: &Run<'_>, kind: KindName, settings: &Value, made: Params) -> Resu
         return Ok(made);
     }
     let mut params = match run.engine {
-        Engine::Go { .. } => made,
+        Engine::Go { .. } => {
+            typed::written(&made).map_err(|what| invalid(kind.as_str(), what))?;
+            made
+        }
         Engine::Fast => flatten::flat(run, &made)?,
     };
     let none = Value::Object(Map::new());

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::run::Run;
-use super::{Error, invalid};
+use super::{Error, invalid, typed};
 use crate::applicationset::decode::fields::{below, object};
 use crate::applicationset::decode::settings::List;
 use crate::applicationset::{Engine, Params, weight};
@@ -22,7 +22,11 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<
         made.push(match element {
             Value::Null => Params::new(),
             element => match run.engine {
-                Engine::Go { .. } => object(element, &path())?.clone(),
+                Engine::Go { .. } => {
+                    let element = object(element, &path())?;
+                    typed::written(element).map_err(|what| invalid(&path(), what))?;
+                    element.clone()
+                }
                 Engine::Fast => texts(object(element, &path())?, &path())?,
             },
         });
@@ -32,6 +36,9 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<
         for element in elements(run, list.elements_yaml, &path)? {
             // Its bytes were counted while it was read.
             run.charge(0)?;
+            if matches!(run.engine, Engine::Go { .. }) {
+                typed::written(&element).map_err(|what| invalid(&path, what))?;
+            }
             made.push(element);
         }
     }

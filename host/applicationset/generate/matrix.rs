@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::flatten::printed;
 use super::run::Run;
-use super::{Error, invalid};
+use super::{Error, invalid, typed};
 use crate::applicationset::decode::entry::Level;
 use crate::applicationset::decode::settings::Combination;
 use crate::applicationset::{Engine, Params, weight};
@@ -45,6 +45,7 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &s
             run.charge(weight::of_both(own, other))?;
             made.push(match run.engine {
                 Engine::Go { .. } => {
+                    typed::together(own, other).map_err(|what| invalid(path, what))?;
                     let mut both = other.clone();
                     overlay(&mut both, own);
                     both

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::flatten::printed;
 use super::matrix::{overlay, short};
 use super::run::Run;
-use super::{Error, invalid};
+use super::{Error, invalid, typed};
 use crate::applicationset::decode::entry::Level;
 use crate::applicationset::decode::settings::Combination;
 use crate::applicationset::{Engine, Params, weight};
@@ -48,7 +48,10 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &s
             };
             run.budget.bytes(weight::of_members(over))?;
             match run.engine {
-                Engine::Go { .. } => overlay(under, over),
+                Engine::Go { .. } => {
+                    typed::together(under, over).map_err(|what| invalid(path, what))?;
+                    overlay(under, over);
+                }
                 Engine::Fast => under.extend(over.iter().map(|(key, value)| (key.clone(), value.clone()))),
             }
         }

@@ -30,6 +30,11 @@ impl<'v> Values<'v> {
         Ok(Self { entries, path })
     }
 
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Renders each with the parameters as they are, then adds all.
     pub(super) fn append(&self, run: &Run<'_>, params: &mut Params) -> Result<(), Error> {
         let mut rendered = Map::new();

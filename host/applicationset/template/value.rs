@@ -488,7 +488,7 @@ impl<'a> Heap<'a> {
 /// What made a set of parameters, as far as it has another type for maps of texts:
 /// there a key that is missing is empty, not `<no value>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Made {
+pub(in crate::applicationset) enum Made {
     /// The cluster generator: `metadata.labels`, `metadata.annotations`, `values`.
     Clusters,
     /// The git generator: `values`.
@@ -497,7 +497,8 @@ enum Made {
     Others,
 }
 
-fn made(fields: &serde_json::Map<String, Json>) -> Made {
+/// By the keys only they give.
+pub(in crate::applicationset) fn made(fields: &serde_json::Map<String, Json>) -> Made {
     let path = fields.get("path").and_then(|path| path.get("basenameNormalized"));
     match (fields.contains_key("nameNormalized"), path) {
         (true, _) => Made::Clusters,
