@@ -112,7 +112,7 @@ pub struct Made {
 /// As [`generate`].
 pub fn parameters(spec: &Spec, inputs: &Inputs<'_>, budget: &Budget) -> Result<Vec<Made>, Error> {
     let run = Run::new(spec.engine, inputs, budget);
-    let made = run.all(spec);
+    let made = run.all(spec).and_then(|made| run.clear(spec).map(|()| made));
     // A refusal is why the rest failed, or may be: it is what the caller hears of.
     match run.refused() {
         refused if refused.is_empty() => made,

@@ -104,7 +104,9 @@ impl Generator<'_, '_> {
                 // What was read was counted while it was; a flat copy was not.
                 let (mut params, counted) = match self.run.engine {
                     Engine::Go { .. } => {
-                        typed::content(&object, !self.values.is_empty()).map_err(|what| wrong(&what))?;
+                        typed::written(&object).map_err(|what| wrong(&what))?;
+                        let is_unclear = typed::is_unclear(&object, !self.values.is_empty());
+                        self.run.note_unclear(is_unclear, self.path);
                         let counted = weight::of_members(&object);
                         (object, counted)
                     }

@@ -45,7 +45,7 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &s
             run.charge(weight::of_both(own, other))?;
             made.push(match run.engine {
                 Engine::Go { .. } => {
-                    typed::together(own, other).map_err(|what| invalid(path, what))?;
+                    run.note_unclear(typed::are_unclear(own, other), path);
                     let mut both = other.clone();
                     overlay(&mut both, own);
                     both

@@ -49,7 +49,7 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &s
             run.budget.bytes(weight::of_members(over))?;
             match run.engine {
                 Engine::Go { .. } => {
-                    typed::together(under, over).map_err(|what| invalid(path, what))?;
+                    run.note_unclear(typed::are_unclear(under, over), path);
                     overlay(under, over);
                 }
                 Engine::Fast => under.extend(over.iter().map(|(key, value)| (key.clone(), value.clone()))),

@@ -1,8 +1,8 @@
 //! Parameters that are maps of texts to Argo CD.
 //!
-//! In: sets of parameters. Out: nothing. Refuses: those that look as if a generator of
-//! clusters, git or pull requests had made what another one did. Never: a template that
-//! can tell the gateway from Argo CD by a type.
+//! In: sets of parameters, a set's texts. Out: whether types are clear, and matter.
+//! Refuses: what looks as if a generator of another kind had made it. Never: a template
+//! that can tell the gateway from Argo CD by a type.
 //!
 //! With Go templates, `values` of clusters and git and `metadata` of clusters are
 //! `map[string]string` within: a key that is missing is empty there, and `<no value>` in
@@ -10,8 +10,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::applicationset::Params;
 use crate::applicationset::template::{Made, made};
+use crate::applicationset::{Engine, MissingKey, Params, Spec};
 
 /// Keys by which parameters of a generator are known.
 const MARKS: [&str; 3] = ["nameNormalized", "basenameNormalized", "head_short_sha"];
@@ -43,43 +43,97 @@ fn below<'a>(value: &'a Value, open: &mut Vec<&'a Map<String, Value>>) {
     }
 }
 
-/// Judges the content of a file, to which a git generator adds its own.
+/// Whether it cannot be told from parameters of a git generator alone what a file's
+/// `values` are.
 ///
-/// - `has_values`: whether the generator's own `values` take the place of the file's.
-pub(super) fn content(object: &Params, has_values: bool) -> Result<(), String> {
-    written(object)?;
+/// - `has_values`: whether the generator's own take the place of the file's.
+pub(super) fn is_unclear(object: &Params, has_values: bool) -> bool {
     let texts = |value: &Value| {
         value
             .as_object()
             .is_some_and(|values| values.values().all(Value::is_string))
     };
-    if !has_values && object.get("values").is_some_and(texts) {
-        return Err("has `values` that are all texts, as those of the generator: call them otherwise".to_owned());
-    }
-    Ok(())
+    !has_values && object.get("values").is_some_and(texts)
 }
 
-/// Judges two sets of parameters that become one.
-pub(super) fn together(one: &Params, other: &Params) -> Result<(), String> {
+/// Whether it cannot be told of two sets of parameters that become one who made their
+/// `values` or `metadata`.
+pub(super) fn are_unclear(one: &Params, other: &Params) -> bool {
     let sides = [(one, made(one)), (other, made(other))];
-    let any = |wanted: Made| sides.iter().any(|(_, made)| *made == wanted);
-    let clash = |key: &str, makers: &[Made]| {
-        let is_made = makers.iter().any(|maker| any(*maker));
-        let foreign =
-            |(params, made): &(&Params, Made)| !makers.contains(made) && params.get(key).is_some_and(Value::is_object);
-        (is_made && sides.iter().any(foreign))
-            .then(|| format!("`{key}` of one generator cannot be told from that of another one: call it otherwise"))
+    let is_foreign = |key: &str, makers: &[Made]| {
+        let is_made = sides.iter().any(|(_, made)| makers.contains(made));
+        let mut foreign = sides.iter().filter(|(_, made)| !makers.contains(made));
+        is_made && foreign.any(|(params, _)| params.get(key).is_some_and(Value::is_object))
     };
-    let found = clash("values", &[Made::Clusters, Made::Git]).or_else(|| clash("metadata", &[Made::Clusters]));
-    found.map_or(Ok(()), Err)
+    is_foreign("values", &[Made::Clusters, Made::Git]) || is_foreign("metadata", &[Made::Clusters])
+}
+
+/// Whether a text of the set could tell one type of map from another.
+///
+/// Functions for maps of anything fail on maps of texts, here as there.
+pub(super) fn is_asked_for(spec: &Spec) -> bool {
+    let Engine::Go { missing_key } = spec.engine else {
+        return false;
+    };
+    let settings = || {
+        spec.generators
+            .iter()
+            .flat_map(|generator| &generator.kinds)
+            .map(|kind| &kind.settings)
+    };
+    let texts = settings().chain([&spec.template]);
+    missing_key == MissingKey::Zero
+        || texts.into_iter().any(|value| any_text(value, &tells))
+        || spec.template_patch.as_deref().is_some_and(tells)
+        // SECURITY: a text that is rendered twice may become any text.
+        || settings().any(|settings| depth(settings) > 1 && any_text(settings, &|text| text.contains("{{")))
+}
+
+/// Names, and parts of names, of functions to which the types of maps matter.
+fn tells(text: &str) -> bool {
+    const NAMES: [&str; 8] = [
+        "typeof",
+        "typeis",
+        "deepequal",
+        "index",
+        "printf",
+        "has",
+        "without",
+        "uniq",
+    ];
+    let text = text.to_ascii_lowercase();
+    text.contains("{{") && NAMES.into_iter().any(|name| text.contains(name))
+}
+
+fn any_text(value: &Value, wanted: &dyn Fn(&str) -> bool) -> bool {
+    match value {
+        Value::String(text) => wanted(text),
+        Value::Array(items) => items.iter().any(|item| any_text(item, wanted)),
+        Value::Object(members) => members
+            .iter()
+            .any(|(key, value)| wanted(key) || any_text(value, wanted)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// How many generators with children are within one another.
+fn depth(settings: &Value) -> usize {
+    let children = settings.get("generators").and_then(Value::as_array);
+    let Some(children) = children else { return 0 };
+    let below = children
+        .iter()
+        .filter_map(Value::as_object)
+        .flat_map(Map::values)
+        .map(depth);
+    below.max().unwrap_or_default().saturating_add(1)
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{content, together, written};
-    use crate::applicationset::Params;
+    use super::{are_unclear, is_asked_for, is_unclear, written};
+    use crate::applicationset::{ApplicationSet, Params};
 
     fn params(value: &Value) -> Params {
         value.as_object().unwrap().clone()
@@ -103,34 +157,64 @@ mod tests {
 
     #[test]
     fn values_of_a_file_are_not_those_of_its_generator() {
-        for (object, has_values, is_good) in [
-            (json!({"values": {"a": "b"}}), false, false),
-            (json!({"values": {"a": "b"}}), true, true),
-            (json!({"values": {"a": 1, "b": "c"}}), false, true),
-            (json!({"values": "a"}), false, true),
-            (json!({"nameNormalized": "a"}), true, false),
+        for (object, has_values, expected) in [
+            (json!({"values": {"a": "b"}}), false, true),
+            (json!({"values": {"a": "b"}}), true, false),
+            (json!({"values": {"a": 1, "b": "c"}}), false, false),
+            (json!({"values": "a"}), false, false),
         ] {
-            assert_eq!(content(&params(&object), has_values).is_ok(), is_good, "{object}");
+            assert_eq!(is_unclear(&params(&object), has_values), expected, "{object}");
         }
     }
 
     #[test]
-    fn what_cannot_be_told_apart_is_not_put_together() {
+    fn what_is_put_together_may_be_unclear() {
         let cluster = json!({"nameNormalized": "c", "metadata": {"labels": {"a": "b"}}, "values": {"a": "b"}});
         let git = json!({"path": {"basenameNormalized": "p"}});
-        for (one, other, is_good) in [
-            (&cluster, json!({"name": "a"}), true),
-            (&cluster, git.clone(), true),
-            (&cluster, json!({"values": {"a": "b"}}), false),
-            (&cluster, json!({"metadata": {"labels": {}}}), false),
-            (&cluster, json!({"values": "text"}), true),
-            (&git, json!({"values": {"a": "b"}}), false),
-            (&git, json!({"metadata": {"labels": {}}}), true),
-            (&json!({"values": {"a": "b"}}), json!({"values": {"c": "d"}}), true),
+        for (one, other, expected) in [
+            (&cluster, json!({"name": "a"}), false),
+            (&cluster, git.clone(), false),
+            (&cluster, json!({"values": {"a": "b"}}), true),
+            (&cluster, json!({"metadata": {"labels": {}}}), true),
+            (&cluster, json!({"values": "text"}), false),
+            (&git, json!({"values": {"a": "b"}}), true),
+            (&git, json!({"metadata": {"labels": {}}}), false),
+            (&json!({"values": {"a": "b"}}), json!({"values": {"c": "d"}}), false),
         ] {
             let (one, other) = (params(one), params(&other));
-            assert_eq!(together(&one, &other).is_ok(), is_good, "{one:?} {other:?}");
-            assert_eq!(together(&other, &one).is_ok(), is_good, "{one:?} {other:?}");
+            assert_eq!(are_unclear(&one, &other), expected, "{one:?} {other:?}");
+            assert_eq!(are_unclear(&other, &one), expected, "{one:?} {other:?}");
+        }
+    }
+
+    #[test]
+    fn types_matter_where_a_text_asks_for_them() {
+        let set = |generators: Value, template: &str, options: Value| {
+            let object = json!({
+                "metadata": {"name": "a"},
+                "spec": {
+                    "goTemplate": true, "goTemplateOptions": options, "generators": generators,
+                    "template": {"metadata": {"name": template}, "spec": {}},
+                },
+            });
+            ApplicationSet::read(object).unwrap().spec
+        };
+        let list = json!([{"list": {"elements": [{"values": {"a": "typeOf"}}]}}]);
+        let one =
+            |text: &str| json!([{"matrix": {"generators": [{"list": {"elements": [{"a": text}]}}, {"clusters": {}}]}}]);
+        let two = |text: &str| json!([{"matrix": {"generators": [{"clusters": {}}, one(text)[0]]}}]);
+        for (generators, template, options, expected) in [
+            (list.clone(), "{{ .values.a }}", json!([]), false),
+            (list.clone(), "{{ typeOf .values }}", json!([]), true),
+            (list.clone(), "{{ printf \"%T\" .values }}", json!([]), true),
+            (list, "{{ .values.a }}", json!(["missingkey=zero"]), true),
+            (one("{{ .name }}"), "a", json!([]), false),
+            (one("{{ index .values \"a\" }}"), "a", json!([]), true),
+            (two("b"), "a", json!([]), false),
+            (two("{{ .name }}"), "a", json!([]), true),
+        ] {
+            let spec = set(generators, template, options);
+            assert_eq!(is_asked_for(&spec), expected, "{spec:?}");
         }
     }
 }
