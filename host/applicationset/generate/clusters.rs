@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::run::Run;
+use super::typed::Unclear;
 use super::values::Values;
 use super::{Error, git};
 use crate::applicationset::decode::settings::{Clusters, Shape};
@@ -84,6 +85,8 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<
         return Ok(made);
     }
     run.charge(0)?;
+    // A list of maps to Argo CD.
+    run.note(Unclear::Lists, path);
     let all = made.into_iter().map(Value::Object).collect();
     Ok(vec![Params::from_iter([("clusters".to_owned(), Value::Array(all))])])
 }

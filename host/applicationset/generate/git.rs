@@ -6,8 +6,9 @@
 use serde_json::{Map, Value, json};
 
 use super::run::{Opened, Run};
+use super::typed::{self, Unclear};
 use super::values::Values;
-use super::{Error, flatten, invalid, typed};
+use super::{Error, flatten, invalid};
 use crate::applicationset::decode::settings::{Effect, Git, PathItem};
 use crate::applicationset::inputs::InputError;
 use crate::applicationset::{Engine, File, Params, weight};
@@ -105,8 +106,9 @@ impl Generator<'_, '_> {
                 let (mut params, counted) = match self.run.engine {
                     Engine::Go { .. } => {
                         typed::written(&object).map_err(|what| wrong(&what))?;
-                        let is_unclear = typed::is_unclear(&object, !self.values.is_empty());
-                        self.run.note_unclear(is_unclear, self.path);
+                        if typed::is_unclear(&object, !self.values.is_empty()) {
+                            self.run.note(Unclear::Maps, self.path);
+                        }
                         let counted = weight::of_members(&object);
                         (object, counted)
                     }
@@ -173,6 +175,7 @@ impl Generator<'_, '_> {
         let segments = directory.split('/');
         match self.run.engine {
             Engine::Go { .. } => {
+                self.run.note(Unclear::Lists, self.path);
                 let segments: Vec<&str> = segments.collect();
                 let mut members = Map::new();
                 members.insert("path".to_owned(), Value::String(directory.to_owned()));

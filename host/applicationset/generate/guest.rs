@@ -6,8 +6,9 @@
 use serde_json::{Map, Value, json};
 
 use super::run::Run;
+use super::typed::{self, Unclear};
 use super::values::{self, Values};
-use super::{Error, flatten, invalid, typed};
+use super::{Error, flatten, invalid};
 use crate::applicationset::decode::settings::guest_values;
 use crate::applicationset::{Engine, KindName, Params};
 
@@ -27,6 +28,15 @@ pub(super) fn parameters(run: &Run<'_>, kind: KindName, settings: &Value, path: 
         path: path.to_owned(),
         error,
     })?;
+    // Lists, and `values`, are of texts to Argo CD.
+    run.note(
+        if literal.is_empty() {
+            Unclear::Lists
+        } else {
+            Unclear::Maps
+        },
+        path,
+    );
     let mut all = Vec::new();
     for made in made {
         let mut params = shaped(run, kind, settings, made)?;

@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 
 use super::flatten::printed;
 use super::run::Run;
-use super::{Error, invalid, typed};
+use super::typed::{self, Unclear};
+use super::{Error, invalid};
 use crate::applicationset::decode::entry::Level;
 use crate::applicationset::decode::settings::Combination;
 use crate::applicationset::{Engine, Params, weight};
@@ -45,7 +46,9 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &s
             run.charge(weight::of_both(own, other))?;
             made.push(match run.engine {
                 Engine::Go { .. } => {
-                    run.note_unclear(typed::are_unclear(own, other), path);
+                    if typed::are_unclear(own, other) {
+                        run.note(Unclear::Maps, path);
+                    }
                     let mut both = other.clone();
                     overlay(&mut both, own);
                     both

@@ -10,7 +10,8 @@ use serde_json::Value;
 use super::flatten::printed;
 use super::matrix::{overlay, short};
 use super::run::Run;
-use super::{Error, invalid, typed};
+use super::typed::{self, Unclear};
+use super::{Error, invalid};
 use crate::applicationset::decode::entry::Level;
 use crate::applicationset::decode::settings::Combination;
 use crate::applicationset::{Engine, Params, weight};
@@ -49,7 +50,9 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &s
             run.budget.bytes(weight::of_members(over))?;
             match run.engine {
                 Engine::Go { .. } => {
-                    run.note_unclear(typed::are_unclear(under, over), path);
+                    if typed::are_unclear(under, over) {
+                        run.note(Unclear::Maps, path);
+                    }
                     overlay(under, over);
                 }
                 Engine::Fast => under.extend(over.iter().map(|(key, value)| (key.clone(), value.clone()))),

@@ -11,7 +11,8 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use super::flatten;
-use super::{Error, Made, clusters, git, guest, invalid, list, matrix, merge, typed, unrendered};
+use super::typed::{self, Unclear};
+use super::{Error, Made, clusters, git, guest, invalid, list, matrix, merge, unrendered};
 use crate::applicationset::decode::entry::{Entry, Level};
 use crate::applicationset::decode::fields::below;
 use crate::applicationset::inputs::InputError;
@@ -34,8 +35,8 @@ pub(super) struct Run<'a> {
     pub(super) inputs: &'a Inputs<'a>,
     pub(super) budget: &'a Budget,
     refused: RefCell<Vec<Refusal>>,
-    /// The first generator whose parameters may have another type to Argo CD.
-    unclear: RefCell<Option<String>>,
+    /// What has, or may have, another type to Argo CD, and the first generator it is of.
+    unclear: RefCell<Option<(Unclear, String)>>,
     trees: RefCell<Trees>,
 }
 
@@ -69,20 +70,21 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Notes that a generator's parameters may have another type to Argo CD.
-    pub(super) fn note_unclear(&self, is_unclear: bool, path: &str) {
-        if is_unclear {
-            self.unclear.borrow_mut().get_or_insert_with(|| path.to_owned());
+    /// Notes what of a generator's parameters may have another type to Argo CD.
+    pub(super) fn note(&self, found: Unclear, path: &str) {
+        let mut unclear = self.unclear.borrow_mut();
+        if unclear.as_ref().is_none_or(|(known, _)| *known < found) {
+            *unclear = Some((found, path.to_owned()));
         }
     }
 
     /// Refuses such parameters where a text could ask for their type.
     pub(super) fn clear(&self, spec: &Spec) -> Result<(), Error> {
         match &*self.unclear.borrow() {
-            Some(path) if typed::is_asked_for(spec) => Err(invalid(
+            Some((unclear, path)) if typed::is_asked_for(spec, *unclear) => Err(invalid(
                 path,
-                "`values` or `metadata` of one generator cannot be told from those of another one, and a template \
-                 asks for their type: give them another name, or do not use `index`, `printf`, `typeOf` and the like",
+                "types of its parameters are others to Argo CD, or cannot be told, and a template asks for them: \
+                 do without `index`, `printf`, `typeOf`, `has` and the like",
             )),
             Some(_) | None => Ok(()),
         }

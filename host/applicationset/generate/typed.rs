@@ -68,41 +68,66 @@ pub(super) fn are_unclear(one: &Params, other: &Params) -> bool {
     is_foreign("values", &[Made::Clusters, Made::Git]) || is_foreign("metadata", &[Made::Clusters])
 }
 
-/// Whether a text of the set could tell one type of map from another.
+/// What of parameters has another type to Argo CD, or may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Unclear {
+    /// Lists of texts: the segments of paths, and labels.
+    Lists,
+    /// Maps of texts too; those give something else for a key that is missing.
+    Maps,
+}
+
+/// Whether a text of the set could tell the types apart.
 ///
 /// Functions for maps of anything fail on maps of texts, here as there.
-pub(super) fn is_asked_for(spec: &Spec) -> bool {
+pub(super) fn is_asked_for(spec: &Spec, unclear: Unclear) -> bool {
     let Engine::Go { missing_key } = spec.engine else {
         return false;
     };
+    let is_map = unclear == Unclear::Maps;
+    let tells = |text: &str| text.contains("{{") && tells(text, unclear);
     let settings = || {
-        spec.generators
-            .iter()
-            .flat_map(|generator| &generator.kinds)
-            .map(|kind| &kind.settings)
+        let kinds = spec.generators.iter().flat_map(|generator| &generator.kinds);
+        kinds.map(|kind| &kind.settings)
     };
     let texts = settings().chain([&spec.template]);
-    missing_key == MissingKey::Zero
+    (is_map && missing_key == MissingKey::Zero)
         || texts.into_iter().any(|value| any_text(value, &tells))
         || spec.template_patch.as_deref().is_some_and(tells)
         // SECURITY: a text that is rendered twice may become any text.
         || settings().any(|settings| depth(settings) > 1 && any_text(settings, &|text| text.contains("{{")))
 }
 
-/// Names, and parts of names, of functions to which the types of maps matter.
-fn tells(text: &str) -> bool {
-    const NAMES: [&str; 8] = [
-        "typeof",
-        "typeis",
-        "deepequal",
-        "index",
-        "printf",
-        "has",
-        "without",
-        "uniq",
-    ];
-    let text = text.to_ascii_lowercase();
-    text.contains("{{") && NAMES.into_iter().any(|name| text.contains(name))
+/// Functions to which the types of lists and maps matter.
+const OF_TYPES: [&str; 10] = [
+    "deepEqual",
+    "has",
+    "mustHas",
+    "mustUniq",
+    "mustWithout",
+    "typeIs",
+    "typeIsLike",
+    "typeOf",
+    "uniq",
+    "without",
+];
+/// To which those of maps matter besides.
+const OF_MAPS: [&str; 2] = ["index", "printf"];
+
+fn tells(text: &str, unclear: Unclear) -> bool {
+    let mut names = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    names.any(|name| OF_TYPES.contains(&name) || (unclear == Unclear::Maps && OF_MAPS.contains(&name)))
+        || text.split("printf").skip(1).any(|rest| !is_plain_format(rest))
+}
+
+/// Whether what stands behind `printf` is a format that is written out and asks for no
+/// type: neither `%T` nor `%#v`.
+fn is_plain_format(rest: &str) -> bool {
+    let Some(quoted) = rest.trim_start().strip_prefix('"') else {
+        return false;
+    };
+    let format = quoted.split('"').next().unwrap_or_default();
+    !format.contains(['T', '#', '\\'])
 }
 
 fn any_text(value: &Value, wanted: &dyn Fn(&str) -> bool) -> bool {
@@ -132,7 +157,7 @@ fn depth(settings: &Value) -> usize {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{are_unclear, is_asked_for, is_unclear, written};
+    use super::{Unclear, are_unclear, is_asked_for, is_unclear, written};
     use crate::applicationset::{ApplicationSet, Params};
 
     fn params(value: &Value) -> Params {
@@ -214,7 +239,24 @@ mod tests {
             (two("{{ .name }}"), "a", json!([]), true),
         ] {
             let spec = set(generators, template, options);
-            assert_eq!(is_asked_for(&spec), expected, "{spec:?}");
+            assert_eq!(is_asked_for(&spec, Unclear::Maps), expected, "{spec:?}");
+        }
+        let list = || json!([{"list": {"elements": []}}]);
+        for (template, expected) in [
+            ("{{ index .path.segments 0 }}", false),
+            ("{{ hasPrefix \"a\" .path.path }}", false),
+            ("{{ printf \"%s-%v\" .a .path.segments }}", false),
+            ("{{ printf \"%T\" .path.segments }}", true),
+            ("{{ printf \"%#v\" .path.segments }}", true),
+            ("{{ printf \"%\\x54\" .path.segments }}", true),
+            ("{{ printf .a .path.segments }}", true),
+            ("{{ printf (print \"%\" \"T\") .path.segments }}", true),
+            ("{{ typeOf .path.segments }}", true),
+            ("{{ deepEqual .path.segments (list \"a\") }}", true),
+            ("{{ has (list \"a\") (list .path.segments) }}", true),
+        ] {
+            let spec = set(list(), template, json!(["missingkey=zero"]));
+            assert_eq!(is_asked_for(&spec, Unclear::Lists), expected, "{template}");
         }
     }
 }

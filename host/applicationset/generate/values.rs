@@ -6,10 +6,11 @@
 use serde_json::{Map, Value};
 
 use super::run::Run;
+use super::typed::Unclear;
 use super::{Error, unrendered};
 use crate::applicationset::decode::fields::below;
 use crate::applicationset::decode::settings;
-use crate::applicationset::template::Compiled;
+use crate::applicationset::template::{Compiled, Made, made};
 use crate::applicationset::{Engine, Params};
 
 /// `values`, parsed once for all sets of parameters.
@@ -44,6 +45,9 @@ impl<'v> Values<'v> {
             rendered.insert((*key).to_owned(), value);
         }
         add(run.engine, rendered, params);
+        if !self.is_empty() && made(params) == Made::Others {
+            run.note(Unclear::Maps, &self.path);
+        }
         Ok(())
     }
 }
