@@ -377,7 +377,9 @@ async fn nothing_slips_in_beside_a_revocation() {
         }
         count += entered.len();
     }
-    assert_eq!((world.open_streams(), usize::try_from(closed).unwrap()), (0, count));
+    assert_eq!(world.open_streams(), 0);
+    // What looks at the store for other replicas' revocations may come first for some.
+    assert!(usize::try_from(closed).unwrap() <= count);
     assert_eq!(world.heard.lock().unwrap().len(), count);
 }
 
