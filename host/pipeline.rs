@@ -28,6 +28,7 @@ pub use kubernetes::Services;
 use door::{Door, name_decision};
 
 use crate::assertion::{Signer, Statement};
+use crate::authenticate::Principal;
 use crate::authenticate::agent::{self, CiTokens, Presented};
 use crate::authorize::{self, Permit};
 use crate::config::{self, Config};
@@ -70,6 +71,14 @@ pub struct Gateway {
 /// What the Kubernetes, the Applications and the ApplicationSet front share over
 /// requests; none where one is closed.
 pub type Fronts = (Option<Arc<Services>>, Option<Arc<Desk>>, Option<Arc<Room>>);
+
+/// What the stages after authentication know of a request.
+struct Walk<'a> {
+    peer: &'a Arc<Peer>,
+    snapshot: &'a Snapshot,
+    principal: &'a Arc<Principal>,
+    record: &'a mut Open,
+}
 
 impl Gateway {
     /// A gateway over the snapshots of `current`.
@@ -231,7 +240,7 @@ impl Gateway {
         let path = match route {
             Route::Extension(path) => path,
             Route::Cluster(route) => {
-                let walk = clusters::Walk {
+                let walk = Walk {
                     peer,
                     snapshot,
                     principal: &principal,
@@ -240,7 +249,7 @@ impl Gateway {
                 return self.walk_cluster((head, body), &route, walk).await;
             }
             Route::Application(path) => {
-                let walk = applications::Walk {
+                let walk = Walk {
                     peer,
                     snapshot,
                     principal: &principal,
@@ -260,7 +269,8 @@ impl Gateway {
                 return desk.answer(&route, (head, body), record).await;
             }
             Route::Project(route) => {
-                let walk = projects::Walk {
+                let walk = Walk {
+                    peer,
                     snapshot,
                     principal: &principal,
                     record,
@@ -381,11 +391,7 @@ impl Gateway {
 
     /// The record of a decision about the caller himself; anyone else's is as
     /// good as missing.
-    fn own_decision(
-        &self,
-        id: uuid::Uuid,
-        principal: &crate::authenticate::Principal,
-    ) -> Result<Response<Body>, Rejection> {
+    fn own_decision(&self, id: uuid::Uuid, principal: &Principal) -> Result<Response<Body>, Rejection> {
         let record = self.recorder.find(id).filter(|record| {
             record.principal.as_ref().is_some_and(|owner| {
                 owner.kind() == principal.kind()

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use http::{Response, StatusCode, request};
 
-use super::Gateway;
 use super::exchange::{Answered, Exchange, Told};
+use super::{Gateway, Walk};
 use crate::applications::Mode;
 use crate::authenticate::Principal;
 use crate::authorize::applications::restriction::{self, About, Format, Kept, Name, name_in_body};
@@ -27,7 +27,6 @@ use crate::record::{KubernetesNote, Open, Step};
 use crate::rejection::Rejection;
 use crate::route::ApplicationPath;
 use crate::self_check::extras::ExtraGrants;
-use crate::server::Peer;
 use crate::sessions::EndSignal;
 use crate::snapshot::Snapshot;
 use crate::state::{Cluster, ObjectName};
@@ -62,14 +61,6 @@ struct Admitted {
     whom: Whom,
     cluster: Arc<Cluster>,
     connection: Key,
-}
-
-/// What the stages know of a request.
-pub(super) struct Walk<'a> {
-    pub(super) peer: &'a Arc<Peer>,
-    pub(super) snapshot: &'a Snapshot,
-    pub(super) principal: &'a Arc<Principal>,
-    pub(super) record: &'a mut Open,
 }
 
 impl Desk {

@@ -11,7 +11,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode, request};
 
 use super::exchange::{Answered, Exchange, Told, lease, note_lease};
-use super::{Gateway, json};
+use super::{Gateway, Walk, json};
 use crate::authenticate::Principal;
 use crate::authorize::clusters::{ClusterPermit, Wanted, authorize_cluster, visible};
 use crate::authorize::kubernetes::Attributes;
@@ -23,16 +23,7 @@ use crate::headers;
 use crate::record::{Open, Step};
 use crate::rejection::Rejection;
 use crate::route::{ClusterPath, ClusterRoute};
-use crate::server::Peer;
 use crate::snapshot::Snapshot;
-
-/// What the stages know of a request.
-pub(super) struct Walk<'a> {
-    pub(super) peer: &'a Arc<Peer>,
-    pub(super) snapshot: &'a Snapshot,
-    pub(super) principal: &'a Arc<Principal>,
-    pub(super) record: &'a mut Open,
-}
 
 impl Gateway {
     /// The stages after authentication, for each route about clusters.

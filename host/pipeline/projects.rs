@@ -5,33 +5,23 @@
 //! the cluster, when it is answered.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Response, request};
 use serde_json::{Value, json};
 
-use super::Gateway;
-use crate::authenticate::Principal;
+use super::{Gateway, Walk};
 use crate::authorize::projects::{Right, check, visible};
 use crate::forward::{Body, Gathered};
 use crate::front::platform;
 use crate::front::platform::content::read;
 use crate::front::projects::{CONTENT_BYTES, Error, Update};
-use crate::record::{Open, Step};
+use crate::record::Step;
 use crate::rejection::Rejection;
 use crate::route::ProjectRoute;
-use crate::snapshot::Snapshot;
 use crate::state::ObjectName;
 use crate::state::write::{Key, Kind, Writer};
-
-/// What the stages know of a request.
-pub(super) struct Walk<'a> {
-    pub(super) snapshot: &'a Snapshot,
-    pub(super) principal: &'a Arc<Principal>,
-    pub(super) record: &'a mut Open,
-}
 
 impl Gateway {
     /// The stages after authentication.
