@@ -4,7 +4,6 @@
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use tokio::process::Command;
 
 use crate::gateway::{Gateway, Layout, base64};
 use crate::support::cluster::Cluster;
@@ -101,19 +100,14 @@ impl World {
 
     /// What the command prints, as objects.
     async fn manifest(&self, gateway: &Gateway, more: &[&str]) -> Vec<Value> {
-        let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-            .args(["rbac", "manifest", "--applications", "--cluster", "tenants"])
-            .args(["--subject", "serviceaccount:gate:gateway", "--config"])
-            .arg(gateway.path("tollgate.yaml"))
-            .args(more)
-            .output()
-            .await
-            .unwrap();
-        let complaints = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "{complaints}");
-        let text = String::from_utf8(output.stdout).unwrap();
-        let documents = text.split("\n---\n").skip(1);
-        documents.map(|text| serde_saphyr::from_str(text).unwrap()).collect()
+        let arguments = [
+            "--applications",
+            "--cluster",
+            "tenants",
+            "--subject",
+            "serviceaccount:gate:gateway",
+        ];
+        gateway.rbac_manifest(&arguments, more).await
     }
 
     async fn apply(&self, objects: &[Value]) {

@@ -232,6 +232,24 @@ impl Gateway {
         self.folder.path().join(name)
     }
 
+    /// What `tollgate rbac manifest` prints by its settings, as objects.
+    pub(crate) async fn rbac_manifest(&self, arguments: &[&str], more: &[&str]) -> Vec<Value> {
+        let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .args(["rbac", "manifest"])
+            .args(arguments)
+            .arg("--config")
+            .arg(self.path("tollgate.yaml"))
+            .args(more)
+            .output()
+            .await
+            .unwrap();
+        let complaints = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{complaints}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let documents = text.split("\n---\n").skip(1);
+        documents.map(|text| serde_saphyr::from_str(text).unwrap()).collect()
+    }
+
     /// Ends it at once, as SIGKILL does, and waits until it is gone.
     pub(crate) async fn kill(&mut self) {
         self.process.kill().await.unwrap();

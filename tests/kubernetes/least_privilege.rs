@@ -4,7 +4,6 @@
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use tokio::process::Command;
 
 use crate::gateway::{Gateway, Layout, base64};
 use crate::support::cluster::Cluster;
@@ -72,19 +71,8 @@ subjects:
     /// What the command prints for the agent, as objects.
     async fn manifest(&self, more: &[&str]) -> Vec<Value> {
         let subject = format!("serviceaccount:{}:gateway", self.namespace);
-        let settings = self.gateway.path("tollgate.yaml");
-        let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-            .args(["rbac", "manifest", "--agent", "9999", "--subject", &subject, "--config"])
-            .arg(settings)
-            .args(more)
-            .output()
-            .await
-            .unwrap();
-        let complaints = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "{complaints}");
-        let text = String::from_utf8(output.stdout).unwrap();
-        let documents = text.split("\n---\n").skip(1);
-        documents.map(|text| serde_saphyr::from_str(text).unwrap()).collect()
+        let arguments = ["--agent", "9999", "--subject", &subject];
+        self.gateway.rbac_manifest(&arguments, more).await
     }
 
     async fn apply(&self, objects: &[Value]) {
