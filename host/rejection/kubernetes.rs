@@ -76,10 +76,5 @@ pub(super) fn undiscovered(error: &discovery::Error) -> Answer {
 }
 
 pub(super) fn ended(ending: Ending) -> Answer {
-    let reason = match ending {
-        Ending::Revoked => "session_revoked",
-        Ending::Expired => "credential_ended",
-        Ending::Withdrawn => "access_withdrawn",
-    };
-    Answer::denied(StatusCode::UNAUTHORIZED, reason, UNAUTHORIZED)
+    Answer::denied(StatusCode::UNAUTHORIZED, ending.code(), UNAUTHORIZED)
 }

@@ -36,3 +36,4 @@ mod streaming;
 mod support;
 mod unread;
 mod wire;
+mod withdrawal;
