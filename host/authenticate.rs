@@ -25,6 +25,8 @@ mod build;
 
 mod error;
 mod fetch;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod issuer;
 mod keys;
 mod mapping;
