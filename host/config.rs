@@ -17,7 +17,7 @@ mod kubernetes;
 pub mod raw;
 mod state;
 
-pub use application_sets::{ApplicationSets, GitLimits, SetChecks};
+pub use application_sets::{ApplicationSets, GitCache, GitLimits, SetChecks};
 pub use kubernetes::{Authorizer, Kubernetes, PersonIssuer, PersonKey, SameSite, StoreUrl, UserLink};
 pub use state::{ApplicationNamespaces, KubernetesState, StateSource};
 
