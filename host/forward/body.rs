@@ -59,6 +59,9 @@ pub enum BodyError {
     /// The caller may not use the agent any more.
     #[error("the caller's access was withdrawn")]
     Withdrawn,
+    /// The store fell silent, and the caller may have been revoked.
+    #[error("the store is unavailable")]
+    StoreUnavailable,
     /// The backend broke off, or its framing is broken.
     #[error("reading from the backend failed")]
     Backend(#[source] hyper::Error),
@@ -81,6 +84,7 @@ pub(super) enum Failure {
     CredentialEnded,
     Revoked,
     Withdrawn,
+    StoreUnavailable,
 }
 
 impl Progress {
@@ -96,6 +100,7 @@ impl Progress {
             4 => Some(Failure::CredentialEnded),
             5 => Some(Failure::Revoked),
             6 => Some(Failure::Withdrawn),
+            7 => Some(Failure::StoreUnavailable),
             _ => None,
         }
     }
@@ -107,6 +112,7 @@ impl Progress {
             BodyError::CredentialEnded => 4,
             BodyError::Revoked => 5,
             BodyError::Withdrawn => 6,
+            BodyError::StoreUnavailable => 7,
             BodyError::Client(_) | BodyError::BackendSilent { .. } | BodyError::Total | BodyError::Backend(_) => 3,
         };
         self.failure.store(failure, Ordering::Release);
@@ -329,6 +335,7 @@ impl Body {
                 BodyError::CredentialEnded => Error::CredentialEnded,
                 BodyError::Revoked => Error::Revoked,
                 BodyError::Withdrawn => Error::Withdrawn,
+                BodyError::StoreUnavailable => Error::StoreUnavailable,
                 BodyError::Client(_) | BodyError::BackendSilent { .. } | BodyError::Total | BodyError::Backend(_) => {
                     Error::ClientBroken
                 }
