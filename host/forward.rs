@@ -172,12 +172,12 @@ impl Backend {
                     peer,
                     held,
                 }
-                .open(response)
+                .open(response, self.upstream())
             }
             _ if response.status() == StatusCode::SWITCHING_PROTOCOLS => Err(Error::Protocol),
             _ => {
                 let (mut parts, incoming) = response.into_parts();
-                clean_response(&mut parts.headers);
+                clean_response(&mut parts.headers, self.upstream().extension());
                 let mut body = Body::download(incoming, timeouts.idle, ends);
                 body.hold_all(held);
                 if let Some(due) = end.and_then(|end| peer.due(end.at)) {

@@ -21,7 +21,7 @@ use uuid::Uuid;
 use super::Error;
 use super::end::{Deadline, End, Ends};
 use super::timeout::Lazy;
-use crate::headers::{Held, Owner, owner};
+use crate::headers::{Held, Owner, clean_trailers, owner};
 
 /// Why content ended before its end.
 #[derive(Debug, thiserror::Error)]
@@ -442,9 +442,12 @@ fn remove_foreign(trailers: &mut HeaderMap) {
 impl Download {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Polled {
         match Pin::new(&mut self.incoming).poll_frame(cx) {
-            Poll::Ready(Some(Ok(frame))) => {
+            Poll::Ready(Some(Ok(mut frame))) => {
                 if let Some(idle) = &mut self.idle {
                     idle.rest();
+                }
+                if let Some(trailers) = frame.trailers_mut() {
+                    clean_trailers(trailers);
                 }
                 // A backend that never stops sending is still bounded.
                 let past = self.deadline.as_ref().and_then(|deadline| deadline.past());

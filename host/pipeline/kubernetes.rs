@@ -350,12 +350,10 @@ impl Walk<'_> {
             .send((cleaned, body.without_trailers()), (held, entered), record)
             .await;
         record.step(Step::Forward);
-        let mut response = match answered? {
-            Answered::Answer(response) => response,
-            Answered::Unknown(_) => return Err(Rejection::UnknownToCluster),
-        };
-        headers::contain_response(response.headers_mut());
-        Ok(response)
+        match answered? {
+            Answered::Answer(response) => Ok(response),
+            Answered::Unknown(_) => Err(Rejection::UnknownToCluster),
+        }
     }
 }
 
