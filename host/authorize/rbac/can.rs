@@ -164,7 +164,9 @@ pub(super) fn actions(resource: &str) -> Option<&'static [&'static str]> {
         ],
         // `preview` is the gateway's own.
         "applicationsets" => &["create", "get", "update", "delete", "preview"],
-        "clusters" | "projects" | "repositories" | "write-repositories" => &["create", "get", "update", "delete"],
+        // `connect` is the gateway's own.
+        "clusters" => &["create", "get", "update", "delete", "connect"],
+        "projects" | "repositories" | "write-repositories" => &["create", "get", "update", "delete"],
         "certificates" | "gpgkeys" => &["create", "get", "delete"],
         "accounts" => &["create", "get", "update"],
         "exec" => &["create"],
