@@ -21,7 +21,6 @@ use crate::access::endpoint::Endpoint;
 use crate::admin::{self, Admin, Findings};
 use crate::audit::{self, Audit};
 use crate::authorize::rego::Checker;
-use crate::cli::complain;
 use crate::clock::Clock;
 use crate::config::{Config, StoreUrl};
 use crate::credential::cache::{self, Cache};
@@ -35,6 +34,8 @@ use crate::sessions::Sessions;
 use crate::snapshot::{Current, Loader};
 use crate::state::watch::{Events, Timing, watch};
 use crate::store::Store;
+
+pub mod inputs;
 
 /// Time the decision file has to take the last lines.
 const FLUSH: Duration = Duration::from_secs(5);
@@ -61,7 +62,7 @@ impl Running {
     /// started before an error ends with it.
     ///
     /// # Errors
-    /// The configuration has errors (each is printed), a certificate or key
+    /// The configuration has errors (each is logged), a certificate or key
     /// cannot be read, or a listener cannot be bound.
     pub async fn start(config: Arc<Config>, checker: Checker) -> anyhow::Result<Self> {
         Self::start_with(config, checker, Clock::default()).await
@@ -328,9 +329,7 @@ async fn first_load(loader: &Arc<Loader>, metrics: &Metrics) -> anyhow::Result<C
         move || loader.first()
     })
     .await?;
-    for finding in &loaded.diagnostics {
-        complain(finding);
-    }
+    loaded.diagnostics.iter().for_each(crate::diagnostic::log);
     let Some(snapshot) = loaded.value else {
         anyhow::bail!("nothing is served, because the configuration has errors; `tollgate check` shows them");
     };
