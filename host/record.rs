@@ -153,8 +153,8 @@ pub enum Step {
 pub struct Ended {
     /// When.
     pub at: jiff::Timestamp,
-    /// Stable word for the reason: `access_withdrawn`, `session_revoked` or
-    /// `credential_ended`.
+    /// Stable word for the reason: `access_withdrawn`, `session_revoked`,
+    /// `credential_ended` or `store_unavailable`.
     pub reason: &'static str,
 }
 

@@ -75,6 +75,23 @@ pub(super) fn undiscovered(error: &discovery::Error) -> Answer {
     }
 }
 
+/// Nobody can say whether the caller was revoked: another replica may.
+pub(super) fn store_unavailable() -> Answer {
+    Answer {
+        retry_after: Some(1),
+        ..Answer::failed(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "store_unavailable",
+            "the store is unavailable, try again later",
+        )
+    }
+}
+
 pub(super) fn ended(ending: Ending) -> Answer {
-    Answer::denied(StatusCode::UNAUTHORIZED, ending.code(), UNAUTHORIZED)
+    match ending {
+        Ending::Revoked | Ending::Expired | Ending::Withdrawn => {
+            Answer::denied(StatusCode::UNAUTHORIZED, ending.code(), UNAUTHORIZED)
+        }
+        Ending::StoreUnavailable => store_unavailable(),
+    }
 }

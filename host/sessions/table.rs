@@ -186,6 +186,13 @@ impl Table {
         ended
     }
 
+    /// Everything that is open comes back, to be ended.
+    pub(super) fn end_all(&self, now: Timestamp) -> Vec<Ended> {
+        let mut ended = Vec::new();
+        self.each(|id, session| ended.extend(session.end(id, now, |_| true)));
+        ended
+    }
+
     /// Takes out one exchange that must end; nothing when it ended before.
     pub(super) fn end(&self, id: &SessionId, number: u64, now: Timestamp) -> Option<Ended> {
         let mut shard = self.shard(id);
