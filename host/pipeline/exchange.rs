@@ -52,7 +52,7 @@ pub(super) struct Exchange<'a> {
     /// When the caller's credential ends.
     pub(super) until: Option<Timestamp>,
     /// What else ends it.
-    pub(super) ending: Option<EndSignal>,
+    pub(super) ending: EndSignal,
 }
 
 /// How often a request was sent.
@@ -130,9 +130,7 @@ impl Exchange<'_> {
         let mut outbound = self.seal(cleaned, backend.upstream(), lease)?;
         outbound.hold(Arc::clone(held));
         outbound.end_with(self.until, self.decision);
-        if let Some(ending) = &self.ending {
-            outbound.end_on(ending.clone());
-        }
+        outbound.end_on(self.ending.clone());
         record.step(Step::Headers);
         let sending = backend.forward(outbound, body);
         let answered = match follows_log(self.rest, self.query) {

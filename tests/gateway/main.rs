@@ -39,3 +39,4 @@ mod support;
 mod terminal;
 mod unread;
 mod wire;
+mod withdrawal;

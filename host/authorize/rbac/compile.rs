@@ -107,6 +107,7 @@ impl Build {
             roles_of: HashMap::new(),
             mentions: HashMap::new(),
             identities: identity::Cache::new(),
+            narrowed_by: None,
         };
         Self {
             rbac,

@@ -109,6 +109,8 @@ pub struct Identity {
     /// For a project token and another project.
     foreign: Box<[Step]>,
     projects: FxHashMap<ProjectId, Box<[Step]>>,
+    /// The same caller to the policy that narrows this one.
+    narrowed: Option<Arc<Self>>,
 }
 
 /// Which claims give the same identity.
@@ -145,6 +147,11 @@ impl Identity {
         }
     }
 
+    /// The same caller to the policy that narrows this one.
+    pub(super) fn narrowed(&self) -> Option<&Self> {
+        self.narrowed.as_deref()
+    }
+
     /// The plan for a request of this project.
     pub(super) fn plan_key(&self, project: Option<ProjectId>) -> PlanKey {
         match (project, self.token) {
@@ -178,7 +185,11 @@ impl Rbac {
         if let Some(known) = self.identities.identities.get(&key) {
             return known;
         }
-        let identity = Arc::new(self.judge_claims(&key));
+        let narrowed = self.narrowed_by.as_ref().map(|narrower| narrower.identify(claims));
+        let identity = Arc::new(Identity {
+            narrowed,
+            ..self.judge_claims(&key)
+        });
         self.identities.identities.insert(key, identity.clone());
         identity
     }
@@ -247,6 +258,7 @@ impl Rbac {
             base,
             foreign: Box::default(),
             projects: FxHashMap::default(),
+            narrowed: None,
         }
     }
 
@@ -314,6 +326,7 @@ impl Rbac {
             token,
             projects,
             principals,
+            narrowed: None,
         }
     }
 
