@@ -21,7 +21,6 @@ use crate::access::endpoint::Endpoint;
 use crate::admin::{self, Admin, Findings};
 use crate::audit::{self, Audit};
 use crate::authorize::rego::Checker;
-use crate::cli::complain;
 use crate::clock::Clock;
 use crate::config::{Config, StoreUrl};
 use crate::credential::cache::{self, Cache};
@@ -35,6 +34,8 @@ use crate::sessions::Sessions;
 use crate::snapshot::{Current, Loader};
 use crate::state::watch::{Events, Timing, watch};
 use crate::store::Store;
+
+pub mod inputs;
 
 /// Time the decision file has to take the last lines.
 const FLUSH: Duration = Duration::from_secs(5);
@@ -61,7 +62,7 @@ impl Running {
     /// started before an error ends with it.
     ///
     /// # Errors
-    /// The configuration has errors (each is printed), a certificate or key
+    /// The configuration has errors (each is logged), a certificate or key
     /// cannot be read, or a listener cannot be bound.
     pub async fn start(config: Arc<Config>, checker: Checker) -> anyhow::Result<Self> {
         Self::start_with(config, checker, Clock::default()).await
@@ -97,6 +98,9 @@ impl Running {
         // The watch starts before the load: a change in between is read again.
         let changes = watch_parts(&loader, &mut helpers).await;
         let current = first_load(&loader, &metrics).await?;
+        if let Some(services) = &services {
+            services.bind_tokens(&current.load()).await?;
+        }
         let tls = config.tls.clone().map(Certificates::load).transpose()?.map(Arc::new);
         let checks = self_check::spawn(&mut helpers, &current, &metrics);
         let applications = config.applications.map(|_| {
@@ -125,6 +129,7 @@ impl Running {
             credentials: Arc::clone(&credentials),
             findings: findings.clone(),
             checks,
+            sessions: services.as_ref().map(|services| Arc::clone(&services.sessions)),
         };
         let admin_stop = CancellationToken::new();
         let desk = Server::new(private, None, Limits::admin(&config.limits));
@@ -227,7 +232,7 @@ async fn services(config: &Config, clock: &Clock, metrics: &Arc<Metrics>) -> any
     let Some(settings) = &config.kubernetes else {
         return Ok(None);
     };
-    let url = match &config.store {
+    let url = match &config.store.url {
         StoreUrl::Text(url) => url.clone(),
         StoreUrl::File(path) => {
             let text = std::fs::read_to_string(path)
@@ -236,10 +241,12 @@ async fn services(config: &Config, clock: &Clock, metrics: &Arc<Metrics>) -> any
         }
     };
     let store = Arc::new(Store::open(&url).await?);
-    let sessions = Sessions::start(Arc::clone(&store), clock.clone(), Arc::clone(metrics)).await?;
+    let grace = config.store.grace_period;
+    let sessions = Sessions::start(Arc::clone(&store), (clock.clone(), grace), Arc::clone(metrics)).await?;
     let times = audit::Times {
         bucket: settings.audit_bucket,
         keep: settings.audit_keep,
+        grace,
     };
     let audit = Audit::start(Arc::clone(&store), clock.clone(), times, Arc::clone(metrics));
     audit.listen(&sessions);
@@ -322,9 +329,7 @@ async fn first_load(loader: &Arc<Loader>, metrics: &Metrics) -> anyhow::Result<C
         move || loader.first()
     })
     .await?;
-    for finding in &loaded.diagnostics {
-        complain(finding);
-    }
+    loaded.diagnostics.iter().for_each(crate::diagnostic::log);
     let Some(snapshot) = loaded.value else {
         anyhow::bail!("nothing is served, because the configuration has errors; `tollgate check` shows them");
     };

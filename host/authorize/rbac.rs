@@ -37,9 +37,9 @@ mod tests;
 
 pub use crate::claims::{is_member, project_of_subject, scope_values, user_identifier};
 pub use can::{Advice, Question, RequestError, resolve_resource, validate_request};
-pub use differences::{Difference, differences};
+pub use differences::{Difference, Issuer, differences};
 pub use explain::{Explanation, Field, MatchedRule, NearMiss, Tried, TriedOutcome};
-pub use identity::{Identity, PrincipalKind};
+pub use identity::{Identity, PrincipalKind, TokenIssuer};
 pub use names::{cluster_object_name, is_project_scoped, object_name, repository_object_name};
 pub use project::{
     Error as ProjectError, validate_action, validate_group_name, validate_object, validate_policy, validate_role_name,

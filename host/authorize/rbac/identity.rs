@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::FxHashMap;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{ProjectId, Rbac, SubjectId};
 use crate::claims::{project_of_subject, scope_values, user_identifier};
@@ -34,6 +34,19 @@ pub enum PrincipalKind {
     Group,
     /// The empty subject, which everyone is.
     Everyone,
+}
+
+/// Who vouches for a caller that is known by name only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TokenIssuer {
+    /// Argo CD for its local accounts and project tokens, an identity provider for
+    /// everybody else.
+    #[default]
+    Assumed,
+    /// Argo CD itself.
+    Argocd,
+    /// An identity provider.
+    Provider,
 }
 
 /// Whether a principal counts for a request.
@@ -168,6 +181,38 @@ impl Rbac {
         let identity = Arc::new(self.judge_claims(&key));
         self.identities.identities.insert(key, identity.clone());
         identity
+    }
+
+    /// The caller a name stands for on a command line: as the gateway takes whoever
+    /// signs in by that name. A role, which nobody signs in as, is judged by itself.
+    pub fn identify_name(&self, name: &str, groups: &[String], issuer: TokenIssuer) -> Arc<Identity> {
+        if name.starts_with("role:") && groups.is_empty() && issuer == TokenIssuer::Assumed {
+            return Arc::new(self.identify_subject(name));
+        }
+        self.identify(&self.claims_of(name, groups, issuer))
+    }
+
+    /// Claims of the token such a caller has. Groups stand in the policy's first scope.
+    pub(super) fn claims_of(&self, name: &str, groups: &[String], issuer: TokenIssuer) -> Map<String, Value> {
+        let is_local = match issuer {
+            TokenIssuer::Assumed => self.is_local(name),
+            TokenIssuer::Argocd => true,
+            TokenIssuer::Provider => false,
+        };
+        let mut claims = Map::new();
+        claims.insert("sub".to_owned(), json!(name));
+        if is_local {
+            claims.insert("iss".to_owned(), json!(LOCAL_ISSUER));
+        }
+        if let Some(scope) = self.scopes.first() {
+            claims.insert(scope.clone(), json!(groups));
+        }
+        claims
+    }
+
+    /// Whether Argo CD's own tokens bear this name: accounts and roles of projects.
+    pub(super) fn is_local(&self, name: &str) -> bool {
+        self.accounts.contains(name) || project_of_subject(name).is_some()
     }
 
     /// A role, user or group by its name alone, as `argocd admin settings rbac
