@@ -102,15 +102,24 @@ fn wholes(heap: &Heap<'_>, args: &Args<'_>) -> Result<Vec<i64>, Fault> {
     args.values.iter().map(|value| bounded(heap, value)).collect()
 }
 
-/// As `Atoi` of Go: what is too large is the largest there is.
+/// As `Atoi` of Go: what is too large is the largest there is, whatever follows it.
 fn atoi(text: &str) -> i64 {
-    use std::num::IntErrorKind;
-    text.parse()
-        .unwrap_or_else(|error: std::num::ParseIntError| match error.kind() {
-            IntErrorKind::PosOverflow => i64::MAX,
-            IntErrorKind::NegOverflow => i64::MIN,
-            _ => 0,
-        })
+    let (limit, digits) = match text.strip_prefix('-') {
+        Some(digits) => (i64::MIN, digits),
+        None => (i64::MAX, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let mut size = 0_u64;
+    for letter in digits.chars() {
+        let Some(digit) = letter.to_digit(10) else { return 0 };
+        let longer = size.checked_mul(10).and_then(|size| size.checked_add(digit.into()));
+        let Some(longer) = longer else { return limit };
+        size = longer;
+    }
+    match i64::try_from(size) {
+        Ok(number) if limit < 0 => -number,
+        Ok(number) => number,
+        Err(_) => limit,
+    }
 }
 
 /// As `ParseInt` of Go with base 0: digits, with `0x`, `0o`, `0b` or a leading zero for

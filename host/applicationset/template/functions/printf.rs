@@ -193,6 +193,9 @@ fn shown(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, de
     heap.charge(8 + super::super::value::size(flags.width.unwrap_or(0)))?;
     let is_number = matches!(value, Value::Int(_) | Value::Int64(_) | Value::Float(_));
     heap.differs(verb == 'q' && is_number, || "`printf` with `%q` of a number".to_owned())?;
+    if let Value::Float(number) = value {
+        heap.differs(print::is_halfway(*number), print::long_number)?;
+    }
     if verb == 'T' {
         pad(text, value.type_name(), flags);
         return Ok(());
