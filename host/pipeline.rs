@@ -43,7 +43,7 @@ use crate::forward::{self, Body, Limiter};
 use crate::front::extensions::Call;
 use crate::front::extensions::config::{LimitSpec, PersonLimitSpec};
 use crate::grpc::Api;
-use crate::headers::{self, Outbound, Own};
+use crate::headers::{self, ClientFields, Outbound, Own};
 use crate::metrics::Metrics;
 use crate::plugin::RequestContext;
 use crate::record::{Open, Outcome, Recorder, Step, trace_id};
@@ -249,6 +249,7 @@ impl Gateway {
         {
             return Err(Rejection::Forward(forward::Error::Withdrawn));
         }
+        peer.mark_known();
         record.note(|record| record.principal = Some(Arc::clone(&principal)));
         if let Some(call) = call {
             let walk = applicationsets::Walk {
@@ -328,8 +329,12 @@ impl Gateway {
             self.persons.acquire(principal.key())?,
             permit.extension().limiter().acquire(principal.key())?,
         );
+        let (fields, mut body) = match &permit.extension().spec().identity.allow_headers {
+            None => (ClientFields::Unlisted, body),
+            Some(listed) => (ClientFields::Listed(listed), body.without_trailers()),
+        };
         let mut outbound = self
-            .prepare(headers::clean(head)?, &permit, snapshot, (peer, record))
+            .prepare(headers::clean_for(head, fields)?, &permit, snapshot, (peer, record))
             .await?;
         outbound.hold(permits);
         outbound.end_with(principal.expires_at(), record.id());

@@ -193,7 +193,7 @@ impl Issuer {
         let mapped = mapping.apply(&claims)?;
         // SECURITY: policies tell users apart by name alone; a name an issuer
         // chooses must not be that of a local account, such as `admin`.
-        if self.accounts.contains(&mapped.username) && !mapping.spells_out_username(&mapped.username) {
+        if self.accounts.contains(&mapped.username) && !mapping.allows_reserved(&mapped.username) {
             return Err(Reason::ReservedName { part: Field::Username }.into());
         }
         let claims = self.policy_claims(&mapped.username, &mapped.groups, claims);

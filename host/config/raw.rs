@@ -129,6 +129,7 @@ struct RawLimits {
     body_bytes: Option<u64>,
     header_timeout: Option<String>,
     connections: Option<usize>,
+    connections_per_address: Option<usize>,
     requests_per_person: Option<usize>,
 }
 
@@ -342,6 +343,13 @@ impl Check<'_> {
                 Duration::from_secs(10),
             ),
             connections: self.bounded("limits.connections", raw.connections, 10_000, 1, 1_000_000),
+            connections_per_address: self.bounded(
+                "limits.connectionsPerAddress",
+                raw.connections_per_address,
+                2_500,
+                1,
+                1_000_000,
+            ),
             requests_per_person: self.bounded("limits.requestsPerPerson", raw.requests_per_person, 100, 1, 100_000),
         }
     }

@@ -305,7 +305,7 @@ impl Gateway {
             cluster,
             rest: path.rest,
             query: path.query,
-            is_proxied: permit.attributes().is_proxied(),
+            attributes: permit.attributes(),
             told: Told::Caller(&told.impersonation),
             peer,
             decision: record.id(),

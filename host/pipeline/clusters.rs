@@ -139,7 +139,7 @@ impl Gateway {
             cluster: permit.access(),
             rest: path.rest,
             query: path.query,
-            is_proxied: attributes.is_proxied(),
+            attributes: &attributes,
             told: Told::Nothing,
             peer,
             decision: record.id(),

@@ -316,7 +316,9 @@ impl Walk<'_> {
                 note.session = known.bearer.as_ref().map(|bearer| bearer.session.to_string());
             }
         });
-        Ok(access?)
+        let access = access?;
+        self.peer.mark_known();
+        Ok(access)
     }
 
     /// One row, or one more of a row, in the audit log.
@@ -382,7 +384,7 @@ impl Walk<'_> {
             cluster,
             rest: path.rest,
             query: path.query,
-            is_proxied: permit.attributes().is_proxied(),
+            attributes: permit.attributes(),
             told: Told::Caller(permit.impersonation()),
             peer,
             decision: record.id(),
