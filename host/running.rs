@@ -47,6 +47,7 @@ pub struct Running {
     recorder: Arc<Recorder>,
     credentials: Arc<Cache>,
     services: Option<Arc<Services>>,
+    sets: Option<Arc<Room>>,
     stop: DropGuard,
     server: JoinHandle<()>,
     /// Ends the connections of the admin listener, which answers until the last
@@ -132,7 +133,7 @@ impl Running {
         helpers.spawn(reload_on(
             changes,
             loader,
-            (current, services.clone(), applications, sets),
+            (current, services.clone(), applications, sets.clone()),
             findings,
         ));
         let stop = CancellationToken::new();
@@ -144,6 +145,7 @@ impl Running {
             recorder,
             credentials,
             services,
+            sets,
             stop: stop.drop_guard(),
             server,
             _admin: admin_stop.drop_guard(),
@@ -188,12 +190,19 @@ impl Running {
             recorder,
             credentials,
             services,
+            sets,
             helpers,
             ..
         } = self;
         stop.disarm().cancel();
         let served = server.await;
         drop(helpers);
+        // What was begun is written also for callers who went away.
+        if let Some(sets) = sets
+            && timeout(FLUSH, sets.finish()).await.is_err()
+        {
+            tracing::error!("not every write of an ApplicationSet ended in time");
+        }
         if let Some(services) = services {
             flush(&services).await;
         }
