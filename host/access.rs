@@ -30,7 +30,7 @@ use jiff::Timestamp;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
-pub use agents::{Agents, Configuration, Judge, Share};
+pub use agents::{Agents, Configuration, Share};
 pub use authorizer::Authorizer;
 pub use remote::SetupError;
 
@@ -282,6 +282,15 @@ pub struct Access {
     access_as: AccessAs,
     session: SessionId,
     expires_at: Option<Timestamp>,
+    /// By which of an issuer's claims the person was found.
+    linked: Option<Arc<Linked>>,
+}
+
+/// The claims that say who of the directory is meant by an ID token.
+#[derive(Debug, PartialEq, Eq)]
+struct Linked {
+    issuer: String,
+    claims: serde_json::Map<String, serde_json::Value>,
 }
 
 /// An agent, bound to its cluster.
@@ -295,6 +304,14 @@ pub struct Agent {
     pub config_project: i64,
     /// Name of the cluster it stands for, as cluster Secrets have it.
     pub cluster: String,
+}
+
+impl Agent {
+    /// What it is besides its number, which can be given to another agent or cluster.
+    /// Names are DNS labels, so that no two agents have one identity.
+    pub fn identity(&self) -> String {
+        format!("{}/{}", self.name, self.cluster)
+    }
 }
 
 /// A person, by number and name.
@@ -402,6 +419,7 @@ impl Access {
             access_as,
             session,
             expires_at: None,
+            linked: None,
         })
     }
 }
@@ -446,6 +464,12 @@ pub enum Refusal {
     /// It is for another agent.
     #[error("the credential is for another agent")]
     OtherAgent,
+    /// Its agent's number stands for another agent or cluster now.
+    #[error("the credential is for an agent that had this number before")]
+    FormerAgent,
+    /// Its person's number stands for another person now.
+    #[error("the credential is of a user who had this number before")]
+    FormerUser,
     /// There is no such agent.
     #[error("there is no such agent")]
     UnknownAgent,

@@ -18,7 +18,7 @@ pub mod raw;
 mod state;
 
 pub use application_sets::{ApplicationSets, GitCache, GitLimits, SetChecks};
-pub use kubernetes::{Authorizer, Kubernetes, PersonIssuer, PersonKey, SameSite, StoreUrl, UserLink};
+pub use kubernetes::{Authorizer, Kubernetes, PersonIssuer, PersonKey, SameSite, Store, StoreUrl, UserLink};
 pub use state::{ApplicationNamespaces, KubernetesState, StateSource};
 
 /// All settings of one gateway process.
@@ -53,7 +53,7 @@ pub struct Config {
     /// The ApplicationSet front; it is closed when absent.
     pub application_sets: Option<ApplicationSets>,
     /// Where tokens, sessions and audit are.
-    pub store: StoreUrl,
+    pub store: Store,
     /// How long a cluster's credential serves before it is renewed.
     pub renew_after: Duration,
     /// Bounds on what one caller may send.
@@ -150,6 +150,8 @@ pub struct Limits {
     pub header_timeout: Duration,
     /// Open client connections.
     pub connections: usize,
+    /// Of them, those of one address.
+    pub connections_per_address: usize,
     /// Requests one person may have open at once, over all extensions.
     pub requests_per_person: usize,
 }
@@ -273,6 +275,9 @@ pub struct Issuer {
     pub extra: Vec<(String, String)>,
     /// `userValidationRules`: CEL expression over `user` and its message.
     pub user_validation: Vec<(String, String)>,
+    /// `allowedReservedNames`: users and groups that only this issuer's mappings may
+    /// give although they are reserved.
+    pub allowed_reserved_names: Vec<String>,
 }
 
 /// A rule a token's claims must satisfy.

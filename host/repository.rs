@@ -19,6 +19,8 @@ mod error;
 mod exchange;
 mod fetch;
 mod flight;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod listing;
 mod local;
 mod location;

@@ -2,19 +2,19 @@
 //!
 //! In: [`crate::access::Access`], revocations of the store, time. Out: a signal
 //! that ends what a session has open. Never: a session that is revoked or has
-//! expired and still has something open a second later.
+//! expired and still has something open a second later; anything open that could have
+//! been revoked without this process hearing of it for longer than its grace period.
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::access::{Access, AccessType, AgentId, Agents, Judge, SessionId, User};
+use crate::access::{Access, AccessType, AgentId, SessionId, User};
 use crate::authorize::kubernetes::Attributes;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
@@ -51,9 +51,11 @@ pub enum Ending {
     Revoked,
     /// The credential expired.
     Expired,
-    /// The person was blocked, is no member any more, or the agent is not shared
-    /// any more.
+    /// What is in force now would not let it in, or not in the same way.
     Withdrawn,
+    /// The store did not answer for the grace period: nobody can say whether the
+    /// session was revoked.
+    StoreUnavailable,
 }
 
 impl Ending {
@@ -63,17 +65,19 @@ impl Ending {
             Self::Revoked => "session revoked",
             Self::Expired => "credential expired",
             Self::Withdrawn => "access withdrawn",
+            Self::StoreUnavailable => "store unavailable",
         }
     }
-}
 
-/// What gives people access from now on.
-#[derive(Clone, Debug)]
-pub struct Rules {
-    /// The agents, with the directory.
-    pub agents: Arc<Agents>,
-    /// Who judges by them.
-    pub judge: Judge,
+    /// The stable word of decision records and answers.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Revoked => "session_revoked",
+            Self::Expired => "credential_ended",
+            Self::Withdrawn => "access_withdrawn",
+            Self::StoreUnavailable => "store_unavailable",
+        }
+    }
 }
 
 /// How long an exchange lasts, by what is asked.
@@ -235,8 +239,8 @@ pub struct Sessions {
     replica: Uuid,
     numbers: AtomicU64,
     on_closed: OnceLock<OnClosed>,
-    /// What was told last; none while those from the start are in force.
-    rules: ArcSwapOption<Rules>,
+    /// Whether the store has been silent for longer than the grace period.
+    is_cut_off: AtomicBool,
 }
 
 impl fmt::Debug for Sessions {
@@ -251,9 +255,16 @@ impl Sessions {
     /// Learns every revocation that still counts, then follows those to come:
     /// they take effect here within a second. Ends with the last clone.
     ///
+    /// - `grace`: how long the store may be silent before everything open here is
+    ///   ended and nobody is let in, until it answers again.
+    ///
     /// # Errors
     /// The store does not answer: nobody may be served then.
-    pub async fn start(store: Arc<Store>, clock: Clock, metrics: Arc<Metrics>) -> Result<Arc<Self>, store::Error> {
+    pub async fn start(
+        store: Arc<Store>,
+        (clock, grace): (Clock, Duration),
+        metrics: Arc<Metrics>,
+    ) -> Result<Arc<Self>, store::Error> {
         let sessions = Arc::new(Self {
             table: Table::new(),
             store,
@@ -262,11 +273,11 @@ impl Sessions {
             replica: Uuid::now_v7(),
             numbers: AtomicU64::new(0),
             on_closed: OnceLock::new(),
-            rules: ArcSwapOption::empty(),
+            is_cut_off: AtomicBool::new(false),
         });
         let mut cursor = Cursor::default();
         sessions.learn(&mut cursor).await?;
-        task::spawn(&sessions, cursor);
+        task::spawn(&sessions, cursor, grace);
         Ok(sessions)
     }
 
@@ -283,7 +294,7 @@ impl Sessions {
     /// The result is held until its response body, upload and tunnel ended.
     ///
     /// # Errors
-    /// The session was revoked or its credential has ended.
+    /// The session was revoked, its credential has ended, or nobody can say so.
     pub fn enter(self: &Arc<Self>, access: &Access, what: Entering) -> Result<Entered, Ending> {
         self.enter_as(access.into(), what)
     }
@@ -296,12 +307,37 @@ impl Sessions {
         if is_stream {
             self.metrics.access.open_streams.inc();
         }
-        Ok(Entered {
-            signal: EndSignal::new(&switch),
+        let entered = Entered {
+            switch,
             sessions: self.clone(),
             session: holder.session.clone(),
             number,
-        })
+        };
+        // INVARIANT: asked after it is in the table, so that it is either refused here
+        // or ended by `cut_off`.
+        if self.is_cut_off() {
+            return Err(Ending::StoreUnavailable);
+        }
+        Ok(entered)
+    }
+
+    /// Whether the store has been silent for longer than the grace period: whoever is
+    /// let in may have been revoked.
+    pub fn is_cut_off(&self) -> bool {
+        self.is_cut_off.load(Ordering::SeqCst)
+    }
+
+    /// Ends everything that is open here, and lets nobody in.
+    fn cut_off(&self) {
+        self.is_cut_off.store(true, Ordering::SeqCst);
+        let now = self.clock.now();
+        let ended = self.table.end_all(now);
+        self.close(ended, Ending::StoreUnavailable, now);
+    }
+
+    /// The store told everything that happened meanwhile.
+    fn caught_up(&self) {
+        self.is_cut_off.store(false, Ordering::SeqCst);
     }
 
     /// Whether a session was revoked, as far as this process knows.
@@ -363,32 +399,6 @@ impl Sessions {
         Ok(uses)
     }
 
-    /// Ends everything open here that agents give its person no longer, now and,
-    /// for what was let in meanwhile by the agents before, again every few seconds.
-    /// Gives how many streams and tunnels were closed.
-    pub fn recheck(&self, rules: Rules) -> u32 {
-        let closed = self.withdraw(&rules);
-        self.rules.store(Some(Arc::new(rules)));
-        closed
-    }
-
-    /// As [`Sessions::recheck`], by the rules it was told last.
-    fn recheck_again(&self) {
-        if let Some(rules) = &*self.rules.load() {
-            self.withdraw(rules);
-        }
-    }
-
-    fn withdraw(&self, rules: &Rules) -> u32 {
-        let now = self.clock.now();
-        let ended = self.table.withdraw(now, |session, user, agent| {
-            !rules
-                .agents
-                .still_grants(agent, (session.access_type(), user), rules.judge)
-        });
-        self.close(ended, Ending::Withdrawn, now)
-    }
-
     /// Streams and tunnels a session has open here.
     pub fn open(&self, session: &SessionId) -> Vec<OpenStream> {
         let open = self.table.open(session);
@@ -405,7 +415,7 @@ impl Sessions {
         let mut sent = Ok(());
         for rows in rows.chunks(SEEN_AT_ONCE) {
             if sent.is_ok() {
-                sent = task::answer(self.store.seen(rows)).await;
+                sent = task::answer(task::ANSWER, self.store.seen(rows)).await;
             }
             match &sent {
                 Ok(()) => self.table.told(rows),
@@ -451,6 +461,7 @@ impl Sessions {
                 Ending::Revoked => "revoked",
                 Ending::Expired => "expired",
                 Ending::Withdrawn => "withdrawn",
+                Ending::StoreUnavailable => "store_unavailable",
             });
             if let Some(hear) = self.on_closed.get() {
                 hear(Closed {
@@ -485,7 +496,7 @@ impl From<&Open> for OpenStream {
 /// Proof that an exchange was let in; dropping it says that it ended.
 #[derive(Debug)]
 pub struct Entered {
-    signal: EndSignal,
+    switch: Arc<Switch>,
     sessions: Arc<Sessions>,
     session: SessionId,
     number: u64,
@@ -494,14 +505,28 @@ pub struct Entered {
 impl Entered {
     /// What ends the exchange before its time.
     pub fn ending(&self) -> EndSignal {
-        self.signal.clone()
+        EndSignal::new(&self.switch)
+    }
+
+    pub(crate) fn switch(&self) -> &Arc<Switch> {
+        &self.switch
+    }
+
+    /// Ends the exchange and writes that down; whether it had not been ended before.
+    pub(crate) fn end(&self, ending: Ending) -> bool {
+        let now = self.sessions.clock.now();
+        let Some(ended) = self.sessions.table.end(&self.session, self.number, now) else {
+            return self.switch.end(ending);
+        };
+        self.sessions.close(vec![ended], ending, now);
+        true
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
         let Self {
-            signal: _,
+            switch: _,
             sessions,
             session,
             number,

@@ -19,6 +19,7 @@ pub struct Upstream {
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) request_header: RequestHeader,
     base: String,
+    extension: Option<String>,
 }
 
 /// Whether an upstream trusts `X-Remote-*`.
@@ -31,6 +32,11 @@ pub(crate) enum RequestHeader {
 }
 
 impl Upstream {
+    /// Whether requests to both go to the same URL.
+    pub(crate) fn is_at(&self, other: &Self) -> bool {
+        self.scheme == other.scheme && self.authority == other.authority && self.base == other.base
+    }
+
     /// - `base`: path of the service's URL, `/` or more.
     /// - `headers`: set on each request, checked by [`Upstream::may_configure`].
     pub(crate) fn new(
@@ -47,7 +53,22 @@ impl Upstream {
             headers,
             request_header,
             base,
+            extension: None,
         })
+    }
+
+    /// The same, as a backend of the extension `name`, whose cookies may pass.
+    #[must_use]
+    pub(crate) fn of_extension(self, name: &str) -> Self {
+        Self {
+            extension: Some(name.to_owned()),
+            ..self
+        }
+    }
+
+    /// The extension it is a backend of.
+    pub(crate) fn extension(&self) -> Option<&str> {
+        self.extension.as_deref()
     }
 
     /// Path of the service's URL, `/` or more, for [`crate::route::join`].

@@ -15,7 +15,7 @@ use std::time::Duration;
 use http::{Response, request};
 use serde_json::{Value, json};
 
-use super::Gateway;
+use super::{Gateway, OpenExchanges};
 use crate::applicationset::decode;
 use crate::applicationset::generate::static_inputs;
 use crate::applicationset::plan::Existing;
@@ -60,6 +60,7 @@ struct Desk<'a, 'b> {
     record: &'b mut Open,
     room: &'b Arc<Room>,
     current: &'b Current,
+    open: &'b Arc<OpenExchanges>,
     writer: Writer,
     /// What was looked up, for the record.
     checks: Vec<Check>,
@@ -129,6 +130,7 @@ impl Gateway {
             record,
             room,
             current: &self.current,
+            open: &self.open,
         };
         let done = match request {
             Request::List(filter) => desk.list(&filter).await.map(Answer::Document),

@@ -12,6 +12,7 @@
 
 mod access;
 mod admin;
+mod answers;
 mod application_grants;
 mod applications;
 mod applicationsets;
@@ -22,6 +23,7 @@ mod behaviours;
 #[path = "../../xtask/src/cache.rs"]
 mod cache;
 mod clusters;
+mod cross_site;
 mod expiry;
 mod extension_objects;
 mod grpc;
@@ -34,5 +36,7 @@ mod reload;
 mod streaming;
 #[expect(dead_code, reason = "unit tests, case runner and benches use the rest")]
 mod support;
+mod terminal;
 mod unread;
 mod wire;
+mod withdrawal;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::applicationset::budget;
@@ -75,8 +75,6 @@ pub struct Room {
     written: Mutex<VecDeque<Written>>,
     /// Says when objects were made.
     pub(super) clock: Clock,
-    /// Generation of the snapshot in force.
-    changed: watch::Sender<u64>,
 }
 
 /// A set that was written here, until a snapshot has it.
@@ -136,18 +134,7 @@ impl Room {
             writes: Arc::new(Semaphore::new(WRITES)),
             written: Mutex::default(),
             clock,
-            changed: watch::Sender::new(0),
         })
-    }
-
-    /// Tells those who watch that another snapshot is in force.
-    pub fn changed(&self, generation: u64) {
-        self.changed.send_replace(generation);
-    }
-
-    /// Tells when another snapshot comes into force.
-    pub(super) fn changes(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
     }
 
     /// What is known of a set: as it was written here just now, else as the snapshot has
