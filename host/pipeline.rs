@@ -329,7 +329,7 @@ impl Gateway {
             self.persons.acquire(principal.key())?,
             permit.extension().limiter().acquire(principal.key())?,
         );
-        let (fields, body) = match &permit.extension().spec().identity.allow_headers {
+        let (fields, mut body) = match &permit.extension().spec().identity.allow_headers {
             None => (ClientFields::Unlisted, body),
             Some(listed) => (ClientFields::Listed(listed), body.without_trailers()),
         };

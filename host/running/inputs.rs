@@ -56,7 +56,7 @@ pub async fn findings(config: &Config, places: &Places, clock: &Clock) -> Vec<Di
             let text = format!("`{key}`: {}", with_causes(&error));
             found.push(Diagnostic::error(places.of(key), text));
         }
-        store(&config.store, places, &mut found).await;
+        store(&config.store.url, places, &mut found).await;
     }
     found
 }
