@@ -36,7 +36,11 @@ async fn the_longest_idle_connection_gives_way_to_one_above_the_bound() {
     let mut next = connect(&world).await;
     assert_eq!(next.exchange(READY).await.status, 200);
     assert!(open.first_mut().unwrap().rest().await.is_empty(), "it is closed");
-    assert_eq!(open.last_mut().unwrap().exchange(READY).await.status, 200, "others stay");
+    assert_eq!(
+        open.last_mut().unwrap().exchange(READY).await.status,
+        200,
+        "others stay"
+    );
 }
 
 #[tokio::test]
