@@ -22,6 +22,7 @@ use tollgate::applicationset::{
     ApplicationSet, Budget, ClusterInput, Guests, InputError, Inputs, KindName, Limits, Params, Plan, Repositories,
     Tree, generate,
 };
+use tollgate::authenticate::Safety;
 use tollgate::authorize::applicationsets::{Asked, Desk, Operation, Reads};
 use tollgate::authorize::rego::Checker;
 use tollgate::caller::Caller;
@@ -176,7 +177,7 @@ fn caller(snapshot: &Snapshot, runtime: &tokio::runtime::Runtime) -> Arc<Caller>
     let request = http::Request::get("/").header("authorization", format!("Bearer {token}"));
     let (head, ()) = request.body(()).expect("a request").into_parts();
     let principal = runtime
-        .block_on(snapshot.authenticator.authenticate(&head))
+        .block_on(snapshot.authenticator.authenticate(&head, Safety::ByMethod))
         .expect("alice");
     snapshot.callers.of(&principal, &snapshot.rbac)
 }

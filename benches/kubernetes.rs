@@ -175,6 +175,7 @@ async fn import(file: &Path) {
             username: "alice".to_owned(),
         },
         agent_id: AgentId::new(1).expect("a number"),
+        agent: None,
         scopes: vec!["k8s_proxy".to_owned()],
         created_at: now,
         expires_at: now.checked_add(Duration::from_secs(24 * 60 * 60)).expect("a time"),

@@ -297,6 +297,14 @@ pub struct Agent {
     pub cluster: String,
 }
 
+impl Agent {
+    /// What it is besides its number, which can be given to another agent or cluster.
+    /// Names are DNS labels, so that no two agents have one identity.
+    pub fn identity(&self) -> String {
+        format!("{}/{}", self.name, self.cluster)
+    }
+}
+
 /// A person, by number and name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
@@ -446,6 +454,12 @@ pub enum Refusal {
     /// It is for another agent.
     #[error("the credential is for another agent")]
     OtherAgent,
+    /// Its agent's number stands for another agent or cluster now.
+    #[error("the credential is for an agent that had this number before")]
+    FormerAgent,
+    /// Its person's number stands for another person now.
+    #[error("the credential is of a user who had this number before")]
+    FormerUser,
     /// There is no such agent.
     #[error("there is no such agent")]
     UnknownAgent,

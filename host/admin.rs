@@ -28,6 +28,7 @@ use crate::metrics::{Metrics, Part};
 use crate::record::{Recorder, View};
 use crate::self_check::Checks;
 use crate::server::{Handler, Peer};
+use crate::sessions::Sessions;
 use crate::snapshot::Current;
 
 /// What the admin listener shows.
@@ -45,6 +46,8 @@ pub struct Admin {
     pub findings: Findings,
     /// What clusters say of the gateway's identity.
     pub checks: Checks,
+    /// Who is inside; none while the Kubernetes front is closed.
+    pub sessions: Option<Arc<Sessions>>,
 }
 
 /// Findings of the latest load of each part.
@@ -170,9 +173,13 @@ fn is_called_by_address(headers: &HeaderMap) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok()
 }
 
-/// Ready as long as a good configuration is in force and every required plugin
-/// is loaded; a broken file on disk does not take the gateway out of service.
+/// Ready as long as a good configuration is in force, every required plugin is
+/// loaded and the store answers; a broken file on disk does not take the gateway out of
+/// service.
 async fn ready(State(admin): State<Admin>) -> Response {
+    if admin.sessions.as_ref().is_some_and(|sessions| sessions.is_cut_off()) {
+        return (StatusCode::SERVICE_UNAVAILABLE, "the store is unavailable\n").into_response();
+    }
     let snapshot = admin.current.load_full();
     let missing = snapshot.plugins.missing_required();
     if missing.is_empty() {

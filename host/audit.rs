@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -104,6 +105,9 @@ pub struct Times {
     pub bucket: Duration,
     /// How long events are kept.
     pub keep: Duration,
+    /// How long counts may wait for a store that does not take them before reads are
+    /// refused, too.
+    pub grace: Duration,
 }
 
 /// Writes down who did what.
@@ -126,6 +130,8 @@ pub struct Audit {
     /// as are counted and were closed at most.
     pending: tokio::sync::Mutex<BTreeMap<Uuid, AuditEvent>>,
     wake: Arc<Notify>,
+    /// Whether counts have waited for longer than the grace period.
+    is_stuck: AtomicBool,
 }
 
 impl Audit {
@@ -145,6 +151,7 @@ impl Audit {
             closed: Mutex::default(),
             pending: tokio::sync::Mutex::default(),
             wake: Arc::default(),
+            is_stuck: AtomicBool::new(false),
         });
         task::spawn(&audit);
         audit
@@ -230,6 +237,13 @@ impl Audit {
 
     /// Counts the entry in its bucket, whose row is on disk then.
     async fn count(&self, buckets: &Buckets, key: Key, entry: &AccessEntry<'_>) -> Result<(), store::Error> {
+        // INVARIANT: an open bucket lets nobody pass for longer than the grace period
+        // when its count cannot be written.
+        if self.is_stuck.load(Ordering::Relaxed) {
+            return Err(store::Error::Failed {
+                detail: "counts have waited for too long".to_owned(),
+            });
+        }
         let now = self.clock.now();
         let ticket = match buckets.count(key, now, || row::counted(entry, now)) {
             Ok(ticket) => ticket,

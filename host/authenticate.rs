@@ -25,6 +25,8 @@ mod build;
 
 mod error;
 mod fetch;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod issuer;
 mod keys;
 mod mapping;
@@ -68,6 +70,17 @@ pub struct Authenticator {
     clock: Clock,
 }
 
+/// Whether another site may cause the request: a safe one changes nothing and
+/// runs nothing (RFC 9110, section 9.2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Safety {
+    /// The method alone tells.
+    ByMethod,
+    /// It is not safe, whatever its method: `GET` of a pod's `proxy` reaches
+    /// whatever the pod does on `GET`.
+    Unsafe,
+}
+
 /// Names a token without holding it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct TokenKey {
@@ -100,17 +113,19 @@ impl Authenticator {
     /// Verifies the caller of a request and, for credentials a browser sends by
     /// itself, that no other site caused the request.
     ///
+    /// - `safety`: what the route knows of the request beyond its method.
+    ///
     /// Takes under 2 µs for a token seen before. For a new one it may wait for
     /// an issuer's keys or userinfo answer, at most some seconds. Cancel safe.
     ///
     /// # Errors
     /// Every [`Error`]; none of them holds the token.
-    pub async fn authenticate(&self, head: &Parts) -> Result<Arc<Principal>, Error> {
+    pub async fn authenticate(&self, head: &Parts, safety: Safety) -> Result<Arc<Principal>, Error> {
         let Some(credential) = presented::read(&head.headers)? else {
-            return self.without_credential(head);
+            return self.without_credential(head, safety);
         };
         if credential.presented == Presented::Cookie {
-            origin::check(head, &self.trusted_origins)?;
+            origin::check(head, safety, &self.trusted_origins)?;
         }
         let key = TokenKey::of(&credential);
         if let Some(remembered) = self.remembered.get(&key)
@@ -139,10 +154,10 @@ impl Authenticator {
     /// SECURITY: anonymous callers exist on loopback listeners only (checked
     /// with the settings); this keeps other sites in the same machine's browser
     /// from being one.
-    fn without_credential(&self, head: &Parts) -> Result<Arc<Principal>, Error> {
+    fn without_credential(&self, head: &Parts, safety: Safety) -> Result<Arc<Principal>, Error> {
         let anonymous = self.anonymous.as_ref().ok_or(Error::NoCredential)?;
         origin::check_loopback_host(head)?;
-        origin::check(head, &self.trusted_origins)?;
+        origin::check(head, safety, &self.trusted_origins)?;
         Ok(anonymous.clone())
     }
 

@@ -17,8 +17,8 @@ mod kubernetes;
 pub mod raw;
 mod state;
 
-pub use application_sets::{ApplicationSets, GitLimits, SetChecks};
-pub use kubernetes::{Authorizer, Kubernetes, PersonIssuer, PersonKey, SameSite, StoreUrl, UserLink};
+pub use application_sets::{ApplicationSets, GitCache, GitLimits, SetChecks};
+pub use kubernetes::{Authorizer, Kubernetes, PersonIssuer, PersonKey, SameSite, Store, StoreUrl, UserLink};
 pub use state::{ApplicationNamespaces, KubernetesState, StateSource};
 
 /// All settings of one gateway process.
@@ -53,7 +53,7 @@ pub struct Config {
     /// The ApplicationSet front; it is closed when absent.
     pub application_sets: Option<ApplicationSets>,
     /// Where tokens, sessions and audit are.
-    pub store: StoreUrl,
+    pub store: Store,
     /// How long a cluster's credential serves before it is renewed.
     pub renew_after: Duration,
     /// Bounds on what one caller may send.

@@ -67,6 +67,10 @@ pub enum Error {
     /// The caller lost access to the agent before the response head. (401)
     #[error("the caller's access was withdrawn")]
     Withdrawn,
+    /// The store fell silent before the response head, and the caller may have been
+    /// revoked. (503)
+    #[error("the store is unavailable")]
+    StoreUnavailable,
     /// The client's content is too long. (413)
     #[error("content is longer than allowed")]
     ContentTooLarge,
@@ -99,6 +103,7 @@ impl Error {
             Self::Silent { .. } | Self::ClientSilent => StatusCode::REQUEST_TIMEOUT,
             Self::Total { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::CredentialEnded | Self::Revoked | Self::Withdrawn => StatusCode::UNAUTHORIZED,
+            Self::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::ContentTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::ClientBroken => StatusCode::BAD_REQUEST,
             Self::OtherBackend => StatusCode::INTERNAL_SERVER_ERROR,
@@ -167,12 +172,12 @@ impl Backend {
                     peer,
                     held,
                 }
-                .open(response)
+                .open(response, self.upstream())
             }
             _ if response.status() == StatusCode::SWITCHING_PROTOCOLS => Err(Error::Protocol),
             _ => {
                 let (mut parts, incoming) = response.into_parts();
-                clean_response(&mut parts.headers);
+                clean_response(&mut parts.headers, self.upstream().extension());
                 let mut body = Body::download(incoming, timeouts.idle, ends);
                 body.hold_all(held);
                 if let Some(due) = end.and_then(|end| peer.due(end.at)) {
@@ -257,6 +262,7 @@ impl Waiting {
             Some(Failure::CredentialEnded) => Error::CredentialEnded,
             Some(Failure::Revoked) => Error::Revoked,
             Some(Failure::Withdrawn) => Error::Withdrawn,
+            Some(Failure::StoreUnavailable) => Error::StoreUnavailable,
             None if error.is_connect() => Error::Connect(error),
             None => Error::Broken(error),
         }

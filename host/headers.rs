@@ -23,9 +23,10 @@ mod upstream;
 
 pub use clean::{Cleaned, Protocol, clean};
 pub use identity::{Caller, Identity};
-pub use kubernetes::{client_impersonates, contain_response};
+pub use kubernetes::client_impersonates;
 pub use names::{Owner, owner};
-pub use response::{clean_response, contain};
+pub(crate) use response::clean_trailers;
+pub use response::{clean_response, contain_response};
 pub use seal::{Held, Outbound, Own};
 pub use subject::{About, Subject};
 pub(crate) use upstream::RequestHeader;

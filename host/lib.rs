@@ -44,6 +44,8 @@ pub mod discovery;
 pub mod dns;
 pub mod forward;
 pub mod front;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod glob;
 pub mod grpc;
 pub mod headers;

@@ -9,7 +9,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use http::{HeaderValue, Request, Response, request};
+use http::{HeaderValue, Method, Request, Response, request};
 
 mod applications;
 pub(crate) mod applicationsets;
@@ -28,8 +28,9 @@ pub use kubernetes::Services;
 use door::{Door, name_decision};
 
 use crate::assertion::{Signer, Statement};
-use crate::authenticate::Principal;
 use crate::authenticate::agent::{self, CiTokens, Presented};
+use crate::authenticate::{Principal, Safety};
+use crate::authorize::kubernetes::Attributes;
 use crate::authorize::{self, Permit};
 use crate::config::{self, Config};
 use crate::forward::{self, Body, Limiter};
@@ -41,7 +42,7 @@ use crate::metrics::Metrics;
 use crate::plugin::RequestContext;
 use crate::record::{Open, Outcome, Recorder, Step, trace_id};
 use crate::rejection::Rejection;
-use crate::route::{self, Route};
+use crate::route::{self, ClusterRoute, Route};
 use crate::server::{Handler, Peer, Refusal};
 use crate::snapshot::{Current, Snapshot};
 use crate::state::source::Source;
@@ -225,7 +226,8 @@ impl Gateway {
         if route == Route::Unknown && snapshot.kubernetes.is_some() && is_for_agents(&head) {
             return Err(Rejection::Prefix);
         }
-        let principal = snapshot.authenticator.authenticate(&head).await;
+        let safety = safety(&route, &head.method);
+        let principal = snapshot.authenticator.authenticate(&head, safety).await;
         record.step(Step::Authenticate);
         let principal = principal?;
         record.note(|record| record.principal = Some(Arc::clone(&principal)));
@@ -490,6 +492,33 @@ fn signer(settings: &config::Extensions) -> anyhow::Result<Signer> {
         |error: &dyn std::fmt::Display| anyhow::anyhow!("`extensions.assertion.key` {}: {error}", path.display());
     let pem = std::fs::read_to_string(path).map_err(|error| named(&error))?;
     Signer::from_pem(issuer, &secrecy::SecretString::from(pem)).map_err(|error| named(&error))
+}
+
+/// What the route adds to the method.
+// SECURITY: requests into clusters are judged by their Kubernetes verb, for some that
+// come by `GET` run programs; a credential that is handed out is minted before.
+fn safety(route: &Route<'_>, method: &Method) -> Safety {
+    let (rest, query) = match route {
+        Route::Cluster(ClusterRoute::Forward(path)) => (path.rest, path.query),
+        Route::Application(path) => (path.rest, path.query),
+        Route::Cluster(ClusterRoute::Credential { .. }) => return Safety::Unsafe,
+        Route::Cluster(ClusterRoute::List)
+        | Route::Extension(_)
+        | Route::Decision(_)
+        | Route::Platform(_)
+        | Route::Project(_)
+        | Route::ApplicationSet(_)
+        | Route::Grpc(_)
+        | Route::Kubernetes(_)
+        | Route::AuthorizeProxyUser
+        | Route::AssertionKeys
+        | Route::Unknown => return Safety::ByMethod,
+    };
+    // An upgrade is unsafe by itself.
+    match Attributes::read(method, rest, query, None).is_plain_read(method) {
+        true => Safety::ByMethod,
+        false => Safety::Unsafe,
+    }
 }
 
 /// Whether the credential is one that only the Kubernetes front takes.

@@ -22,6 +22,8 @@ pub mod egress;
 mod engine;
 mod error;
 mod filter;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod generator;
 mod imports;
 mod inspect;

@@ -526,6 +526,7 @@ fn not_forwarded(error: &forward::Error) -> Answer {
         Error::Withdrawn => {
             return Answer::denied(error.status(), "access_withdrawn", "access was withdrawn");
         }
+        Error::StoreUnavailable => return kubernetes::store_unavailable(),
         Error::Silent { .. } => "backend_silent",
         Error::Total { .. } => "backend_too_slow",
         Error::ContentTooLarge => "content_too_large",

@@ -14,13 +14,17 @@
 
 mod address;
 mod cache;
+mod disk;
 mod error;
 mod exchange;
 mod fetch;
 mod flight;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod listing;
 mod local;
 mod location;
+mod pack;
 mod permission;
 mod spelling;
 mod store;
@@ -37,9 +41,6 @@ pub const MAX_FETCHES: usize = 16;
 pub const MAX_FETCHES_OF_HOST: usize = 6;
 /// Fetches at once from one repository.
 pub const MAX_FETCHES_OF_REPOSITORY: usize = 2;
-/// Bytes of all that was fetched and is kept on disk; what is being fetched and what
-/// is read right now comes on top.
-pub const MAX_CACHE_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 /// Commits kept on disk.
 pub const MAX_CACHED_COMMITS: usize = 256;
 /// Bytes of a repository's list of branches and tags.
@@ -48,6 +49,10 @@ pub const MAX_LISTING_BYTES: u64 = 16 * 1024 * 1024;
 pub const MAX_OBJECTS: u32 = 1_000_000;
 /// Bytes of one object of a fetch, unpacked.
 pub const MAX_UNPACKED_BYTES: u64 = 128 * 1024 * 1024;
+/// Deltas of a fetch upon each other, as git itself makes them.
+pub const MAX_DELTA_DEPTH: u32 = 4096;
+/// Bytes of memory that all fetches together unpack in; one that needs more is refused.
+pub const MAX_UNPACKING_BYTES: u64 = 3 * MAX_UNPACKED_BYTES;
 /// Bytes of one object that is read.
 pub const MAX_OBJECT_BYTES: u64 = 32 * 1024 * 1024;
 /// Entries of directories that one question reads: files, directories and links, those in

@@ -97,6 +97,9 @@ impl Running {
         // The watch starts before the load: a change in between is read again.
         let changes = watch_parts(&loader, &mut helpers).await;
         let current = first_load(&loader, &metrics).await?;
+        if let Some(services) = &services {
+            services.bind_tokens(&current.load()).await?;
+        }
         let tls = config.tls.clone().map(Certificates::load).transpose()?.map(Arc::new);
         let checks = self_check::spawn(&mut helpers, &current, &metrics);
         let applications = config.applications.map(|_| {
@@ -125,6 +128,7 @@ impl Running {
             credentials: Arc::clone(&credentials),
             findings: findings.clone(),
             checks,
+            sessions: services.as_ref().map(|services| Arc::clone(&services.sessions)),
         };
         let admin_stop = CancellationToken::new();
         let desk = Server::new(private, None, Limits::admin(&config.limits));
@@ -227,7 +231,7 @@ async fn services(config: &Config, clock: &Clock, metrics: &Arc<Metrics>) -> any
     let Some(settings) = &config.kubernetes else {
         return Ok(None);
     };
-    let url = match &config.store {
+    let url = match &config.store.url {
         StoreUrl::Text(url) => url.clone(),
         StoreUrl::File(path) => {
             let text = std::fs::read_to_string(path)
@@ -236,10 +240,12 @@ async fn services(config: &Config, clock: &Clock, metrics: &Arc<Metrics>) -> any
         }
     };
     let store = Arc::new(Store::open(&url).await?);
-    let sessions = Sessions::start(Arc::clone(&store), clock.clone(), Arc::clone(metrics)).await?;
+    let grace = config.store.grace_period;
+    let sessions = Sessions::start(Arc::clone(&store), (clock.clone(), grace), Arc::clone(metrics)).await?;
     let times = audit::Times {
         bucket: settings.audit_bucket,
         keep: settings.audit_keep,
+        grace,
     };
     let audit = Audit::start(Arc::clone(&store), clock.clone(), times, Arc::clone(metrics));
     audit.listen(&sessions);

@@ -23,6 +23,9 @@ mod peer;
 mod socket;
 mod tls;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use guard::fuzz;
+
 pub(crate) use peer::Due;
 pub use peer::Peer;
 #[cfg(test)]

@@ -2,11 +2,12 @@
 //!
 //! In: [`crate::access::Access`], revocations of the store, time. Out: a signal
 //! that ends what a session has open. Never: a session that is revoked or has
-//! expired and still has something open a second later.
+//! expired and still has something open a second later; anything open that could have
+//! been revoked without this process hearing of it for longer than its grace period.
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -54,6 +55,9 @@ pub enum Ending {
     /// The person was blocked, is no member any more, or the agent is not shared
     /// any more.
     Withdrawn,
+    /// The store did not answer for the grace period: nobody can say whether the
+    /// session was revoked.
+    StoreUnavailable,
 }
 
 impl Ending {
@@ -63,6 +67,7 @@ impl Ending {
             Self::Revoked => "session revoked",
             Self::Expired => "credential expired",
             Self::Withdrawn => "access withdrawn",
+            Self::StoreUnavailable => "store unavailable",
         }
     }
 }
@@ -235,6 +240,8 @@ pub struct Sessions {
     replica: Uuid,
     numbers: AtomicU64,
     on_closed: OnceLock<OnClosed>,
+    /// Whether the store has been silent for longer than the grace period.
+    is_cut_off: AtomicBool,
     /// What was told last; none while those from the start are in force.
     rules: ArcSwapOption<Rules>,
 }
@@ -251,9 +258,16 @@ impl Sessions {
     /// Learns every revocation that still counts, then follows those to come:
     /// they take effect here within a second. Ends with the last clone.
     ///
+    /// - `grace`: how long the store may be silent before everything open here is
+    ///   ended and nobody is let in, until it answers again.
+    ///
     /// # Errors
     /// The store does not answer: nobody may be served then.
-    pub async fn start(store: Arc<Store>, clock: Clock, metrics: Arc<Metrics>) -> Result<Arc<Self>, store::Error> {
+    pub async fn start(
+        store: Arc<Store>,
+        (clock, grace): (Clock, Duration),
+        metrics: Arc<Metrics>,
+    ) -> Result<Arc<Self>, store::Error> {
         let sessions = Arc::new(Self {
             table: Table::new(),
             store,
@@ -262,11 +276,12 @@ impl Sessions {
             replica: Uuid::now_v7(),
             numbers: AtomicU64::new(0),
             on_closed: OnceLock::new(),
+            is_cut_off: AtomicBool::new(false),
             rules: ArcSwapOption::empty(),
         });
         let mut cursor = Cursor::default();
         sessions.learn(&mut cursor).await?;
-        task::spawn(&sessions, cursor);
+        task::spawn(&sessions, cursor, grace);
         Ok(sessions)
     }
 
@@ -283,7 +298,7 @@ impl Sessions {
     /// The result is held until its response body, upload and tunnel ended.
     ///
     /// # Errors
-    /// The session was revoked or its credential has ended.
+    /// The session was revoked, its credential has ended, or nobody can say so.
     pub fn enter(self: &Arc<Self>, access: &Access, what: Entering) -> Result<Entered, Ending> {
         self.enter_as(access.into(), what)
     }
@@ -296,12 +311,37 @@ impl Sessions {
         if is_stream {
             self.metrics.access.open_streams.inc();
         }
-        Ok(Entered {
+        let entered = Entered {
             signal: EndSignal::new(&switch),
             sessions: self.clone(),
             session: holder.session.clone(),
             number,
-        })
+        };
+        // INVARIANT: asked after it is in the table, so that it is either refused here
+        // or ended by `cut_off`.
+        if self.is_cut_off() {
+            return Err(Ending::StoreUnavailable);
+        }
+        Ok(entered)
+    }
+
+    /// Whether the store has been silent for longer than the grace period: whoever is
+    /// let in may have been revoked.
+    pub fn is_cut_off(&self) -> bool {
+        self.is_cut_off.load(Ordering::SeqCst)
+    }
+
+    /// Ends everything that is open here, and lets nobody in.
+    fn cut_off(&self) {
+        self.is_cut_off.store(true, Ordering::SeqCst);
+        let now = self.clock.now();
+        let ended = self.table.withdraw(now, |_, _, _| true);
+        self.close(ended, Ending::StoreUnavailable, now);
+    }
+
+    /// The store told everything that happened meanwhile.
+    fn caught_up(&self) {
+        self.is_cut_off.store(false, Ordering::SeqCst);
     }
 
     /// Whether a session was revoked, as far as this process knows.
@@ -405,7 +445,7 @@ impl Sessions {
         let mut sent = Ok(());
         for rows in rows.chunks(SEEN_AT_ONCE) {
             if sent.is_ok() {
-                sent = task::answer(self.store.seen(rows)).await;
+                sent = task::answer(task::ANSWER, self.store.seen(rows)).await;
             }
             match &sent {
                 Ok(()) => self.table.told(rows),
@@ -451,6 +491,7 @@ impl Sessions {
                 Ending::Revoked => "revoked",
                 Ending::Expired => "expired",
                 Ending::Withdrawn => "withdrawn",
+                Ending::StoreUnavailable => "store_unavailable",
             });
             if let Some(hear) = self.on_closed.get() {
                 hear(Closed {

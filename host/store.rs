@@ -10,6 +10,7 @@
 //!
 //! Times are kept to the microsecond; what is finer is cut off.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
@@ -21,7 +22,7 @@ use self::change::{Change, Outcome};
 use self::database::Database;
 pub use self::model::{About, Actor, AuditEvent, AuditFilter, BrowserSession, Owned, Revocation, SeenSession, Token};
 use self::writer::Writer;
-use crate::access::SessionId;
+use crate::access::{AgentId, SessionId};
 
 mod audit;
 pub mod bounds;
@@ -252,7 +253,7 @@ impl Store {
             .await?
         {
             Outcome::Revoked(revocation) => Ok(revocation),
-            Outcome::Done | Outcome::Full(_) | Outcome::Removed(_) => Err(Error::Failed {
+            Outcome::Done | Outcome::Full(_) | Outcome::Rows(_) => Err(Error::Failed {
                 detail: "a revocation was not acknowledged as one".to_owned(),
             }),
         }
@@ -281,6 +282,23 @@ impl Store {
     /// [`Error::Failed`].
     pub async fn time(&self) -> Result<Option<Timestamp>, Error> {
         read::time_of(&self.database).await
+    }
+
+    /// Up to when time was believed to be when rows were last removed; without such a
+    /// time the latest of the audit events, none without any.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub async fn reached_time(&self) -> Result<Option<Timestamp>, Error> {
+        read::reached_time(&self.database).await
+    }
+
+    /// Keeps what time it is believed to be.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub async fn reach_time(&self, time: Timestamp) -> Result<(), Error> {
+        self.change(Change::Time(time)).await
     }
 
     /// Adds audit events; of one that is there already, by id, the latest time
@@ -338,6 +356,30 @@ impl Store {
         seen::of(&self.database, session).await
     }
 
+    /// Binds tokens of versions that knew an agent by its number alone to the agent that
+    /// has the number now. Those whose number no agent has let nobody in again, whoever
+    /// gets it. Gives how many there are of either.
+    ///
+    /// - `agents`: those there are, by number, as [`crate::access::Agent::identity`].
+    ///
+    /// # Errors
+    /// [`Error::Failed`]; what is left then is bound the next time.
+    pub async fn bind_tokens(&self, agents: &BTreeMap<AgentId, String>) -> Result<(u64, u64), Error> {
+        let (mut bound, mut orphaned) = (0_u64, 0_u64);
+        while let Some(agent_id) = read::unbound_agent(&self.database).await? {
+            let identity = agents.get(&agent_id);
+            let change = Change::Bind {
+                agent_id,
+                identity: identity.cloned().unwrap_or_default(),
+            };
+            if let Outcome::Rows(rows) = self.writer.change(change).await? {
+                let count = if identity.is_some() { &mut bound } else { &mut orphaned };
+                *count = count.saturating_add(rows);
+            }
+        }
+        Ok((bound, orphaned))
+    }
+
     /// Forgets audit events and tokens that ended before `audit`, revocations and
     /// browser sessions that have ended, and who was at work more than a day ago.
     ///
@@ -348,8 +390,8 @@ impl Store {
     /// [`Error::Failed`].
     pub async fn forget_before(&self, audit: Timestamp, now: Timestamp) -> Result<(), Error> {
         for old in change::Old::all(audit, now) {
-            while let Outcome::Removed(rows) = self.writer.change(Change::Forget(old)).await? {
-                if rows < change::FORGET_AT_ONCE {
+            while let Outcome::Rows(rows) = self.writer.change(Change::Forget(old)).await? {
+                if rows < change::AT_ONCE {
                     break;
                 }
             }
@@ -360,7 +402,7 @@ impl Store {
     async fn change(&self, change: Change) -> Result<(), Error> {
         match self.writer.change(change).await? {
             Outcome::Full(full) => Err(full),
-            Outcome::Done | Outcome::Revoked(_) | Outcome::Removed(_) => Ok(()),
+            Outcome::Done | Outcome::Revoked(_) | Outcome::Rows(_) => Ok(()),
         }
     }
 }

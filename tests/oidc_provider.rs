@@ -16,7 +16,7 @@ mod provider;
 use std::sync::Arc;
 
 use provider::Provider;
-use tollgate::authenticate::{Authenticator, Error, Kind, Principal, Reason};
+use tollgate::authenticate::{Authenticator, Error, Kind, Principal, Reason, Safety};
 use tollgate::config::Authentication;
 use tollgate::config::raw::authentication::RawAuthentication;
 use tollgate::diagnostic::Location;
@@ -59,7 +59,9 @@ async fn bearer(authenticator: &Authenticator, token: &str) -> Result<Arc<Princi
         .header("authorization", format!("Bearer {token}"))
         .body(())
         .unwrap();
-    authenticator.authenticate(&request.into_parts().0).await
+    authenticator
+        .authenticate(&request.into_parts().0, Safety::ByMethod)
+        .await
 }
 
 #[tokio::test]

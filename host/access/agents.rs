@@ -209,6 +209,12 @@ impl Agents {
         self.agents.values().map(|entry| &entry.agent)
     }
 
+    /// Every agent's identity, by number.
+    pub fn identities(&self) -> BTreeMap<AgentId, String> {
+        let agents = self.agents.iter();
+        agents.map(|(id, entry)| (*id, entry.agent.identity())).collect()
+    }
+
     /// Agents a person may use with a token of their own: none for unknown and
     /// blocked people. Those an issuer alone grants are not among them.
     pub fn shared_with(&self, user_id: i64) -> Vec<&Arc<Agent>> {

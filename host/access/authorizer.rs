@@ -14,7 +14,7 @@ use super::embedded::Embedded;
 use super::memory::{Memory, Verdict};
 use super::remote::{Remote, SetupError};
 use super::token_text::is_no_token;
-use super::{AccessKey, Bearer, Question, Refusal};
+use super::{AccessKey, Bearer, Error, Question, Refusal};
 use crate::clock::Clock;
 use crate::config;
 use crate::sessions::Sessions;
@@ -89,6 +89,13 @@ impl Authorizer {
             // As any other nobody has, but neither the store nor what is remembered
             // is used for it.
             return Err(Refusal::UnknownKey.into());
+        }
+        // INVARIANT: nothing remembered lets anybody in while nobody can say who was
+        // revoked.
+        if self.sessions.is_cut_off() {
+            return Err(Error::Unavailable {
+                detail: "the store is unavailable".to_owned(),
+            });
         }
         let key = match &self.platform {
             Platform::Embedded(_) => self.memory.key(question, &[&agents.number().to_le_bytes()]),

@@ -80,6 +80,12 @@ impl Embedded {
             if token.agent_id != agent {
                 return Err(Refusal::OtherAgent);
             }
+            // SECURITY: numbers are given out by files, where one may stand for another
+            // agent or another cluster tomorrow.
+            let identity = agents.agent(agent).map(|agent| agent.identity());
+            if identity.is_some() && identity != token.agent {
+                return Err(Refusal::FormerAgent);
+            }
             Ok(())
         })?;
         self.note_use(&token);
@@ -122,6 +128,10 @@ impl Embedded {
         let judged = self.check(found.revoked_at, found.expires_at).and_then(|()| {
             more()?;
             let person = agents.user(found.bearer.user.id).ok_or(Refusal::UnknownUser)?;
+            // SECURITY: as for agents.
+            if person.user.username != found.bearer.user.username {
+                return Err(Refusal::FormerUser);
+            }
             let claimant = Claimant {
                 person: Some(person),
                 mapped: None,

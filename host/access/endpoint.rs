@@ -164,14 +164,17 @@ fn refused(error: &Error) -> Response<Bytes> {
             | Refusal::Revoked
             | Refusal::Csrf
             | Refusal::UnknownUser
+            | Refusal::FormerUser
             | Refusal::Blocked
             | Refusal::IdToken(_) => {
                 let body = Bytes::from_static(INVALID_KEY.as_bytes());
                 respond(StatusCode::UNAUTHORIZED, "text/plain; charset=utf-8", body)
             }
-            Refusal::Scope | Refusal::OtherAgent | Refusal::NotShared(_) | Refusal::NotMember => {
-                message(StatusCode::FORBIDDEN, "the user may not use the agent")
-            }
+            Refusal::Scope
+            | Refusal::OtherAgent
+            | Refusal::FormerAgent
+            | Refusal::NotShared(_)
+            | Refusal::NotMember => message(StatusCode::FORBIDDEN, "the user may not use the agent"),
             Refusal::UnknownAgent => message(StatusCode::NOT_FOUND, "there is no such agent"),
             // Whoever judges is this gateway itself.
             Refusal::Platform(_) => message(StatusCode::FORBIDDEN, "the user may not use the agent"),

@@ -23,7 +23,7 @@ use crate::store::{Actor, BrowserSession, SecretHash, Store, Token};
 
 pub(super) const ISSUER: &str = "https://gitlab.example.com";
 
-const PEOPLE: &str = "
+pub(super) const PEOPLE: &str = "
 apiVersion: tollgate.dev/v1alpha1
 kind: UserDirectory
 metadata: {name: people}
@@ -168,7 +168,7 @@ impl World {
         let url = format!("sqlite:{}", folder.path().join("tollgate.db").display());
         let store = Arc::new(Store::open(&SecretString::from(url)).await.unwrap());
         let metrics = Arc::new(Metrics::new());
-        let sessions = Sessions::start(Arc::clone(&store), clock.clone(), metrics)
+        let sessions = Sessions::start(Arc::clone(&store), (clock.clone(), Duration::from_secs(10)), metrics)
             .await
             .unwrap();
         let authorizer = Authorizer::new(settings, Arc::clone(&store), Arc::clone(&sessions), clock.clone());
@@ -198,6 +198,10 @@ impl World {
                 username: pat.user.1.to_owned(),
             },
             agent_id: super::world::id(pat.agent),
+            agent: self
+                .agents
+                .agent(super::world::id(pat.agent))
+                .map(|agent| agent.identity()),
             scopes: pat.scopes.iter().map(|scope| (*scope).to_owned()).collect(),
             created_at: self.at(-60),
             expires_at: self.at(pat.lives),
@@ -276,6 +280,15 @@ impl World {
             claims,
             mapped: None,
         }
+    }
+
+    /// Changes the database behind the store's back.
+    pub(super) async fn sql(&self, text: &'static str) {
+        use sqlx::ConnectOptions as _;
+
+        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(self.folder.path().join("tollgate.db"));
+        let mut connection = options.connect().await.unwrap();
+        sqlx::raw_sql(text).execute(&mut connection).await.unwrap();
     }
 
     /// A file with a secret two gateways share.

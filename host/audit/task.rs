@@ -3,6 +3,7 @@
 //! In: the clock. Out: rows. Never: a count given up because the store did not
 //! take it at first.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -22,9 +23,13 @@ const FORGET: Duration = Duration::from_hours(1);
 /// How far this machine's clock and the database's may be apart.
 const APART: Duration = Duration::from_mins(5);
 
+/// How far time may leap from one removal to the next: what a weekend's pause does not
+/// reach is made up for later.
+const LEAP: Duration = Duration::from_hours(24);
+
 /// Why nothing was removed, or not all.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-enum Error {
+pub(super) enum Error {
     /// A clock that is wrong would remove what is to be kept.
     #[error("this machine's clock and the database's are {apart:?} apart, allowed are {APART:?}")]
     Clocks { apart: Duration },
@@ -42,6 +47,8 @@ pub(super) fn spawn(audit: &Arc<Audit>) {
 
 async fn write(audit: Weak<Audit>, clock: Clock, wake: Arc<Notify>) {
     let mut good = true;
+    // In running time, when the last flush began after which nothing waited.
+    let mut written_at = clock.running();
     loop {
         if good {
             tokio::select! {
@@ -52,7 +59,14 @@ async fn write(audit: Weak<Audit>, clock: Clock, wake: Arc<Notify>) {
             clock.sleep(WRITE).await;
         }
         let Some(audit) = audit.upgrade() else { return };
+        let begun = clock.running();
         let written = audit.flush().await;
+        if written.is_ok() {
+            written_at = begun;
+        }
+        let waited = clock.running().saturating_sub(written_at);
+        let is_stuck = written.is_err() && waited >= audit.times.grace;
+        audit.is_stuck.store(is_stuck, Ordering::Relaxed);
         match &written {
             Ok(()) if !good => tracing::info!("audit events are written again"),
             Err(error) if good => {
@@ -64,9 +78,35 @@ async fn write(audit: Weak<Audit>, clock: Clock, wake: Arc<Notify>) {
     }
 }
 
-async fn forget_before(audit: &Audit, oldest: Timestamp, now: Timestamp) -> Result<(), Error> {
+/// Removes what is too old.
+///
+/// - `ran`: how long this process has run since the last time.
+pub(super) async fn forget_old(audit: &Audit, now: Timestamp, ran: Duration) -> Result<(), Error> {
     agree(now, audit.store.time().await?)?;
-    Ok(audit.store.forget_before(oldest, now).await?)
+    let reached = audit.store.reached_time().await?.unwrap_or(now);
+    let time = credible(now, reached, ran);
+    if time < now {
+        let behind = now.duration_since(time).unsigned_abs();
+        tracing::warn!(
+            ?behind,
+            "this machine's clock is far ahead of what the store has seen; what is too old is removed later"
+        );
+    }
+    let oldest = time.checked_sub(audit.times.keep).unwrap_or(Timestamp::MIN);
+    audit.store.forget_before(oldest, time).await?;
+    Ok(audit.store.reach_time(time.max(reached)).await?)
+}
+
+/// What time it is at least, for removing what is past. Removed rows do not come back
+/// when a clock that was years ahead is set right, so a leap is not believed: time then
+/// goes twice as fast as the process runs, until it is made up for.
+fn credible(now: Timestamp, reached: Timestamp, ran: Duration) -> Timestamp {
+    let near = reached.checked_add(LEAP).unwrap_or(Timestamp::MAX);
+    if now <= near {
+        return now;
+    }
+    let made_up = reached.checked_add(ran.saturating_mul(2)).unwrap_or(Timestamp::MAX);
+    now.min(made_up)
 }
 
 /// Whether time may decide what is removed.
@@ -81,18 +121,19 @@ fn agree(ours: Timestamp, theirs: Option<Timestamp>) -> Result<(), Error> {
 }
 
 async fn forget(audit: Weak<Audit>, clock: Clock) {
+    let mut last = clock.running();
     loop {
         // Time that passes while old events go counts, too.
-        let next = clock.running().saturating_add(FORGET);
-        let now = clock.now();
+        let begun = clock.running();
+        let next = begun.saturating_add(FORGET);
         {
             let Some(audit) = audit.upgrade() else { return };
-            let oldest = now.checked_sub(audit.times.keep).unwrap_or(Timestamp::MIN);
-            if let Err(error) = forget_before(&audit, oldest, now).await {
+            if let Err(error) = forget_old(&audit, clock.now(), begun.saturating_sub(last)).await {
                 audit.metrics.access.store_failed("forget");
                 tracing::error!(%error, "what is too old cannot be removed from the store");
             }
         }
+        last = begun;
         clock.sleep(next.saturating_sub(clock.running())).await;
     }
 }
@@ -110,6 +151,23 @@ mod tests {
         }
         for theirs in [now + far, now - far] {
             assert_eq!(agree(now, Some(theirs)), Err(Error::Clocks { apart: far }));
+        }
+    }
+
+    #[test]
+    fn a_leap_of_time_is_made_up_for_and_not_believed() {
+        let reached = Timestamp::UNIX_EPOCH;
+        let hour = Duration::from_hours(1);
+        let years = reached + 20_000 * hour;
+        for (now, ran, time) in [
+            (reached - hour, Duration::ZERO, reached - hour),
+            (reached, Duration::ZERO, reached),
+            (reached + LEAP, Duration::ZERO, reached + LEAP),
+            (years, Duration::ZERO, reached),
+            (years, hour, reached + 2 * hour),
+            (reached + 30 * hour, 20 * hour, reached + 30 * hour),
+        ] {
+            assert_eq!(credible(now, reached, ran), time, "{now} after {ran:?}");
         }
     }
 }

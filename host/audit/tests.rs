@@ -34,6 +34,7 @@ impl World {
         let times = Times {
             bucket: MINUTE,
             keep: Duration::from_hours(24 * 30),
+            grace: Duration::from_secs(10),
         };
         let audit = Audit::start(store.clone(), clock.clone(), times, metrics.clone());
         Self {
@@ -692,7 +693,7 @@ async fn closed_streams_are_events() {
 async fn streams_that_sessions_end_are_written_once_each() {
     let world = World::start().await;
     let clock = world.clock.clone();
-    let sessions = Sessions::start(world.store.clone(), clock, world.metrics.clone())
+    let sessions = Sessions::start(world.store.clone(), (clock, MINUTE), world.metrics.clone())
         .await
         .unwrap();
     world.audit.listen(&sessions);
@@ -738,4 +739,55 @@ async fn what_is_too_old_goes() {
     assert_eq!(world.counts().await.len(), 2);
     world.clock.advance(Duration::from_hours(25));
     world.until(&[("access.allowed", 1)]).await;
+}
+
+/// Removed rows do not come back when the clock is set right.
+#[tokio::test]
+async fn a_clock_that_is_years_ahead_removes_nothing() {
+    let world = World::start().await;
+    let now = world.clock.now();
+    let event = |at| {
+        let pods = pods("create");
+        row::alone(&world.entry(&pods), at)
+    };
+    world.store.record(&[event(now)]).await.unwrap();
+    let day = Duration::from_hours(24);
+    let years = now + 3_650 * day;
+    // A start, then another one, and what is written meanwhile is believed no more.
+    for rows in [1, 2] {
+        task::forget_old(&world.audit, years, Duration::ZERO).await.unwrap();
+        assert_eq!(world.rows().await.len(), rows);
+        world.store.record(&[event(years)]).await.unwrap();
+    }
+    // Time that passes does remove.
+    let later = now + 40 * day;
+    task::forget_old(&world.audit, later, 40 * day).await.unwrap();
+    let rows = world.rows().await;
+    assert_eq!(rows.len(), 2);
+    assert!(rows.iter().all(|row| row.last_at > later), "{rows:?}");
+}
+
+/// A count that nobody can write lets nobody pass for ever.
+#[tokio::test]
+async fn reads_are_refused_once_their_counts_have_waited_for_the_grace_period() {
+    let world = World::start().await;
+    let pods = pods("list");
+    world.audit.access(world.entry(&pods)).await.unwrap();
+    world.sql("ALTER TABLE audit RENAME TO away").await;
+    // The bucket is open: its row is on disk.
+    world.audit.access(world.entry(&pods)).await.unwrap();
+    world.clock.advance(Duration::from_secs(11));
+    let refused = async {
+        while world.audit.access(world.entry(&pods)).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), refused).await.unwrap();
+    world.sql("ALTER TABLE away RENAME TO audit").await;
+    let passes = async {
+        while world.audit.access(world.entry(&pods)).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), passes).await.unwrap();
 }

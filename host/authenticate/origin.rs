@@ -7,13 +7,14 @@ use http::header::{HOST, ORIGIN, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, Method};
 
+use super::Safety;
 use super::error::Error;
 
 /// Characters of a field a refusal repeats.
 const SHOWN: usize = 100;
 
-/// Lets a request pass that changes nothing, or that provably comes from the
-/// origin it was sent to or a trusted one.
+/// Lets a safe request pass, or one that provably comes from the origin it was
+/// sent to or a trusted one.
 ///
 /// `Sec-Fetch-Site` decides where a browser sends it, since no script can set
 /// it; `Origin` decides otherwise, and for trusted origins. A WebSocket or
@@ -21,8 +22,8 @@ const SHOWN: usize = 100;
 /// same-origin policy does not apply to what comes back.
 ///
 /// The scheme of `Origin` is not compared, for TLS may end before the gateway.
-pub(super) fn check(head: &Parts, trusted: &[String]) -> Result<(), Error> {
-    if is_safe(head) {
+pub(super) fn check(head: &Parts, safety: Safety, trusted: &[String]) -> Result<(), Error> {
+    if is_safe(head, safety) {
         return Ok(());
     }
     let origin = sole(&head.headers, ORIGIN.as_str());
@@ -72,9 +73,12 @@ pub(super) fn check_loopback_host(head: &Parts) -> Result<(), Error> {
     })
 }
 
-fn is_safe(head: &Parts) -> bool {
-    let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(&head.method);
-    reads && !head.headers.contains_key(UPGRADE)
+fn is_safe(head: &Parts, safety: Safety) -> bool {
+    let by_method = [Method::GET, Method::HEAD, Method::OPTIONS].contains(&head.method);
+    match safety {
+        Safety::Unsafe => false,
+        Safety::ByMethod => by_method && !head.headers.contains_key(UPGRADE),
+    }
 }
 
 /// Whether `origin` has the host and port the request was sent to.

@@ -8,7 +8,7 @@ use http::request::Parts;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 
-use super::{Arc, Authenticator, Error, Principal};
+use super::{Arc, Authenticator, Error, Principal, Safety};
 use crate::config;
 use crate::diagnostic::{Diagnostic, Location};
 use crate::state::{Project, ProjectRole, Resources, RoleToken, Secret, Text};
@@ -222,7 +222,10 @@ fn head(fields: &[(&str, &str)]) -> Parts {
 
 async fn bearer(authenticator: &Authenticator, token: &str) -> Result<Arc<Principal>, Error> {
     authenticator
-        .authenticate(&head(&[("authorization", &format!("Bearer {token}"))]))
+        .authenticate(
+            &head(&[("authorization", &format!("Bearer {token}"))]),
+            Safety::ByMethod,
+        )
         .await
 }
 

@@ -6,10 +6,11 @@
 //! not.
 //!
 //! Argo CD's RBAC decides alone: resource `clusters`, object the server's URL,
-//! behind the project of a cluster that has one. `get` lets reads through, as
-//! far as the gateway's own credential reaches in that cluster; `update` besides
-//! lets everything else through. Handing the credential itself out needs `get`
-//! of the gateway's own resource `credentials`, which no built-in role has.
+//! behind the project of a cluster that has one. `get` shows a cluster. Reads in
+//! it need `connect` besides, an action of the gateway's own, and reach as far as
+//! the gateway's credential does, Secrets included; everything else needs `update`
+//! on top. Handing the credential itself out needs `get` of the gateway's own
+//! resource `credentials`. No built-in role has `connect` or `credentials`.
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use http::Method;
 
 use super::Error;
 use super::facts::Lookup;
+use super::kubernetes::Attributes;
 use super::rbac::cluster_object_name;
 use crate::caller::Caller;
 use crate::credential::clusters::{ClusterAccess, Found};
@@ -26,27 +28,30 @@ use crate::snapshot::Snapshot;
 /// What a caller wants of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// To ask its API server something that changes nothing.
+    /// To ask its API server something that changes nothing and runs nothing.
     Read,
-    /// To send anything else, connections that become tunnels among it.
+    /// To send anything else, also by `GET`: what a pod, service or node answers by
+    /// `proxy`, connections that become tunnels.
     Write,
     /// To be handed its credential.
     Credential,
 }
 
 impl Wanted {
-    /// What a request to a cluster's API server needs. Tunnels run programs.
-    pub fn of(method: &Method, is_upgrade: bool) -> Self {
-        let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
-        if reads && !is_upgrade { Self::Read } else { Self::Write }
+    /// What a request to a cluster's API server needs.
+    pub fn of(method: &Method, attributes: &Attributes) -> Self {
+        match attributes.is_plain_read(method) {
+            true => Self::Read,
+            false => Self::Write,
+        }
     }
 
-    /// RBAC resource and action that are needed besides `clusters, get`.
-    fn besides(self) -> Option<[&'static str; 2]> {
+    /// RBAC resources and actions that are needed besides `clusters, get`.
+    fn besides(self) -> &'static [[&'static str; 2]] {
         match self {
-            Self::Read => None,
-            Self::Write => Some(["clusters", "update"]),
-            Self::Credential => Some(["credentials", "get"]),
+            Self::Read => &[["clusters", "connect"]],
+            Self::Write => &[["clusters", "connect"], ["clusters", "update"]],
+            Self::Credential => &[["credentials", "get"]],
         }
     }
 }
@@ -136,8 +141,8 @@ fn judge(
     match snapshot.clusters.find(name) {
         Found::One(access) => {
             require(get, object(access))?;
-            if let Some(besides) = wanted.besides() {
-                require(besides, object(access))?;
+            for besides in wanted.besides() {
+                require(*besides, object(access))?;
             }
             Ok(Arc::clone(access))
         }

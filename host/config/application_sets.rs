@@ -3,6 +3,7 @@
 //! In: checked by `raw`. Out: values. Never: a default that lets generators read
 //! what nobody listed.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::applicationset::Limits;
@@ -22,6 +23,8 @@ pub struct ApplicationSets {
     pub limits: Limits,
     /// Bounds on reading one repository.
     pub git: GitLimits,
+    /// Where what was fetched is kept, and how much of it.
+    pub git_cache: GitCache,
     /// Sets generated at once; more wait.
     pub concurrency: usize,
     /// Applications that one change may delete without naming their number.
@@ -56,6 +59,28 @@ impl Default for GitLimits {
             time: Duration::from_secs(20),
             bytes: 256 * 1024 * 1024,
             fresh: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Where what was fetched of repositories is kept, and how much of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GitCache {
+    /// Each process has a folder of its own in it; none for the system's folder for
+    /// temporary files.
+    pub directory: Option<PathBuf>,
+    /// Bytes on disk, what is being fetched and read included.
+    pub bytes: u64,
+    /// How long a commit is kept that nobody asks for.
+    pub keep: Duration,
+}
+
+impl Default for GitCache {
+    fn default() -> Self {
+        Self {
+            directory: None,
+            bytes: 2 * 1024 * 1024 * 1024,
+            keep: Duration::from_secs(3600),
         }
     }
 }

@@ -104,6 +104,15 @@ pub enum SameSite {
     None,
 }
 
+/// The store, and how long it may be silent.
+#[derive(Clone, Debug)]
+pub struct Store {
+    /// Where it is.
+    pub url: StoreUrl,
+    /// How long the gateway goes on when it does not answer: 2 s to 5 min.
+    pub grace_period: Duration,
+}
+
 /// Where the store is. A PostgreSQL URL can hold a password.
 #[derive(Clone, Debug)]
 pub enum StoreUrl {

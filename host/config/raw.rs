@@ -322,11 +322,16 @@ impl Check<'_> {
         }
     }
 
-    fn store(&mut self, raw: kubernetes::RawStore) -> super::StoreUrl {
-        raw.check(self.base).unwrap_or_else(|message| {
+    fn store(&mut self, raw: kubernetes::RawStore) -> super::Store {
+        let grace_period = raw.grace_period().unwrap_or_else(|message| {
+            self.mistake("store.gracePeriod", &message);
+            kubernetes::GRACE_PERIOD
+        });
+        let url = raw.check(self.base).unwrap_or_else(|message| {
             self.mistake("store", &message);
             super::StoreUrl::Text(secrecy::SecretString::from(""))
-        })
+        });
+        super::Store { url, grace_period }
     }
 
     fn address(&mut self, key: &str, text: &str) -> SocketAddr {

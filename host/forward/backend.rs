@@ -115,7 +115,8 @@ impl Backend {
             value.set_sensitive(true);
         }
         let upstream = Upstream::new(target, service.url.path().to_owned(), headers, request_header)
-            .map_err(|_| BuildError::Host)?;
+            .map_err(|_| BuildError::Host)?
+            .of_extension(&spec.name);
         let tls = if secure {
             tls::client_config(&spec.tls)?
         } else {

@@ -21,7 +21,7 @@ use uuid::Uuid;
 use super::Error;
 use super::end::{Deadline, End, Ends};
 use super::timeout::Lazy;
-use crate::headers::{Held, Owner, owner};
+use crate::headers::{Held, Owner, clean_trailers, owner};
 
 /// Why content ended before its end.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +59,9 @@ pub enum BodyError {
     /// The caller may not use the agent any more.
     #[error("the caller's access was withdrawn")]
     Withdrawn,
+    /// The store fell silent, and the caller may have been revoked.
+    #[error("the store is unavailable")]
+    StoreUnavailable,
     /// The backend broke off, or its framing is broken.
     #[error("reading from the backend failed")]
     Backend(#[source] hyper::Error),
@@ -81,6 +84,7 @@ pub(super) enum Failure {
     CredentialEnded,
     Revoked,
     Withdrawn,
+    StoreUnavailable,
 }
 
 impl Progress {
@@ -96,6 +100,7 @@ impl Progress {
             4 => Some(Failure::CredentialEnded),
             5 => Some(Failure::Revoked),
             6 => Some(Failure::Withdrawn),
+            7 => Some(Failure::StoreUnavailable),
             _ => None,
         }
     }
@@ -107,6 +112,7 @@ impl Progress {
             BodyError::CredentialEnded => 4,
             BodyError::Revoked => 5,
             BodyError::Withdrawn => 6,
+            BodyError::StoreUnavailable => 7,
             BodyError::Client(_) | BodyError::BackendSilent { .. } | BodyError::Total | BodyError::Backend(_) => 3,
         };
         self.failure.store(failure, Ordering::Release);
@@ -329,6 +335,7 @@ impl Body {
                 BodyError::CredentialEnded => Error::CredentialEnded,
                 BodyError::Revoked => Error::Revoked,
                 BodyError::Withdrawn => Error::Withdrawn,
+                BodyError::StoreUnavailable => Error::StoreUnavailable,
                 BodyError::Client(_) | BodyError::BackendSilent { .. } | BodyError::Total | BodyError::Backend(_) => {
                     Error::ClientBroken
                 }
@@ -435,9 +442,12 @@ fn remove_foreign(trailers: &mut HeaderMap) {
 impl Download {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Polled {
         match Pin::new(&mut self.incoming).poll_frame(cx) {
-            Poll::Ready(Some(Ok(frame))) => {
+            Poll::Ready(Some(Ok(mut frame))) => {
                 if let Some(idle) = &mut self.idle {
                     idle.rest();
+                }
+                if let Some(trailers) = frame.trailers_mut() {
+                    clean_trailers(trailers);
                 }
                 // A backend that never stops sending is still bounded.
                 let past = self.deadline.as_ref().and_then(|deadline| deadline.past());

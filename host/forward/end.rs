@@ -99,6 +99,7 @@ impl Signal {
             Ending::Revoked => Error::Revoked,
             Ending::Expired => Error::CredentialEnded,
             Ending::Withdrawn => Error::Withdrawn,
+            Ending::StoreUnavailable => Error::StoreUnavailable,
         }
     }
 
@@ -110,6 +111,7 @@ impl Signal {
             Ending::Revoked => BodyError::Revoked,
             Ending::Expired => BodyError::CredentialEnded,
             Ending::Withdrawn => BodyError::Withdrawn,
+            Ending::StoreUnavailable => BodyError::StoreUnavailable,
         }
     }
 }

@@ -39,14 +39,15 @@ fn text(answer: &Answer) -> &str {
 #[tokio::test]
 async fn responses_arrive_as_they_were_sent() {
     let backend = backend::Backend::start(|_| {
-        let fields = "connection: x-hop\r\nx-hop: 1\r\nx-kept: 2\r\nset-cookie: argocd.token=x\r\nset-cookie: a=b\r\n";
+        let fields = "connection: x-hop\r\nx-hop: 1\r\nx-kept: 2\r\nset-cookie: argocd.token=x\r\n\
+                      set-cookie: metrics=b; Path=/extensions/metrics\r\n";
         Reply::Bytes(format!("HTTP/1.1 201 Created\r\n{fields}content-length: 2\r\n\r\nok").into_bytes())
     })
     .await;
     let world = World::start(backend.address, |_| {}).await;
     let answer = get(&world).await;
     assert_eq!((answer.status, text(&answer)), (201, "ok"));
-    assert_eq!(answer.values("set-cookie"), ["a=b"]);
+    assert_eq!(answer.values("set-cookie"), ["metrics=b; Path=/extensions/metrics"]);
     assert_eq!(answer.values("x-kept"), ["2"]);
     assert!(answer.values("x-hop").is_empty());
     assert_eq!(backend.seen()[0].values("host"), [backend.address.to_string()]);

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{Body, Error, switch};
 use crate::front::extensions::config::TimeoutSpec;
-use crate::headers::{Held, Protocol, clean_response};
+use crate::headers::{Held, Protocol, Upstream, clean_response};
 use crate::server::Peer;
 use crate::sessions::EndSignal;
 
@@ -70,7 +70,7 @@ pub(super) struct Tunnel {
 
 impl Tunnel {
     /// Checks the backend's 101 and gives the client's.
-    pub(super) fn open(self, mut response: Response<Incoming>) -> Result<Response<Body>, Error> {
+    pub(super) fn open(self, mut response: Response<Incoming>, upstream: &Upstream) -> Result<Response<Body>, Error> {
         let Self {
             protocol,
             client,
@@ -86,7 +86,7 @@ impl Tunnel {
         }
         let backend = hyper::upgrade::on(&mut response);
         let (mut parts, _) = response.into_parts();
-        clean_response(&mut parts.headers);
+        clean_response(&mut parts.headers, upstream.extension());
         switch(&mut parts.headers, wanted);
         tokio::spawn(async move {
             tokio::select! {

@@ -7,15 +7,12 @@
 //! Source: `k8s.io/client-go/transport`, impersonating round tripper, and
 //! `k8s.io/apiserver/pkg/endpoints/filters/impersonation`.
 
-use http::header::{SERVER, VIA, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use uuid::Uuid;
 
 use super::Error;
-use super::clean::joined;
 use super::names::is_impersonation;
-use super::response::contain;
 use super::seal::{PSEUDONYM, put};
 use crate::access::Identity;
 use crate::impersonate::Impersonation;
@@ -28,11 +25,9 @@ const GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 const UID: HeaderName = HeaderName::from_static("impersonate-uid");
 const EXTRA_PREFIX: &str = "impersonate-extra-";
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-const UNAUTHORIZED: HeaderName = HeaderName::from_static("gitlab-unauthorized");
 
-/// Fields that are the front's to read or write, and no cluster's.
-const FRONTS_OWN: [HeaderName; 3] = [
-    AUDIT_ID,
+/// Fields that are the front's to read, and no cluster's.
+const FRONTS_OWN: [HeaderName; 2] = [
     HeaderName::from_static("gitlab-agent-id"),
     HeaderName::from_static("x-csrf-token"),
 ];
@@ -61,21 +56,6 @@ pub fn client_impersonates(fields: &HeaderMap) -> Option<&HeaderName> {
     fields.keys().find(|name| is_impersonation(name.as_str()))
 }
 
-/// Takes away what a cluster cannot say to this front's clients, and says what
-/// browsers may make of the rest: pods answer behind the API server, on the
-/// origin of the session cookie.
-///
-/// Call it after [`super::clean_response`].
-pub fn contain_response(fields: &mut HeaderMap) {
-    contain(fields);
-    for name in [SERVER, UNAUTHORIZED, WWW_AUTHENTICATE] {
-        fields.remove(name);
-    }
-    if let Some(via) = via_after(joined(fields, &VIA).as_ref()) {
-        fields.insert(VIA, via);
-    }
-}
-
 /// The list `Via` with this gateway behind those before it.
 pub(super) fn via_after(before: Option<&HeaderValue>) -> Option<HeaderValue> {
     let Some(before) = before else {
@@ -84,7 +64,7 @@ pub(super) fn via_after(before: Option<&HeaderValue>) -> Option<HeaderValue> {
     HeaderValue::try_from(format!("{}, {PSEUDONYM}", before.to_str().ok()?)).ok()
 }
 
-/// Takes away the client's copies of fields only the front reads or writes.
+/// Takes away the client's copies of fields only the front reads.
 pub(super) fn remove_fronts_own(fields: &mut HeaderMap) {
     for name in FRONTS_OWN {
         fields.remove(name);

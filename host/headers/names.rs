@@ -27,9 +27,11 @@ const HOST_PREFIXES: [&str; 6] = [
 ];
 
 /// Fields with these names are the gateway's, lower case and sorted:
-/// credentials, framing, hop-by-hop (RFC 9110, section 7.6.1) and who is on
-/// the other side. `expect` is answered by the gateway itself.
-pub(super) const HOST_NAMES: [&str; 17] = [
+/// credentials, framing, hop-by-hop (RFC 9110, section 7.6.1), who is on the
+/// other side, and the id under which a cluster's audit log has the request.
+/// `expect` is answered by the gateway itself.
+pub(super) const HOST_NAMES: [&str; 18] = [
+    "audit-id",
     "authorization",
     "connection",
     "content-length",

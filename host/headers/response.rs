@@ -1,85 +1,234 @@
-//! Which fields of a backend's response reach the client.
+//! Which fields of an upstream's answer reach the client.
 //!
-//! In: a backend's response head. Out: the same without fields between two
-//! neighbors and without attacks on the session. Never: a cookie by which a
-//! backend replaces or ends the caller's session.
+//! In: an upstream's answer head. Out: the same without fields between two neighbors
+//! and without what a browser would take for the word of the whole origin. Never: a
+//! cookie by which an upstream replaces, shadows or ends somebody's session.
+//!
+//! Security: everything the gateway forwards is on one origin, that of the session
+//! cookie. Backends of extensions are the operator's and keep their own fields but for
+//! [`ORIGIN_WIDE`]. Behind a cluster anybody may answer, so only [`FROM_CLUSTERS`] passes.
 
-use http::header::{CONNECTION, CONTENT_SECURITY_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS};
+use http::header::{CONNECTION, CONTENT_SECURITY_POLICY, SET_COOKIE, VIA, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::clean::remove_named_by_connection;
+use super::clean::{joined, remove_named_by_connection};
+use super::kubernetes::via_after;
 use super::names::HOP_BY_HOP;
 
-/// Start of the names of Argo CD's session cookies: `argocd.token`,
-/// `argocd.token-1` and so on.
-const SESSION_COOKIE: &str = "argocd.token";
+/// Starts of the names of cookies the gateway reads: Argo CD's session
+/// (`argocd.token`, `argocd.token-1` and so on) and that of GitLab's pages.
+const SESSION_COOKIES: [&str; 2] = ["argocd.token", "_gitlab_kas"];
 
-/// Would let a page of a pod answer for more than its own path.
-const SERVICE_WORKER: HeaderName = HeaderName::from_static("service-worker-allowed");
+/// Where an extension's pages are, before its name.
+const EXTENSION_PATHS: [&str; 2] = ["/api/v1/extensions/", "/extensions/"];
 
-/// Takes from a cluster's answer what would make it more than data in a browser:
-/// any pod can be behind a cluster's path, and the gateway's origin has cookies.
-pub fn contain(fields: &mut HeaderMap) {
-    for name in [SET_COOKIE, SERVICE_WORKER] {
-        fields.remove(name);
-    }
+/// Longest value of an attribute of a cookie that browsers look at, in bytes.
+/// Source: RFC 6265bis, section 5.6.
+const COOKIE_ATTRIBUTE_BYTES: usize = 1024;
+
+/// Fields by which one answer changes what a browser, or a proxy before the gateway,
+/// does with others of the same origin; sorted.
+///
+/// - it stores something for the origin: `accept-ch`, `alt-svc`, `clear-site-data`,
+///   `nel`, `report-to`, `set-login`, `strict-transport-security`, key pins, sessions
+///   bound to devices, dictionaries, shared storage;
+/// - it reports from the origin's pages: `reporting-endpoints`, `expect-ct`;
+/// - it reaches beyond its own path: `service-worker-allowed`, `origin-agent-cluster`;
+/// - it asks people for a password of this origin: `www-authenticate`. No answer to it
+///   would get through, for `authorization` is the gateway's to read;
+/// - it commands a proxy: `x-accel-redirect`, `x-sendfile` and their like.
+const ORIGIN_WIDE: [&str; 31] = [
+    "accept-ch",
+    "accept-ch-lifetime",
+    "activate-storage-access",
+    "alt-svc",
+    "clear-site-data",
+    "critical-ch",
+    "expect-ct",
+    "expect-staple",
+    "nel",
+    "observe-browsing-topics",
+    "origin-agent-cluster",
+    "origin-isolation",
+    "public-key-pins",
+    "public-key-pins-report-only",
+    "report-to",
+    "reporting-endpoints",
+    "sec-session-challenge",
+    "sec-session-registration",
+    "secure-session-challenge",
+    "secure-session-registration",
+    "service-worker-allowed",
+    "set-cookie2",
+    "set-login",
+    "shared-storage-write",
+    "strict-transport-security",
+    "use-as-dictionary",
+    "www-authenticate",
+    "x-accel-redirect",
+    "x-lighttpd-send-file",
+    "x-reproxy-url",
+    "x-sendfile",
+];
+
+/// The same, by prefix.
+const ORIGIN_WIDE_PREFIXES: [&str; 2] = ["attribution-reporting-", "tollgate-"];
+
+/// What passes of an answer from behind a cluster's API server; sorted. It is what
+/// kube-apiserver itself says, and what content needs to be read.
+/// `connection` and `upgrade` are the gateway's own by then.
+const FROM_CLUSTERS: [&str; 32] = [
+    "accept-patch",
+    "accept-ranges",
+    "age",
+    "allow",
+    "audit-id",
+    "cache-control",
+    "connection",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-length",
+    "content-range",
+    "content-type",
+    "date",
+    "deprecation",
+    "etag",
+    "expires",
+    "last-modified",
+    "location",
+    "pragma",
+    "retry-after",
+    "sec-websocket-accept",
+    "sec-websocket-extensions",
+    "sec-websocket-protocol",
+    "sec-websocket-version",
+    "upgrade",
+    "vary",
+    "via",
+    "warning",
+    "x-kubernetes-pf-flowschema-uid",
+    "x-kubernetes-pf-prioritylevel-uid",
+    "x-stream-protocol-version",
+];
+
+/// Takes from a cluster's answer all but [`FROM_CLUSTERS`] and says what browsers may
+/// make of the rest: nothing but data.
+///
+/// Call it after [`clean_response`].
+pub fn contain_response(fields: &mut HeaderMap) {
+    retain(fields, |name| FROM_CLUSTERS.binary_search(&name).is_ok());
     fields.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
     fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if let Some(via) = via_after(joined(fields, &VIA).as_ref()) {
+        fields.insert(VIA, via);
+    }
 }
 
-/// Takes away what a backend cannot say to the client.
+/// Takes away what no upstream can say to the client.
+///
+/// - `extension`: whose answer it is; of others no cookie passes.
 ///
 /// `Trailer` stays, trailers are forwarded. A list in `Connection` that is not
 /// one removes nothing further; `Connection` itself is always removed.
 ///
-/// Source: RFC 9110, section 7.6.1; RFC 6265, section 5.2.
-pub fn clean_response(fields: &mut HeaderMap) {
+/// Source: RFC 9110, section 7.6.1; RFC 6265bis, section 5.6.
+pub fn clean_response(fields: &mut HeaderMap, extension: Option<&str>) {
     if fields.contains_key(CONNECTION) {
         // The backend is the operator's: a mistake there is not an attack.
         let _ = remove_named_by_connection(fields);
     }
+    retain(fields, |name| !HOP_BY_HOP.contains(&name) && !is_origin_wide(name));
+    retain_cookies(fields, |cookie| {
+        extension.is_some_and(|extension| is_cookie_of(extension, cookie))
+    });
+}
+
+/// Takes the same out of what comes behind an answer's content: proxies merge it into
+/// the fields. No cookie comes so late.
+pub(crate) fn clean_trailers(trailers: &mut HeaderMap) {
+    retain(trailers, |name| {
+        name != SET_COOKIE.as_str() && !HOP_BY_HOP.contains(&name) && !is_origin_wide(name)
+    });
+}
+
+/// Whether a field speaks for more than the answer it is in.
+fn is_origin_wide(name: &str) -> bool {
+    ORIGIN_WIDE.binary_search(&name).is_ok() || ORIGIN_WIDE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn retain(fields: &mut HeaderMap, passes: impl Fn(&str) -> bool) {
     // Looking is cheaper than removing what is not there.
-    let mut foreign = Vec::new();
-    for name in fields.keys() {
-        if HOP_BY_HOP.contains(&name.as_str()) || name.as_str() == "clear-site-data" {
-            foreign.push(name.clone());
-        }
-    }
+    let foreign: Vec<HeaderName> = fields.keys().filter(|name| !passes(name.as_str())).cloned().collect();
     for name in foreign {
         fields.remove(name);
     }
-    remove_session_cookies(fields);
 }
 
-fn remove_session_cookies(fields: &mut HeaderMap) {
-    if !fields.get_all(SET_COOKIE).iter().any(is_session_cookie) {
+fn retain_cookies(fields: &mut HeaderMap, passes: impl Fn(&HeaderValue) -> bool) {
+    if fields.get_all(SET_COOKIE).iter().all(&passes) {
         return;
     }
-    let kept: Vec<HeaderValue> = fields
-        .get_all(SET_COOKIE)
-        .iter()
-        .filter(|cookie| !is_session_cookie(cookie))
-        .cloned()
-        .collect();
+    let all = fields.get_all(SET_COOKIE).iter();
+    let kept: Vec<HeaderValue> = all.filter(|cookie| passes(cookie)).cloned().collect();
     fields.remove(SET_COOKIE);
     for cookie in kept {
         fields.append(SET_COOKIE, cookie);
     }
 }
 
-/// Whether a browser would send this cookie back as a session cookie.
-// SECURITY: browsers send a cookie without a name as its bare value, so
-// `Set-Cookie: =argocd.token=x` comes back as `argocd.token=x`.
-fn is_session_cookie(cookie: &HeaderValue) -> bool {
-    let bytes = cookie.as_bytes();
-    let pair = bytes.split(|byte| *byte == b';').next().unwrap_or_default();
-    let Some(equals) = pair.iter().position(|byte| *byte == b'=') else {
-        return true;
-    };
-    let name = pair.get(..equals).unwrap_or_default().trim_ascii();
-    let prefix = SESSION_COOKIE.as_bytes();
-    name.is_empty()
-        || name
-            .get(..prefix.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+/// Whether a cookie is named after the extension and stays on its pages.
+// SECURITY: a browser that is told no path, or one it cannot read, takes the folder of
+// the page, which may be that of all extensions; one that is told a domain shares the
+// cookie with other hosts. Of several paths the last one counts.
+fn is_cookie_of(extension: &str, cookie: &HeaderValue) -> bool {
+    let mut parts = cookie.as_bytes().split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+    let pair = parts.next().and_then(assignment);
+    if !pair.is_some_and(|(name, _)| is_name_of(extension, name)) {
+        return false;
+    }
+    let mut has_path = false;
+    for attribute in parts {
+        let (name, value) = assignment(attribute).unwrap_or((attribute, b""));
+        if name.eq_ignore_ascii_case(b"domain") {
+            return false;
+        }
+        if name.eq_ignore_ascii_case(b"path") {
+            if !is_path_of(extension, value) {
+                return false;
+            }
+            has_path = true;
+        }
+    }
+    has_path
 }
+
+/// `name` or `name` with a separator and more behind it.
+fn is_name_of(extension: &str, name: &[u8]) -> bool {
+    let is_session = SESSION_COOKIES.iter().any(|session| {
+        name.get(..session.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(session.as_bytes()))
+    });
+    let behind = name.strip_prefix(extension.as_bytes());
+    !is_session && matches!(behind, Some([] | [b'-' | b'_' | b'.', ..]))
+}
+
+fn is_path_of(extension: &str, path: &[u8]) -> bool {
+    let within = |start: &str| {
+        let behind = path
+            .strip_prefix(start.as_bytes())
+            .and_then(|path| path.strip_prefix(extension.as_bytes()));
+        matches!(behind, Some([] | [b'/', ..]))
+    };
+    path.len() <= COOKIE_ATTRIBUTE_BYTES && EXTENSION_PATHS.iter().any(|start| within(start))
+}
+
+/// Name and value around the first `=`, without blanks.
+fn assignment(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = text.iter().position(|byte| *byte == b'=')?;
+    let (name, value) = text.split_at_checked(at)?;
+    Some((name.trim_ascii(), value.get(1..).unwrap_or_default().trim_ascii()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -185,6 +185,8 @@ impl Cleaned {
     /// A cluster is told nothing of the caller: it knows the gateway by its
     /// credential.
     ///
+    /// - `audit_id`: the cluster's audit log has it as `auditID`.
+    ///
     /// # Errors
     /// As [`Cleaned::seal`]; [`Error::Credential`] when the credential cannot be
     /// sent.
@@ -192,10 +194,13 @@ impl Cleaned {
         self,
         (upstream, path): (&Arc<Upstream>, PathAndQuery),
         credential: &Credential,
+        audit_id: Uuid,
         peer: &Arc<Peer>,
     ) -> Result<Outbound, Error> {
         let mut sealed = self.begin(upstream, peer)?;
-        put_credential(sealed.request.headers_mut(), credential)?;
+        let fields = sealed.request.headers_mut();
+        put_credential(fields, credential)?;
+        kubernetes::put_audit_id(fields, audit_id)?;
         sealed.to(path)
     }
 

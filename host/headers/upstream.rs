@@ -19,6 +19,7 @@ pub struct Upstream {
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) request_header: RequestHeader,
     base: String,
+    extension: Option<String>,
 }
 
 /// Whether an upstream trusts `X-Remote-*`.
@@ -47,7 +48,22 @@ impl Upstream {
             headers,
             request_header,
             base,
+            extension: None,
         })
+    }
+
+    /// The same, as a backend of the extension `name`, whose cookies may pass.
+    #[must_use]
+    pub(crate) fn of_extension(self, name: &str) -> Self {
+        Self {
+            extension: Some(name.to_owned()),
+            ..self
+        }
+    }
+
+    /// The extension it is a backend of.
+    pub(crate) fn extension(&self) -> Option<&str> {
+        self.extension.as_deref()
     }
 
     /// Path of the service's URL, `/` or more, for [`crate::route::join`].

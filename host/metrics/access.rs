@@ -13,7 +13,7 @@ use crate::access::{AgentId, Configuration};
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ClosedLabel {
-    /// `revoked` or `expired`.
+    /// As [`Access::stream_closed`] says.
     reason: &'static str,
 }
 
@@ -99,7 +99,7 @@ impl Access {
 
     /// A stream was ended.
     ///
-    /// - `reason`: `revoked`, `expired` or `withdrawn`.
+    /// - `reason`: `revoked`, `expired`, `withdrawn` or `store_unavailable`.
     pub fn stream_closed(&self, reason: &'static str) {
         self.closed_streams.get_or_create(&ClosedLabel { reason }).inc();
     }

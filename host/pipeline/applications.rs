@@ -358,14 +358,13 @@ impl Gateway {
             }
         };
         record.step(Step::Forward);
-        let Answered::Answer(mut response) = answered? else {
+        let Answered::Answer(response) = answered? else {
             return Err(Rejection::UnknownToCluster);
         };
         if let (StatusCode::FORBIDDEN, Some(account)) = (response.status(), &told.accompanied) {
             // It may be what travels along that the cluster refuses.
             desk.extras.doubt(&permit.cluster().server, account);
         }
-        headers::contain_response(response.headers_mut());
         Ok(response)
     }
 

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
-use http::{HeaderValue, Response, StatusCode, request};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Response, request};
 
 use super::exchange::{Answered, Exchange, Told, lease, note_lease};
 use super::{Gateway, Walk, json};
@@ -19,7 +19,7 @@ use crate::config::ClusterFront;
 use crate::forward::Body;
 use crate::front::clusters::ClusterView;
 use crate::front::clusters::exec::{Version, exec_credential, usable_until};
-use crate::headers;
+use crate::headers::{self, client_impersonates};
 use crate::record::{Open, Step};
 use crate::rejection::Rejection;
 use crate::route::{ClusterPath, ClusterRoute};
@@ -81,9 +81,14 @@ impl Gateway {
             principal,
             record,
         } = walk;
+        // SECURITY: without the fields the request would act with more rights than its
+        // caller asked for, the gateway's own.
+        if let Some(name) = client_impersonates(&head.headers) {
+            return Err(Rejection::ClientImpersonates(name.clone()));
+        }
         let cleaned = headers::clean(head)?;
         let attributes = Attributes::read(cleaned.method(), path.rest, path.query, cleaned.upgrade());
-        let wanted = Wanted::of(cleaned.method(), cleaned.upgrade().is_some());
+        let wanted = Wanted::of(cleaned.method(), &attributes);
         let permit = permit((&path.name, wanted), snapshot, principal, record)?;
         let held = self.persons.acquire(principal.key())?;
         let exchange = Exchange {
@@ -99,25 +104,12 @@ impl Gateway {
         };
         let answered = exchange.send((cleaned, body), held, record).await;
         record.step(Step::Forward);
-        let mut response = match answered? {
-            Answered::Answer(response) => response,
-            Answered::Unknown(response) => unchallenged(response),
-        };
-        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            headers::contain(response.headers_mut());
+        match answered? {
+            // A 401 may be the cluster's word about the gateway's credential. It passes
+            // without its challenge, which would make clients ask people for a password.
+            Answered::Answer(response) | Answered::Unknown(response) => Ok(response),
         }
-        Ok(response)
     }
-}
-
-/// A 401 that is the cluster's word about the gateway's credential, not the
-/// gateway's about the caller's: it passes without its challenge, which would
-/// make clients ask people for another password.
-fn unchallenged(mut response: Response<Body>) -> Response<Body> {
-    if response.status() == StatusCode::UNAUTHORIZED {
-        response.headers_mut().remove(WWW_AUTHENTICATE);
-    }
-    response
 }
 
 fn permit(

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::credential::cache::Lease;
 use crate::credential::clusters::ClusterAccess;
 use crate::forward::{self, Body, Gathered};
-use crate::headers::{Cleaned, Outbound, Upstream};
+use crate::headers::{self, Cleaned, Outbound, Upstream};
 use crate::impersonate::Impersonation;
 use crate::record::{CredentialNote, Open, Step};
 use crate::rejection::Rejection;
@@ -139,7 +139,8 @@ impl Exchange<'_> {
             true => Ok(sending.await),
             false => timeout(HEAD_WITHIN, sending).await,
         };
-        let response = answered.unwrap_or(Err(forward::Error::Total { allowed: HEAD_WITHIN }))?;
+        let mut response = answered.unwrap_or(Err(forward::Error::Total { allowed: HEAD_WITHIN }))?;
+        headers::contain_response(response.headers_mut());
         match switches {
             true => switched(response),
             false => Ok(response),
@@ -149,7 +150,7 @@ impl Exchange<'_> {
     fn seal(&self, cleaned: Cleaned, upstream: &Arc<Upstream>, lease: &Lease) -> Result<Outbound, Rejection> {
         let path = route::join(upstream.base(), self.rest, self.query)?;
         Ok(match self.told {
-            Told::Nothing => cleaned.seal_for_cluster((upstream, path), &lease.credential, self.peer)?,
+            Told::Nothing => cleaned.seal_for_cluster((upstream, path), &lease.credential, self.decision, self.peer)?,
             Told::Caller(impersonation) => {
                 let told = (impersonation, self.decision);
                 cleaned.seal_for_kubernetes((upstream, path), &lease.credential, told, self.peer)?

@@ -27,7 +27,7 @@ use crate::route::KubernetesPath;
 use crate::server::Peer;
 use crate::sessions::{Entering, Holder, Rules, Sessions};
 use crate::snapshot::{KubernetesFront, Snapshot};
-use crate::store::Store;
+use crate::store::{self, Store};
 
 /// What the Kubernetes front has besides the snapshot: it outlives reloads.
 #[derive(Debug)]
@@ -61,6 +61,28 @@ impl Services {
         if closed > 0 {
             tracing::info!(closed, "streams of people who lost access were closed");
         }
+    }
+
+    /// Binds tokens of earlier versions to the agents of this snapshot.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn bind_tokens(&self, snapshot: &Snapshot) -> Result<(), store::Error> {
+        let Some(front) = &snapshot.kubernetes else {
+            return Ok(());
+        };
+        if !self.authorizer.is_embedded() {
+            return Ok(());
+        }
+        let (bound, orphaned) = self.store.bind_tokens(&front.agents.identities()).await?;
+        if bound > 0 || orphaned > 0 {
+            tracing::info!(
+                bound,
+                orphaned,
+                "tokens of an earlier version are bound to their agents; orphaned ones let nobody in"
+            );
+        }
+        Ok(())
     }
 
     /// Answers another gateway: the platform half of the design.
@@ -328,12 +350,10 @@ impl Walk<'_> {
             .send((cleaned, body.without_trailers()), (held, entered), record)
             .await;
         record.step(Step::Forward);
-        let mut response = match answered? {
-            Answered::Answer(response) => response,
-            Answered::Unknown(_) => return Err(Rejection::UnknownToCluster),
-        };
-        headers::contain_response(response.headers_mut());
-        Ok(response)
+        match answered? {
+            Answered::Answer(response) => Ok(response),
+            Answered::Unknown(_) => Err(Rejection::UnknownToCluster),
+        }
     }
 }
 

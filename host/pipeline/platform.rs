@@ -145,11 +145,11 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// Whether something of this person is the caller's own. Numbers decide:
-    /// whom only an issuer knows has none, and may share a name.
+    /// Whether something of this person is the caller's own. Whom only an issuer knows
+    /// has no number, and may share a name; who had a number before has another name.
     fn is_mine(&self, user: &User) -> bool {
         match &self.person {
-            Person::Known(me) => me.id > 0 && me.id == user.id,
+            Person::Known(me) => me.id > 0 && me == user,
             Person::Stranger => false,
         }
     }

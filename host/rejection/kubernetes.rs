@@ -75,11 +75,24 @@ pub(super) fn undiscovered(error: &discovery::Error) -> Answer {
     }
 }
 
+/// Nobody can say whether the caller was revoked: another replica may.
+pub(super) fn store_unavailable() -> Answer {
+    Answer {
+        retry_after: Some(1),
+        ..Answer::failed(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "store_unavailable",
+            "the store is unavailable, try again later",
+        )
+    }
+}
+
 pub(super) fn ended(ending: Ending) -> Answer {
     let reason = match ending {
         Ending::Revoked => "session_revoked",
         Ending::Expired => "credential_ended",
         Ending::Withdrawn => "access_withdrawn",
+        Ending::StoreUnavailable => return store_unavailable(),
     };
     Answer::denied(StatusCode::UNAUTHORIZED, reason, UNAUTHORIZED)
 }

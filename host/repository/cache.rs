@@ -1,19 +1,21 @@
 //! Commits that were fetched, on disk, and what revisions are known to be.
 //!
-//! In: outcomes of fetches. Out: a commit's folder. Never: more bytes than
-//! [`MAX_CACHE_BYTES`] kept; a folder removed while somebody reads it.
+//! In: outcomes of fetches. Out: a commit's folder. Never: more commits than
+//! [`MAX_CACHED_COMMITS`] kept, or one that nobody asked for in a long time; a folder
+//! removed while somebody reads it.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use gix::ObjectId;
 use tokio::time::Instant;
 
+use super::disk::Part;
 use super::flight::Asked;
 use super::tree::CommitTree;
-use super::{Error, MAX_CACHE_BYTES, MAX_CACHED_COMMITS};
+use super::{Error, MAX_CACHED_COMMITS};
 
 /// How long a failure is taken as known: long enough that a set with many generators
 /// fails once, short enough for who mends it.
@@ -27,8 +29,9 @@ const MAX_REVISIONS: usize = 4096;
 pub(super) struct Checkout {
     pub(super) repository: gix::ThreadSafeRepository,
     pub(super) commit: ObjectId,
-    pub(super) bytes: u64,
     pub(super) folder: PathBuf,
+    /// Its bytes on disk; given back after the folder went.
+    pub(super) _part: Part,
 }
 
 impl Checkout {
@@ -54,7 +57,6 @@ impl Drop for Checkout {
 pub(super) struct Cache {
     commits: HashMap<([u8; 32], ObjectId), Kept>,
     revisions: HashMap<Asked, Known>,
-    bytes: u64,
     uses: u64,
 }
 
@@ -62,6 +64,7 @@ pub(super) struct Cache {
 struct Kept {
     checkout: Arc<Checkout>,
     used: u64,
+    at: Instant,
 }
 
 #[derive(Debug)]
@@ -97,6 +100,7 @@ impl Cache {
         self.uses = self.uses.saturating_add(1);
         let kept = self.commits.get_mut(&(*repository, commit))?;
         kept.used = self.uses;
+        kept.at = Instant::now();
         Some(Arc::clone(&kept.checkout))
     }
 
@@ -125,36 +129,31 @@ impl Cache {
         let kept = Kept {
             checkout: Arc::clone(checkout),
             used: self.uses,
+            at,
         };
-        let mut gone = Vec::new();
-        self.bytes = self.bytes.saturating_add(checkout.bytes);
-        if let Some(before) = self.commits.insert((asked.repository, checkout.commit), kept) {
-            self.bytes = self.bytes.saturating_sub(before.checkout.bytes);
-            gone.push(before.checkout);
-        }
-        while self.bytes > MAX_CACHE_BYTES || self.commits.len() > MAX_CACHED_COMMITS {
-            let Some(oldest) = self.commits.iter().min_by_key(|(_, kept)| kept.used) else {
-                break;
-            };
-            let key = *oldest.0;
-            if let Some(kept) = self.commits.remove(&key) {
-                self.bytes = self.bytes.saturating_sub(kept.checkout.bytes);
-                gone.push(kept.checkout);
-            }
+        let before = self.commits.insert((asked.repository, checkout.commit), kept);
+        let mut gone: Vec<_> = before.into_iter().map(|before| before.checkout).collect();
+        while self.commits.len() > MAX_CACHED_COMMITS {
+            gone.extend(self.evict());
         }
         gone
     }
-}
 
-/// Bytes of all files below a folder.
-pub(super) fn bytes_below(folder: &Path) -> u64 {
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        return 0;
-    };
-    let sizes = entries.flatten().map(|entry| match entry.metadata() {
-        Ok(metadata) if metadata.is_dir() => bytes_below(&entry.path()),
-        Ok(metadata) => metadata.len(),
-        Err(_) => 0,
-    });
-    sizes.fold(0, u64::saturating_add)
+    /// Gives up the commit that was asked for longest ago, one that nobody reads if there
+    /// is one. It is to be dropped outside the lock.
+    #[must_use]
+    pub(super) fn evict(&mut self) -> Option<Arc<Checkout>> {
+        let is_read = |kept: &Kept| Arc::strong_count(&kept.checkout) > 1;
+        let oldest = self.commits.iter().min_by_key(|(_, kept)| (is_read(kept), kept.used));
+        let key = *oldest?.0;
+        self.commits.remove(&key).map(|kept| kept.checkout)
+    }
+
+    /// Gives up what nobody asked for since `keep` before `now`.
+    #[must_use]
+    pub(super) fn expire(&mut self, now: Instant, keep: Duration) -> Vec<Arc<Checkout>> {
+        let is_old = |kept: &Kept| now.saturating_duration_since(kept.at) >= keep;
+        let gone = self.commits.extract_if(|_, kept| is_old(kept));
+        gone.map(|(_, kept)| kept.checkout).collect()
+    }
 }

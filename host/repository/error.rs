@@ -142,6 +142,11 @@ pub enum Error {
         /// What is wrong.
         what: &'static str,
     },
+    /// There is no room left, whatever is taken away that nobody reads.
+    #[error(
+        "the gateway has no room for what it fetches: raise `applicationSets.git.cacheBytes`, or the size of the disk that has its folder"
+    )]
+    Full,
     /// The gateway's own folder.
     #[error("the gateway cannot keep what it fetches: {reason}")]
     Disk {

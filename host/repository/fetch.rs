@@ -4,11 +4,11 @@
 //! Never: a thread that outlives its bounds and keeps a place; an object beyond the
 //! bounds unpacked.
 
-use std::io::{BufRead, Cursor, Read};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Cursor, Read, Seek as _, Write as _};
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use gix::ObjectId;
@@ -20,13 +20,14 @@ use gix::protocol::transport::{Protocol, Service};
 use gix::protocol::{Handshake, LsRefsCommand};
 use tokio::time::Instant;
 
-use super::cache::{Checkout, bytes_below};
-use super::error::quoted;
-use super::exchange::Exchange;
+use super::cache::Checkout;
+use super::disk::{Folder, Part, bytes_below, failed, failed_in_library};
+use super::exchange::{Exchange, with_causes};
 use super::flight::{Asked, Flight};
 use super::listing::{Target, choose, prefixes};
+use super::pack::needed;
 use super::permission::Permitted;
-use super::store::{Shared, disk};
+use super::store::Shared;
 use super::tree::open_options;
 use super::wire::Wire;
 use super::{Error, MAX_LISTING_BYTES, MAX_OBJECTS, MAX_UNPACKED_BYTES};
@@ -52,7 +53,13 @@ pub(super) fn begin(shared: &Arc<Shared>, (asked, permitted): (Asked, Permitted)
     // says so.
     let _ = thread.spawn(move || {
         let mut landing = landing;
-        landing.outcome = Some(fly(&landing.shared, (&landing.asked, &permitted), ends));
+        let asked = (&landing.asked, &permitted);
+        let mut outcome = fly(&landing.shared, asked, ends);
+        // What nobody reads makes room for what somebody waits for.
+        if matches!(outcome, Err(Error::Full)) && landing.shared.evict_all() {
+            outcome = fly(&landing.shared, asked, ends);
+        }
+        landing.outcome = Some(outcome);
     });
 }
 
@@ -89,19 +96,21 @@ fn fly(shared: &Shared, (asked, permitted): (&Asked, &Permitted), ends: Instant)
         return Ok(kept);
     }
     let id = target.id();
-    let folder = Folder::make(shared.folder.path())?;
-    let repository = empty(&folder.0)?;
-    line.receive(&repository, id, shared.limits.bytes)?;
+    let folder = Folder::make(shared.home.path())?;
+    let mut part = Part::none(&shared.room);
+    let repository = empty(folder.path())?;
+    line.receive(&repository, id, (shared, &mut part))?;
     let commit = commit_of(&repository, id, (permitted.url(), &asked.revision))?;
     let kept = shared.state().cache.commit(&asked.repository, commit);
     if let Some(kept) = kept {
         return Ok(kept);
     }
+    part.set(bytes_below(folder.path()));
     Ok(Arc::new(Checkout {
         repository: repository.into_sync(),
         commit,
-        bytes: bytes_below(&folder.0),
         folder: folder.keep(),
+        _part: part,
     }))
 }
 
@@ -167,8 +176,13 @@ impl Line {
     }
 
     /// Fetches one object and what is below it, without its history.
-    fn receive(&mut self, into: &gix::Repository, wanted: ObjectId, bytes: u64) -> Result<(), Error> {
-        self.exchange.allow(bytes);
+    fn receive(
+        &mut self,
+        into: &gix::Repository,
+        wanted: ObjectId,
+        (shared, part): (&Shared, &mut Part),
+    ) -> Result<(), Error> {
+        self.exchange.allow(shared.limits.bytes);
         let exchange = Arc::clone(&self.exchange);
         let folder = into.objects.store_ref().path().join("pack");
         let shallow = Shallow::DepthAtRemote(NonZeroU32::MIN);
@@ -188,7 +202,23 @@ impl Line {
             &mut Want(wanted),
             |reader, progress, interrupt| {
                 let reader = counted(reader, &exchange)?;
-                write(reader, &folder, (progress, interrupt))?;
+                let refused = |error| gix::Error::from_error(exchange.refuse(error));
+                let mut pack = spool(reader, &folder, (shared, part)).map_err(|error| match error {
+                    Spooling::Reading(error) => gix::Error::from_error(error),
+                    Spooling::Writing(error) => refused(error),
+                })?;
+                let rewound = |pack: &mut File| pack.rewind().map_err(|error| refused(failed(&error)));
+                rewound(&mut pack)?;
+                let needed = needed(&mut BufReader::new(&pack), &exchange).map_err(refused)?;
+                let _unpacking = shared.unpacking(needed, &exchange).map_err(refused)?;
+                rewound(&mut pack)?;
+                write(BufReader::new(pack), &folder, (progress, interrupt)).map_err(|error| {
+                    // The pack is whole and as it should be: what fails now is the disk.
+                    match failed_in_library(&with_causes(&error)) {
+                        Error::Full => refused(Error::Full),
+                        _ => error,
+                    }
+                })?;
                 Ok(true)
             },
             Discard,
@@ -286,27 +316,33 @@ impl fetch::Negotiate for Want {
     }
 }
 
-/// A folder of a fetch, gone unless it is kept.
-struct Folder(std::path::PathBuf);
-
-impl Folder {
-    fn make(parent: &Path) -> Result<Self, Error> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let path = parent.join(NUMBER.fetch_add(1, Ordering::Relaxed).to_string());
-        std::fs::create_dir(&path).map_err(|error| disk(&error))?;
-        Ok(Self(path))
-    }
-
-    fn keep(mut self) -> std::path::PathBuf {
-        std::mem::take(&mut self.0)
-    }
+/// Why a pack is not on disk.
+enum Spooling {
+    Reading(std::io::Error),
+    Writing(Error),
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if !self.0.as_os_str().is_empty() {
-            let _ = std::fs::remove_dir_all(&self.0);
+/// Writes a pack to a file without a name as it comes: what unpacking it takes is known
+/// when it is whole.
+fn spool(mut reader: impl BufRead, folder: &Path, (shared, part): (&Shared, &mut Part)) -> Result<File, Spooling> {
+    let writing = |error: std::io::Error| Spooling::Writing(failed(&error));
+    let mut file = tempfile::tempfile_in(folder).map_err(writing)?;
+    loop {
+        let chunk = reader.fill_buf().map_err(Spooling::Reading)?;
+        if chunk.is_empty() {
+            return Ok(file);
         }
+        let length = chunk.len();
+        // Twice: the pack is written again as it is kept, with an index.
+        let bytes = u64::try_from(length).unwrap_or(u64::MAX).saturating_mul(2);
+        part.set(part.bytes().saturating_add(bytes));
+        while shared.room.is_exceeded() {
+            if !shared.evict() {
+                return Err(Spooling::Writing(Error::Full));
+            }
+        }
+        file.write_all(chunk).map_err(writing)?;
+        reader.consume(length);
     }
 }
 
@@ -317,8 +353,6 @@ fn empty(folder: &Path) -> Result<gix::Repository, Error> {
         gix::create::Options::default(),
         open_options(),
     );
-    let repository = made.map_err(|error| Error::Disk {
-        reason: quoted(&error.to_string()),
-    })?;
+    let repository = made.map_err(|error| failed_in_library(&with_causes(&error)))?;
     Ok(repository.to_thread_local())
 }

@@ -4,8 +4,6 @@
 //! a read of network or disk.
 
 use std::fmt;
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,15 +11,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::cache::{Cache, Checkout};
+use super::disk::{Home, Room};
 use super::error::quoted;
+use super::exchange::Exchange;
 use super::flight::{Asked, Flights};
 use super::location::Location;
 use super::permission::{Permitted, permitted};
 use super::tree::CommitTree;
-use super::{Error, MAX_PATH_BYTES, fetch, local};
+use super::{Error, MAX_PATH_BYTES, MAX_UNPACKING_BYTES, fetch, local};
 use crate::applicationset::inputs::InputError;
 use crate::applicationset::{Budget, Exceeded, Repositories, Tree};
-use crate::config::GitLimits;
+use crate::config::{GitCache, GitLimits};
 use crate::state::Resources;
 
 /// How long somebody waits before they look whether anybody waits for them. A fetch ends
@@ -38,8 +38,12 @@ pub struct Store {
 /// What fetching threads hold on to.
 pub(super) struct Shared {
     pub(super) limits: GitLimits,
-    /// Private to this user, below the system's folder for temporary files.
-    pub(super) folder: tempfile::TempDir,
+    /// How long a commit is kept that nobody asks for.
+    keep: Duration,
+    /// Private to this user.
+    pub(super) home: Home,
+    /// What there is in it.
+    pub(super) room: Arc<Room>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -49,6 +53,8 @@ pub(super) struct Shared {
 pub(super) struct State {
     pub(super) cache: Cache,
     pub(super) flights: Flights,
+    /// Bytes of memory that fetches unpack in.
+    unpacking: u64,
 }
 
 impl Shared {
@@ -60,11 +66,58 @@ impl Shared {
         self.changed.notify_all();
     }
 
+    /// Gives up a commit to make room on disk; whether there was one.
+    pub(super) fn evict(&self) -> bool {
+        let gone = self.state().cache.evict();
+        gone.is_some()
+    }
+
+    /// Gives up all that nobody reads; whether there was any of it.
+    pub(super) fn evict_all(&self) -> bool {
+        std::iter::repeat_with(|| self.evict()).take_while(|gone| *gone).count() > 0
+    }
+
+    /// Waits until there is memory to unpack `needed` bytes at once.
+    pub(super) fn unpacking(&self, needed: u64, exchange: &Exchange) -> Result<Unpacking<'_>, Error> {
+        if needed > MAX_UNPACKING_BYTES {
+            return Err(Error::TooLarge {
+                url: exchange.url().to_owned(),
+                what: "bytes to unpack it in",
+                observed: needed,
+                allowed: MAX_UNPACKING_BYTES,
+            });
+        }
+        let mut state = self.state();
+        while state.unpacking.saturating_add(needed) > MAX_UNPACKING_BYTES {
+            if exchange.is_over() || Instant::now() >= exchange.ends() {
+                return Err(exchange.slow());
+            }
+            state = self.wait(state, exchange.ends());
+        }
+        state.unpacking = state.unpacking.saturating_add(needed);
+        Ok(Unpacking { shared: self, needed })
+    }
+
     /// Waits for a change, a [`STEP`] at most.
     pub(super) fn wait<'s>(&'s self, state: MutexGuard<'s, State>, until: Instant) -> MutexGuard<'s, State> {
         let left = until.saturating_duration_since(Instant::now());
         let waited = self.changed.wait_timeout(state, left.min(STEP));
         waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// Memory that a fetch unpacks in, given back when it is dropped.
+pub(super) struct Unpacking<'s> {
+    shared: &'s Shared,
+    needed: u64,
+}
+
+impl Drop for Unpacking<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.state();
+        state.unpacking = state.unpacking.saturating_sub(self.needed);
+        drop(state);
+        self.shared.wake();
     }
 }
 
@@ -86,25 +139,29 @@ impl Drop for Store {
 }
 
 impl Store {
-    /// An empty store.
+    /// An empty store below the system's folder for temporary files.
     ///
     /// - `patterns`: `applicationSets.repositories`.
     ///
     /// # Errors
-    /// [`Error::Disk`]: the system's folder for temporary files cannot be written to.
+    /// [`Error::Disk`], [`Error::Full`]: the folder cannot be written to.
     pub fn new(limits: GitLimits, patterns: &[String]) -> Result<Self, Error> {
-        // SECURITY: what is private in a repository is private here; by itself the
-        // folder gets what the umask leaves.
-        let folder = tempfile::Builder::new()
-            .prefix("tollgate-repositories-")
-            .permissions(Permissions::from_mode(0o700))
-            .tempdir()
-            .map_err(|error| disk(&error))?;
+        Self::kept(limits, &GitCache::default(), patterns)
+    }
+
+    /// As [`Store::new`], kept as the settings say.
+    ///
+    /// # Errors
+    /// As [`Store::new`].
+    pub fn kept(limits: GitLimits, cache: &GitCache, patterns: &[String]) -> Result<Self, Error> {
+        let parent = cache.directory.clone().unwrap_or_else(std::env::temp_dir);
         Ok(Self {
             patterns: patterns.to_vec(),
             shared: Arc::new(Shared {
                 limits,
-                folder,
+                keep: cache.keep,
+                home: Home::make(&parent)?,
+                room: Room::new(cache.bytes),
                 state: Mutex::default(),
                 changed: Condvar::new(),
             }),
@@ -133,7 +190,7 @@ impl Store {
 
     /// The private folder of what was fetched.
     pub fn folder(&self) -> &Path {
-        self.shared.folder.path()
+        self.shared.home.path()
     }
 
     /// Fetches begun since the start.
@@ -166,7 +223,10 @@ impl Store {
     /// What was fetched of a revision, waiting for it if need be.
     fn fetched(&self, permitted: &Permitted, revision: &str, budget: &Budget) -> Result<Arc<Checkout>, Error> {
         let asked = Asked::new(permitted, revision);
-        let fresh = (Instant::now(), self.shared.limits.fresh);
+        let now = Instant::now();
+        let old = self.shared.state().cache.expire(now, self.shared.keep);
+        drop(old);
+        let fresh = (now, self.shared.limits.fresh);
         if let Some(known) = self.shared.state().cache.fresh(&asked, fresh) {
             return known;
         }
@@ -260,13 +320,6 @@ fn waited_for(url: &str, budget: &Budget) -> Result<(), Error> {
     match budget.time() {
         Err(Exceeded::Cancelled) => Err(Error::GivenUp { url: url.to_owned() }),
         _ => Ok(()),
-    }
-}
-
-/// An error of the file system, without its path.
-pub(super) fn disk(error: &std::io::Error) -> Error {
-    Error::Disk {
-        reason: error.kind().to_string(),
     }
 }
 

@@ -74,7 +74,7 @@ impl Wire {
             .thread_name("repository-io")
             .enable_all()
             .build();
-        let runtime = runtime.map_err(|error| super::store::disk(&error))?;
+        let runtime = runtime.map_err(|error| super::disk::failed(&error))?;
         let (interrupt, ends) = (exchange.interrupt_handle(), exchange.ends());
         runtime.spawn(async move {
             tokio::time::sleep_until(ends).await;

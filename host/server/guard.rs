@@ -289,5 +289,7 @@ fn skip(left: u64, bytes: &[u8]) -> (u64, &[u8]) {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -21,7 +21,7 @@ const POLL: Duration = Duration::from_millis(300);
 const SEEN: Duration = Duration::from_secs(5);
 
 /// Longest wait for the store to answer one question.
-const ANSWER: Duration = Duration::from_secs(3);
+pub(super) const ANSWER: Duration = Duration::from_secs(3);
 
 /// Longest sleep of the task that ends credentials.
 const REST: Duration = Duration::from_mins(1);
@@ -66,18 +66,46 @@ impl Sessions {
 }
 
 /// Starts the tasks; they end with the last of the others.
-pub(super) fn spawn(sessions: &Arc<Sessions>, cursor: Cursor) {
-    tokio::spawn(follow(Arc::downgrade(sessions), sessions.clock.clone(), cursor));
+pub(super) fn spawn(sessions: &Arc<Sessions>, cursor: Cursor, grace: Duration) {
+    tokio::spawn(follow(
+        Arc::downgrade(sessions),
+        sessions.clock.clone(),
+        (cursor, grace),
+    ));
     tokio::spawn(expire(Arc::downgrade(sessions), sessions.clock.clone()));
     tokio::spawn(see(Arc::downgrade(sessions), sessions.clock.clone()));
 }
 
-async fn follow(sessions: Weak<Sessions>, clock: Clock, mut cursor: Cursor) {
+async fn follow(sessions: Weak<Sessions>, clock: Clock, (mut cursor, grace): (Cursor, Duration)) {
     let mut health = Health::new("revocations cannot be read");
+    // In running time, up to when everything that was revoked is known.
+    let mut known = clock.running();
     loop {
         clock.sleep(POLL).await;
         let Some(sessions) = sessions.upgrade() else { return };
-        let learned = answer(sessions.learn(&mut cursor)).await;
+        let asked = clock.running();
+        let end = known.saturating_add(grace);
+        // The question that is under way when the grace period ends is given up then.
+        // After it, and after the process stood still, each has its whole time.
+        let left = end.saturating_sub(asked);
+        let limit = if left.is_zero() { ANSWER } else { left.min(ANSWER) };
+        let learned = answer(limit, sessions.learn(&mut cursor)).await;
+        match &learned {
+            Ok(()) => {
+                known = asked;
+                sessions.caught_up();
+            }
+            Err(_) if clock.running() >= end => {
+                if !sessions.is_cut_off() {
+                    tracing::error!(
+                        ?grace,
+                        "the store is unavailable: streams are closed and nobody is let in"
+                    );
+                }
+                sessions.cut_off();
+            }
+            Err(_) => {}
+        }
         health.note(&sessions, "revocations", learned);
     }
 }
@@ -114,11 +142,14 @@ async fn see(sessions: Weak<Sessions>, clock: Clock) {
 }
 
 /// Does not wait forever for the store.
-pub(super) async fn answer(asked: impl Future<Output = Result<(), store::Error>>) -> Result<(), store::Error> {
+pub(super) async fn answer(
+    limit: Duration,
+    asked: impl Future<Output = Result<(), store::Error>>,
+) -> Result<(), store::Error> {
     let late = |_| store::Error::Failed {
-        detail: format!("no answer within {ANSWER:?}"),
+        detail: format!("no answer within {limit:?}"),
     };
-    timeout(ANSWER, asked).await.map_err(late).flatten()
+    timeout(limit, asked).await.map_err(late).flatten()
 }
 
 /// Whether the store answers: said once when that changes.

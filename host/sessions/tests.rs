@@ -11,6 +11,7 @@ use crate::store::{BrowserSession, SecretHash, Token};
 mod active;
 
 const AGENT: i64 = 9999;
+const GRACE: Duration = Duration::from_secs(10);
 const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
 
 /// A process with a store, which others may share.
@@ -37,7 +38,7 @@ impl World {
         let url = format!("sqlite:{}/store", dir.path().display());
         let store = Arc::new(Store::open(&SecretString::from(url)).await?);
         let metrics = Arc::new(Metrics::new());
-        let sessions = Sessions::start(store, clock.clone(), metrics.clone()).await?;
+        let sessions = Sessions::start(store, (clock.clone(), GRACE), metrics.clone()).await?;
         let heard = Arc::new(Mutex::new(Vec::new()));
         let hear = heard.clone();
         sessions.on_closed(move |closed| hear.lock().unwrap().push(closed));
@@ -248,6 +249,51 @@ async fn a_store_that_comes_back_is_asked_for_what_was_missed() {
 }
 
 #[tokio::test]
+async fn a_store_that_is_silent_for_the_grace_period_ends_everything_until_it_answers() {
+    let world = World::start().await;
+    let (one, other) = (oidc("one"), oidc("other"));
+    let open = ["create", "watch", "get"].map(|verb| world.enter(&one, verb).unwrap());
+    world.sql("ALTER TABLE revocations RENAME TO away").await;
+    let failed = || world.metrics.text().unwrap().contains("operation=\"revocations\"");
+    until(async || failed()).await;
+    world.clock.advance(GRACE / 2);
+    tokio::task::yield_now().await;
+    world.enter(&other, "get").unwrap();
+    assert_eq!(open[0].ending().ending(), None);
+
+    world.clock.advance(GRACE / 2);
+    for one in &open {
+        assert_eq!(one.ending().ended().await, Ending::StoreUnavailable);
+    }
+    assert!(world.sessions.is_cut_off());
+    assert_eq!(world.enter(&other, "get").unwrap_err(), Ending::StoreUnavailable);
+    assert_eq!(world.open_streams(), 0);
+    let heard = world.heard.lock().unwrap().clone();
+    let reasons: Vec<_> = heard.iter().map(|closed| closed.ending.as_str()).collect();
+    assert_eq!(reasons, ["store unavailable", "store unavailable"]);
+
+    // What was revoked meanwhile is known before anybody is let in again.
+    world
+        .sql("ALTER TABLE away RENAME TO revocations; INSERT INTO revocations VALUES (1, 'oidc:one', 9000000000000000)")
+        .await;
+    until(async || !world.sessions.is_cut_off()).await;
+    assert_eq!(world.enter(&one, "get").unwrap_err(), Ending::Revoked);
+    world.enter(&other, "get").unwrap();
+}
+
+#[tokio::test]
+async fn a_process_that_stood_still_asks_before_it_ends_anything() {
+    let world = World::start().await;
+    let open = world.enter(&oidc("one"), "watch").unwrap();
+    world.clock.advance(GRACE * 100);
+    let beside = world.beside().await;
+    beside.revoke(&oidc("other")).await.unwrap();
+    until(async || world.sessions.is_revoked(&oidc("other"))).await;
+    assert_eq!(open.ending().ending(), None);
+    assert!(!world.sessions.is_cut_off());
+}
+
+#[tokio::test]
 async fn streams_end_with_their_credential_and_not_before() {
     let world = World::start().await;
     let id = oidc("one");
@@ -311,6 +357,7 @@ async fn a_token_is_kept_out_until_it_would_have_ended() {
         name: "laptop".to_owned(),
         user: bob(),
         agent_id: AgentId::new(AGENT).unwrap(),
+        agent: None,
         scopes: vec!["k8s_proxy".to_owned()],
         created_at,
         expires_at,

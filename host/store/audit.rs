@@ -12,7 +12,7 @@ use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe};
 use uuid::Uuid;
 
-use super::database::Database;
+use super::database::{Database, Purpose};
 use super::read::{Question, ROWS, Read, all, time, uuid, wrong};
 use super::{About, Actor, AuditEvent, AuditFilter, BrowserSession, Error, Token, bounds};
 use crate::access::{AccessType, AgentId, SessionId};
@@ -21,6 +21,9 @@ use crate::access::{AccessType, AgentId, SessionId};
 /// bound.
 const ROWS_AT_ONCE: usize = 64;
 const COLUMNS: usize = 11;
+
+const EVENTS: &str =
+    "SELECT id, first_at, last_at, count, action, username, user_id, agent_id, session, details FROM audit";
 
 /// The detail that has the number of whose token or session an event is about.
 const OWNER: &str = "owner_id";
@@ -128,15 +131,36 @@ fn insert(rows: usize) -> String {
 }
 
 pub(super) async fn select(database: &Database, filter: &AuditFilter) -> Result<Vec<AuditEvent>, Error> {
-    let question = Question::new(
-        "SELECT id, first_at, last_at, count, action, username, user_id, agent_id, session, details FROM audit",
-    )
-    .and_either(["user_id", "owner_id"], filter.user_id)
-    .and_one_of("agent_id", filter.agents.as_deref())
-    .and("action =", filter.action.as_deref())?
-    .and("id <", filter.before.as_ref().map(|id| id.as_bytes().as_slice()))?;
     let limit = i64::from(filter.limit).clamp(1, ROWS);
-    all(&question.ask(database, "id DESC", limit).await?, event_of)
+    let question = question(filter, limit)?;
+    all(
+        &question.ask((database, Purpose::List), "id DESC", limit).await?,
+        event_of,
+    )
+}
+
+fn question(filter: &AuditFilter, limit: i64) -> Result<Question, Error> {
+    let question = Question::new("")
+        .and_one_of("agent_id", filter.agents.as_deref())
+        .and("action =", filter.action.as_deref())?
+        .and("id <", filter.before.as_ref().map(|id| id.as_bytes().as_slice()))?;
+    Ok(
+        question.within(filter.user_id.is_none(), |conditions| match filter.user_id {
+            None => format!("{EVENTS}{conditions}"),
+            // Each half ends after its first rows in an index. One condition with OR would
+            // have the database look through the events of everybody.
+            Some(user) => {
+                let half = |column: &str| {
+                    format!(
+                        "SELECT id FROM (SELECT id FROM audit{conditions} AND {column} = {user} \
+                     ORDER BY id DESC LIMIT {limit}) AS {column}s"
+                    )
+                };
+                let (own, about) = (half("user_id"), half("owner_id"));
+                format!("{EVENTS} WHERE id IN ({own} UNION {about})")
+            }
+        }),
+    )
 }
 
 fn event_of(row: &AnyRow) -> Result<AuditEvent, Error> {
@@ -220,5 +244,44 @@ fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(map) => map,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::SecretString;
+    use sqlx::Row as _;
+
+    use super::*;
+
+    /// How SQLite would find the events of a filter.
+    async fn plan(filter: &AuditFilter) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("store.db").display());
+        let database = Database::open(&SecretString::from(url)).await.unwrap();
+        let question = question(filter, 100).unwrap().explained();
+        let steps = question.ask((&database, Purpose::List), "id DESC", 100).await.unwrap();
+        let steps = steps.iter().map(|step| step.get::<String, _>("detail"));
+        steps.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Whoever has no events at all must not have the database look through those of
+    /// everybody.
+    #[tokio::test]
+    async fn events_of_one_person_are_found_by_an_index() {
+        let mut filter = AuditFilter {
+            user_id: Some(7),
+            action: Some("access.allowed".to_owned()),
+            ..AuditFilter::default()
+        };
+        let text = plan(&filter).await;
+        for index in ["audit_user_action (user_id=? AND action=?)", "audit_owner (owner_id=?)"] {
+            assert!(text.contains(index), "no {index}:\n{text}");
+        }
+        assert!(!text.contains("SCAN audit"), "{text}");
+        filter.action = None;
+        let text = plan(&filter).await;
+        assert!(text.contains("audit_user (user_id=?)"), "{text}");
+        assert!(!text.contains("SCAN audit"), "{text}");
     }
 }

@@ -11,6 +11,8 @@ pub const TOKEN_NAME: usize = 255;
 pub const USERNAME: usize = 1024;
 /// Scopes of a token, put together with spaces.
 pub const SCOPES: usize = 1024;
+/// What an agent is known by besides its number.
+pub const AGENT: usize = 1024;
 /// Text form of a session's id.
 pub const SESSION: usize = 256;
 /// Action of an audit event.

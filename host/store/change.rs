@@ -10,10 +10,10 @@ use uuid::Uuid;
 use super::audit::{self, Batch};
 use super::database::Kind;
 use super::{About, Actor, BrowserSession, Error, Revocation, SecretHash, SeenSession, Token, bounds, seen};
-use crate::access::{AccessType, SessionId};
+use crate::access::{AccessType, AgentId, SessionId};
 
-/// Rows that are forgotten in one transaction.
-pub(super) const FORGET_AT_ONCE: u64 = 2_000;
+/// Rows that are forgotten, or bound, in one transaction.
+pub(super) const AT_ONCE: u64 = 2_000;
 
 /// How long it is known who was at work.
 const SEEN: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
@@ -44,6 +44,13 @@ pub(super) enum Change {
     },
     Audit(Vec<audit::Row>),
     Seen(Vec<SeenSession>),
+    /// Some of the tokens that know an agent by its number alone.
+    Bind {
+        agent_id: AgentId,
+        identity: String,
+    },
+    /// What time it is believed to be.
+    Time(Timestamp),
     Forget(Old),
 }
 
@@ -53,8 +60,8 @@ pub(super) enum Outcome {
     /// Nothing: the person has as many as one may have.
     Full(Error),
     Revoked(Revocation),
-    /// So many rows.
-    Removed(u64),
+    /// So many rows were removed, or bound.
+    Rows(u64),
 }
 
 /// What is old, before a time.
@@ -85,6 +92,7 @@ impl Change {
         bounds::check("token name", &token.name, bounds::TOKEN_NAME)?;
         bounds::check("username", &token.user.username, bounds::USERNAME)?;
         bounds::check("scopes", &token.scopes.join(" "), bounds::SCOPES)?;
+        bounds::check("agent", token.agent.as_deref().unwrap_or_default(), bounds::AGENT)?;
         Ok(Self::Token {
             token: token.clone(),
             hash,
@@ -136,7 +144,13 @@ impl Change {
         match self {
             Self::Token { .. } => Some("token"),
             Self::Session { .. } => Some("session"),
-            Self::TokenUsed { .. } | Self::Revocation { .. } | Self::Audit(_) | Self::Seen(_) | Self::Forget(_) => None,
+            Self::TokenUsed { .. }
+            | Self::Revocation { .. }
+            | Self::Audit(_)
+            | Self::Seen(_)
+            | Self::Bind { .. }
+            | Self::Time(_)
+            | Self::Forget(_) => None,
         }
     }
 
@@ -181,7 +195,9 @@ impl Change {
             }
             Self::Audit(rows) => events.extend(rows),
             Self::Seen(rows) => seen::upsert(connection, rows).await?,
-            Self::Forget(old) => return forget(connection, *old).await.map(Outcome::Removed),
+            Self::Bind { agent_id, identity } => return bind(connection, *agent_id, identity).await.map(Outcome::Rows),
+            Self::Time(time) => reach(connection, *time).await?,
+            Self::Forget(old) => return forget(connection, *old).await.map(Outcome::Rows),
         }
         Ok(Outcome::Done)
     }
@@ -240,7 +256,7 @@ impl Bound {
 async fn insert_token(connection: &mut AnyConnection, token: &Token, hash: SecretHash) -> Result<(), sqlx::Error> {
     sqlx::query(
         "INSERT INTO tokens (id, hash, name, user_id, username, agent_id, scopes, created_at, expires_at, \
-         revoked_at, last_used_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+         revoked_at, last_used_at, agent) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
     )
     .bind(token.id.as_bytes().as_slice())
     .bind(hash.0.as_slice())
@@ -253,6 +269,7 @@ async fn insert_token(connection: &mut AnyConnection, token: &Token, hash: Secre
     .bind(token.expires_at.as_microsecond())
     .bind(token.revoked_at.map(Timestamp::as_microsecond))
     .bind(token.last_used_at.map(Timestamp::as_microsecond))
+    .bind(token.agent.as_deref())
     .execute(connection)
     .await
     .map(drop)
@@ -350,6 +367,31 @@ async fn mark_revoked(connection: &mut AnyConnection, session: &SessionId, at: T
         .map(drop)
 }
 
+/// Binds tokens to the agent that has their number; to none by an empty identity,
+/// which no agent has.
+async fn bind(connection: &mut AnyConnection, agent_id: AgentId, identity: &str) -> Result<u64, sqlx::Error> {
+    let done = sqlx::query(
+        "UPDATE tokens SET agent = $2 WHERE id IN \
+         (SELECT id FROM tokens WHERE agent_id = $1 AND agent IS NULL LIMIT $3)",
+    )
+    .bind(agent_id.get())
+    .bind(identity)
+    .bind(i64::try_from(AT_ONCE).unwrap_or(i64::MAX))
+    .execute(connection)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+async fn reach(connection: &mut AnyConnection, time: Timestamp) -> Result<(), sqlx::Error> {
+    sqlx::query(
+        "INSERT INTO clock (id, reached) VALUES (1, $1) ON CONFLICT (id) DO UPDATE SET reached = excluded.reached",
+    )
+    .bind(time.as_microsecond())
+    .execute(connection)
+    .await
+    .map(drop)
+}
+
 async fn forget(connection: &mut AnyConnection, old: Old) -> Result<u64, sqlx::Error> {
     let (sql, before) = match old {
         Old::Audit(before) => (
@@ -378,7 +420,7 @@ async fn forget(connection: &mut AnyConnection, old: Old) -> Result<u64, sqlx::E
     };
     let done = sqlx::query(sql)
         .bind(before.as_microsecond())
-        .bind(i64::try_from(FORGET_AT_ONCE).unwrap_or(i64::MAX))
+        .bind(i64::try_from(AT_ONCE).unwrap_or(i64::MAX))
         .execute(connection)
         .await?;
     Ok(done.rows_affected())

@@ -11,21 +11,34 @@ use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::{ExposeSecret as _, SecretString};
-use sqlx::any::{Any, AnyConnectOptions, AnyPoolOptions, install_default_drivers};
+use sqlx::any::{Any, AnyArguments, AnyConnectOptions, AnyPoolOptions, AnyRow, install_default_drivers};
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
+use sqlx::pool::PoolConnection;
+use sqlx::query::Query;
 use sqlx::{AnyConnection, AnyPool, Connection as _, Executor as _, SqlSafeStr as _, Transaction};
-use tokio::time::{sleep, timeout};
+use tokio::runtime::Handle;
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Error;
 
-/// How long a read or a transaction may take, waiting for a connection included.
-const LIMIT: Duration = Duration::from_secs(10);
+/// How long a read or a change may take, waiting for its turn and for a connection
+/// included.
+pub(super) const LIMIT: Duration = Duration::from_secs(10);
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
+/// How long an idle connection may take to say that it is alive. sqlx opens its
+/// sockets itself and sets no TCP option, so without this one a connection to a host
+/// that vanished would be waited for as long as TCP repeats itself: 15 minutes.
+const PING: Duration = Duration::from_secs(1);
+/// How long a connection may take to be good for the next caller.
+const RETURN: Duration = Duration::from_secs(5);
 /// Between two tries of a database that is busy.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Connections for reads, for each process.
-const READERS: u32 = 8;
+/// Connections for lookups, for each process.
+const LOOKUPS: u32 = 4;
+/// Connections for lists, for each process.
+const LISTS: u32 = 4;
 /// One is at work; the other is for when that one hangs.
 const WRITERS: u32 = 2;
 
@@ -39,12 +52,32 @@ pub(super) enum Kind {
     Postgres,
 }
 
+/// What a read is for: lists of one caller must not keep others from signing in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// One row by its key, and what was revoked: authentication waits for it.
+    Lookup,
+    /// As many rows as a page has.
+    List,
+}
+
 /// Connections of one database; clones share them.
 #[derive(Clone)]
 pub(super) struct Database {
     kind: Kind,
-    readers: AnyPool,
+    lookups: AnyPool,
+    lists: AnyPool,
     writers: AnyPool,
+}
+
+/// A connection of a pool, for one read or one transaction.
+///
+/// INVARIANT: it gives its place back within its deadline and [`RETURN`], whatever
+/// became of the server.
+pub(super) struct Held {
+    /// None once it is given up.
+    connection: Option<PoolConnection<Any>>,
+    deadline: Instant,
 }
 
 impl Database {
@@ -52,12 +85,11 @@ impl Database {
     pub(super) async fn open(url: &SecretString) -> Result<Self, Error> {
         install_default_drivers();
         let (kind, options) = options(url.expose_secret())?;
-        timeout(LIMIT, migrate(kind, &options))
-            .await
-            .map_err(|_| open_error(detail(&sqlx::Error::PoolTimedOut)))??;
+        migrate(kind, &options).await?;
         Ok(Self {
             kind,
-            readers: pool(kind, READERS).connect_lazy_with(options.clone()),
+            lookups: pool(kind, LOOKUPS).connect_lazy_with(options.clone()),
+            lists: pool(kind, LISTS).connect_lazy_with(options.clone()),
             writers: pool(kind, WRITERS).connect_lazy_with(options),
         })
     }
@@ -67,25 +99,106 @@ impl Database {
         self.kind
     }
 
-    /// Connections for reads.
-    pub(super) fn readers(&self) -> &AnyPool {
-        &self.readers
+    /// Every row of a read.
+    pub(super) async fn rows(
+        &self,
+        purpose: Purpose,
+        query: Query<'_, Any, AnyArguments>,
+    ) -> Result<Vec<AnyRow>, sqlx::Error> {
+        let pool = match purpose {
+            Purpose::Lookup => &self.lookups,
+            Purpose::List => &self.lists,
+        };
+        let mut held = Held::of(pool, Instant::now() + LIMIT).await?;
+        let deadline = held.deadline;
+        let rows = timeout_at(deadline, query.fetch_all(held.connection()?)).await;
+        held.settle(rows)
     }
 
-    /// Starts a transaction that will write.
-    pub(super) async fn begin(&self) -> Result<Transaction<'static, Any>, sqlx::Error> {
-        match self.kind {
+    /// A connection for a transaction that will write, until the deadline.
+    pub(super) async fn writer(&self, deadline: Instant) -> Result<Held, sqlx::Error> {
+        Held::of(&self.writers, deadline).await
+    }
+}
+
+impl Held {
+    /// One that answers. sqlx tests idle ones, too, but waits for those that do not
+    /// answer as long as TCP does, and says good-bye to them.
+    async fn of(pool: &AnyPool, deadline: Instant) -> Result<Self, sqlx::Error> {
+        let late = |_| sqlx::Error::PoolTimedOut;
+        loop {
+            let mut connection = timeout_at(deadline, pool.acquire()).await.map_err(late)??;
+            match timeout(PING, connection.ping()).await {
+                Ok(Ok(())) => {
+                    return Ok(Self {
+                        connection: Some(connection),
+                        deadline,
+                    });
+                }
+                Ok(Err(_)) => drop(connection.detach()),
+                Err(_) => {
+                    drop(connection.detach());
+                    // Those that are idle with it are as dead; nobody should wait for
+                    // each of them.
+                    while let Some(idle) = pool.try_acquire() {
+                        drop(idle.detach());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The connection.
+    pub(super) fn connection(&mut self) -> Result<&mut AnyConnection, sqlx::Error> {
+        self.connection.as_deref_mut().ok_or(sqlx::Error::PoolClosed)
+    }
+
+    /// Starts a transaction.
+    pub(super) async fn begin(&mut self, kind: Kind) -> Result<Transaction<'_, Any>, sqlx::Error> {
+        let connection = self.connection()?;
+        match kind {
             // Takes the lock now: one that reads first may not get it later.
-            Kind::Sqlite => self.writers.begin_with("BEGIN IMMEDIATE").await,
-            Kind::Postgres => self.writers.begin().await,
+            Kind::Sqlite => connection.begin_with("BEGIN IMMEDIATE").await,
+            Kind::Postgres => connection.begin().await,
+        }
+    }
+
+    /// What came of the work. A connection that did not answer in time is closed.
+    pub(super) fn settle<T>(mut self, done: Result<Result<T, sqlx::Error>, Elapsed>) -> Result<T, sqlx::Error> {
+        done.unwrap_or_else(|_| {
+            drop(self.connection.take().map(PoolConnection::detach));
+            Err(sqlx::Error::PoolTimedOut)
+        })
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let Some(mut connection) = self.connection.take() else {
+            return;
+        };
+        // sqlx's way back to the pool asks the server without a time limit; a connection
+        // whose way back is given up is closed.
+        let back = connection.return_to_pool();
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(timeout(RETURN, back));
         }
     }
 }
 
-/// Makes the tables, again and again while another process is at it.
+/// Makes the tables, again and again while another process is at it. Only the
+/// way to the database is limited in time: an index over millions of rows takes as long
+/// as it takes.
 async fn migrate(kind: Kind, options: &AnyConnectOptions) -> Result<(), Error> {
+    let late = || open_error(detail(&sqlx::Error::PoolTimedOut));
+    let end = Instant::now() + LIMIT;
     loop {
-        let error = match try_migrate(kind, options).await {
+        let opened = timeout_at(end, unlimited(kind, options)).await;
+        let done = match opened.map_err(|_| late())? {
+            Ok(connection) => try_migrate(kind, connection).await,
+            Err(error) => Err(error.into()),
+        };
+        let error = match done {
             Ok(()) => return Ok(()),
             Err(MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _)) => error,
             // The others name versions of tables only.
@@ -93,6 +206,9 @@ async fn migrate(kind: Kind, options: &AnyConnectOptions) -> Result<(), Error> {
         };
         if !(kind == Kind::Sqlite && is_busy(&error)) {
             return Err(open_error(detail(&error)));
+        }
+        if Instant::now() >= end {
+            return Err(late());
         }
         sleep(PAUSE).await;
     }
@@ -110,10 +226,8 @@ fn is_busy(error: &sqlx::Error) -> bool {
 
 /// On a connection of its own: sqlx's lock for PostgreSQL ends with it, also after
 /// an error.
-async fn try_migrate(kind: Kind, options: &AnyConnectOptions) -> Result<(), MigrateError> {
+async fn try_migrate(kind: Kind, mut connection: AnyConnection) -> Result<(), MigrateError> {
     let migrator = migrator(kind);
-    let mut connection = AnyConnection::connect_with(options).await?;
-    prepare(kind, &mut connection).await?;
     match kind {
         // sqlx locks nothing here, so the whole of it is one transaction.
         Kind::Sqlite => {
@@ -125,11 +239,6 @@ async fn try_migrate(kind: Kind, options: &AnyConnectOptions) -> Result<(), Migr
     }
     connection.close().await?;
     Ok(())
-}
-
-/// Runs a read or a transaction, within its time.
-pub(super) async fn timed<T>(work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
-    timeout(LIMIT, work).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
 }
 
 /// What failed, as the other rooms are told.
@@ -210,7 +319,14 @@ fn pool(kind: Kind, connections: u32) -> AnyPoolOptions {
     AnyPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(CONNECT)
-        .after_connect(move |connection, _| Box::pin(prepare(kind, connection)))
+        // `Held` tests them.
+        .test_before_acquire(false)
+        .after_connect(move |connection, _| {
+            Box::pin(async move {
+                prepare(kind, connection).await?;
+                limit(kind, connection).await
+            })
+        })
 }
 
 /// Settings of one connection.
@@ -230,16 +346,73 @@ async fn prepare(kind: Kind, connection: &mut AnyConnection) -> Result<(), sqlx:
     connection.execute(sqlx::raw_sql(settings)).await.map(drop)
 }
 
+/// Has the server give up what its client gave up, after [`LIMIT`]: a replica that
+/// vanished in the middle of a transaction must not keep its locks. Stricter settings
+/// of the server stay.
+async fn limit(kind: Kind, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
+    match kind {
+        Kind::Sqlite => Ok(()),
+        Kind::Postgres => {
+            let settings = "SELECT set_config(name, '10000', false) FROM pg_settings \
+                            WHERE name IN ('statement_timeout', 'idle_in_transaction_session_timeout') \
+                            AND setting::bigint NOT BETWEEN 1 AND 10000;";
+            connection.execute(sqlx::raw_sql(settings)).await.map(drop)
+        }
+    }
+}
+
+/// A connection of its own for migrations, which the server does not limit either.
+async fn unlimited(kind: Kind, options: &AnyConnectOptions) -> Result<AnyConnection, sqlx::Error> {
+    let mut connection = AnyConnection::connect_with(options).await?;
+    prepare(kind, &mut connection).await?;
+    if kind == Kind::Postgres {
+        let settings = "SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0;";
+        connection.execute(sqlx::raw_sql(settings)).await?;
+    }
+    Ok(connection)
+}
+
 fn migrator(kind: Kind) -> Migrator {
-    let tables = match kind {
-        Kind::Sqlite => include_str!("migrations/sqlite/0001_store.sql"),
-        Kind::Postgres => include_str!("migrations/postgres/0001_store.sql"),
+    let [first, second] = match kind {
+        Kind::Sqlite => [
+            include_str!("migrations/sqlite/0001_store.sql"),
+            include_str!("migrations/sqlite/0002_identity.sql"),
+        ],
+        Kind::Postgres => [
+            include_str!("migrations/postgres/0001_store.sql"),
+            include_str!("migrations/postgres/0002_identity.sql"),
+        ],
     };
-    Migrator::with_migrations(vec![Migration::new(
-        1,
-        "store".into(),
-        MigrationType::Simple,
-        tables.into_sql_str(),
-        false,
-    )])
+    let migration = |version, name: &'static str, tables: &'static str| {
+        Migration::new(
+            version,
+            name.into(),
+            MigrationType::Simple,
+            tables.into_sql_str(),
+            false,
+        )
+    };
+    Migrator::with_migrations(vec![migration(1, "store", first), migration(2, "identity", second)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever reads long lists keeps nobody from being looked up.
+    #[tokio::test]
+    async fn lists_take_no_connection_from_lookups() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("store.db").display());
+        let database = Database::open(&SecretString::from(url)).await.unwrap();
+        let mut lists = Vec::new();
+        for _ in 0..LISTS {
+            lists.push(Held::of(&database.lists, Instant::now() + LIMIT).await.unwrap());
+        }
+        assert!(database.lists.try_acquire().is_none(), "all are taken");
+        let one = || sqlx::query_with("SELECT 1", AnyArguments::default());
+        assert_eq!(database.rows(Purpose::Lookup, one()).await.unwrap().len(), 1);
+        drop(lists);
+        assert_eq!(database.rows(Purpose::List, one()).await.unwrap().len(), 1);
+    }
 }

@@ -29,6 +29,10 @@ pub struct Token {
     pub user: User,
     /// The one agent it is for.
     pub agent_id: AgentId,
+    /// What that agent was when the token was made, as
+    /// [`crate::access::Agent::identity`]: the number alone may be given to another one.
+    /// A token without lets nobody in until [`super::Store::bind_tokens`].
+    pub agent: Option<String>,
     /// `k8s_proxy` alone, except for imported ones, which then let nobody in.
     pub scopes: Vec<String>,
     /// When it was made.

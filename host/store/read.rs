@@ -10,7 +10,7 @@ use sqlx::any::{Any, AnyArguments, AnyRow};
 use sqlx::{Arguments as _, AssertSqlSafe, Decode, Encode, Row as _, Type};
 use uuid::Uuid;
 
-use super::database::{Database, Kind, failed, timed};
+use super::database::{Database, Kind, Purpose, failed};
 use super::{BrowserSession, Error, Owned, Revocation, SecretHash, Token};
 use crate::access::{AgentId, SessionId, User};
 
@@ -18,7 +18,7 @@ use crate::access::{AgentId, SessionId, User};
 pub(super) const ROWS: i64 = 1_000;
 
 const TOKENS: &str = "SELECT id, name, user_id, username, agent_id, scopes, created_at, expires_at, revoked_at, \
-                      last_used_at FROM tokens";
+                      last_used_at, agent FROM tokens";
 const SESSIONS: &str = "SELECT id, csrf, user_id, username, created_at, expires_at, revoked_at FROM browser_sessions";
 
 /// A question, put together from fixed texts and bound values.
@@ -67,14 +67,21 @@ impl Question {
         self
     }
 
-    /// Adds that one of two columns must be this number.
-    pub(super) fn and_either(mut self, columns: [&'static str; 2], number: Option<i64>) -> Self {
-        if let Some(number) = number {
-            self.is_kept = false;
-            let [one, other] = columns;
-            let _ = write!(self.sql, " AND ({one} = {number} OR {other} = {number})");
+    /// Puts the conditions into a larger question.
+    ///
+    /// - `is_kept`: whether its text is the same the next time.
+    pub(super) fn within(self, is_kept: bool, whole: impl FnOnce(&str) -> String) -> Self {
+        Self {
+            sql: whole(&self.sql),
+            values: self.values,
+            is_kept: self.is_kept && is_kept,
         }
-        self
+    }
+
+    /// What the database would do to answer it.
+    #[cfg(test)]
+    pub(super) fn explained(self) -> Self {
+        self.within(false, |question| format!("EXPLAIN QUERY PLAN {question}"))
     }
 
     /// Asks, for at most so many rows.
@@ -82,7 +89,7 @@ impl Question {
     /// - `order`: as `id DESC`.
     pub(super) async fn ask(
         mut self,
-        database: &Database,
+        (database, purpose): (&Database, Purpose),
         order: &'static str,
         limit: i64,
     ) -> Result<Vec<AnyRow>, Error> {
@@ -90,8 +97,7 @@ impl Question {
         self.value(limit)?;
         // SECURITY: the text is made of fixed parts and numbers alone.
         let query = sqlx::query_with(AssertSqlSafe(self.sql), self.values).persistent(self.is_kept);
-        let rows = query.fetch_all(database.readers());
-        timed(rows).await.map_err(|error| failed(&error))
+        database.rows(purpose, query).await.map_err(|error| failed(&error))
     }
 
     fn value<'v, T>(&mut self, value: T) -> Result<(), Error>
@@ -108,12 +114,12 @@ impl Question {
 
 pub(super) async fn find_token(database: &Database, hash: SecretHash) -> Result<Option<Token>, Error> {
     let question = Question::new(TOKENS).and("hash =", Some(hash.0.as_slice()))?;
-    first(&question.ask(database, "id", 1).await?, token_of)
+    first(&question.ask((database, Purpose::Lookup), "id", 1).await?, token_of)
 }
 
 pub(super) async fn token(database: &Database, id: Uuid) -> Result<Option<Token>, Error> {
     let question = Question::new(TOKENS).and("id =", Some(id.as_bytes().as_slice()))?;
-    first(&question.ask(database, "id", 1).await?, token_of)
+    first(&question.ask((database, Purpose::Lookup), "id", 1).await?, token_of)
 }
 
 pub(super) async fn tokens(database: &Database, owned: &Owned) -> Result<Vec<Token>, Error> {
@@ -121,25 +127,29 @@ pub(super) async fn tokens(database: &Database, owned: &Owned) -> Result<Vec<Tok
         .and("user_id =", owned.user_id)?
         .and("agent_id =", owned.agent_id.map(AgentId::get))?;
     all(
-        &question.ask(database, "created_at DESC, id DESC", ROWS).await?,
+        &question
+            .ask((database, Purpose::List), "created_at DESC, id DESC", ROWS)
+            .await?,
         token_of,
     )
 }
 
 pub(super) async fn find_session(database: &Database, hash: SecretHash) -> Result<Option<BrowserSession>, Error> {
     let question = Question::new(SESSIONS).and("hash =", Some(hash.0.as_slice()))?;
-    first(&question.ask(database, "id", 1).await?, session_of)
+    first(&question.ask((database, Purpose::Lookup), "id", 1).await?, session_of)
 }
 
 pub(super) async fn browser_session(database: &Database, id: Uuid) -> Result<Option<BrowserSession>, Error> {
     let question = Question::new(SESSIONS).and("id =", Some(id.as_bytes().as_slice()))?;
-    first(&question.ask(database, "id", 1).await?, session_of)
+    first(&question.ask((database, Purpose::Lookup), "id", 1).await?, session_of)
 }
 
 pub(super) async fn browser_sessions(database: &Database, owned: &Owned) -> Result<Vec<BrowserSession>, Error> {
     let question = Question::new(SESSIONS).and("user_id =", owned.user_id)?;
     all(
-        &question.ask(database, "created_at DESC, id DESC", ROWS).await?,
+        &question
+            .ask((database, Purpose::List), "created_at DESC, id DESC", ROWS)
+            .await?,
         session_of,
     )
 }
@@ -147,21 +157,21 @@ pub(super) async fn browser_sessions(database: &Database, owned: &Owned) -> Resu
 pub(super) async fn revocations_after(database: &Database, sequence: i64) -> Result<Vec<Revocation>, Error> {
     let question =
         Question::new("SELECT sequence, session, until FROM revocations").and("sequence >", Some(sequence))?;
-    all(&question.ask(database, "sequence", ROWS).await?, |row| {
-        let session: String = row.read("session")?;
-        Ok(Revocation {
-            sequence: row.read("sequence")?,
-            session: SessionId::parse(&session).ok_or_else(|| wrong("session"))?,
-            until: time(row, "until")?,
-        })
-    })
+    all(
+        &question.ask((database, Purpose::Lookup), "sequence", ROWS).await?,
+        |row| {
+            let session: String = row.read("session")?;
+            Ok(Revocation {
+                sequence: row.read("sequence")?,
+                session: SessionId::parse(&session).ok_or_else(|| wrong("session"))?,
+                until: time(row, "until")?,
+            })
+        },
+    )
 }
 
 pub(super) async fn latest_revocation(database: &Database) -> Result<i64, Error> {
-    let asked = sqlx::query_scalar::<_, i64>("SELECT COALESCE(MAX(sequence), 0) FROM revocations");
-    timed(asked.fetch_one(database.readers()))
-        .await
-        .map_err(|error| failed(&error))
+    number(database, "SELECT COALESCE(MAX(sequence), 0) AS number FROM revocations").await
 }
 
 pub(super) async fn time_of(database: &Database) -> Result<Option<Timestamp>, Error> {
@@ -169,11 +179,37 @@ pub(super) async fn time_of(database: &Database) -> Result<Option<Timestamp>, Er
         Kind::Sqlite => return Ok(None),
         Kind::Postgres => {}
     }
-    let asked = sqlx::query_scalar::<_, i64>("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)");
-    let now = timed(asked.fetch_one(database.readers()))
+    let now = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) AS number";
+    let now = number(database, now).await?;
+    Timestamp::from_microsecond(now).map(Some).map_err(|_| wrong("now"))
+}
+
+pub(super) async fn reached_time(database: &Database) -> Result<Option<Timestamp>, Error> {
+    const REACHED: &str =
+        "SELECT COALESCE((SELECT MAX(reached) FROM clock), (SELECT MAX(last_at) FROM audit), 0) AS number";
+    let reached = number(database, REACHED).await?;
+    if reached == 0 {
+        return Ok(None);
+    }
+    Timestamp::from_microsecond(reached)
+        .map(Some)
+        .map_err(|_| wrong("reached"))
+}
+
+/// An agent of which there are tokens that know its number alone.
+pub(super) async fn unbound_agent(database: &Database) -> Result<Option<AgentId>, Error> {
+    const UNBOUND: &str = "SELECT COALESCE((SELECT MIN(agent_id) FROM tokens WHERE agent IS NULL), 0) AS number";
+    number(database, UNBOUND).await.map(AgentId::new)
+}
+
+/// The one value of a question for a number, which it calls so.
+async fn number(database: &Database, question: &'static str) -> Result<i64, Error> {
+    let query = sqlx::query_with(question, AnyArguments::default());
+    let rows = database
+        .rows(Purpose::Lookup, query)
         .await
         .map_err(|error| failed(&error))?;
-    Timestamp::from_microsecond(now).map(Some).map_err(|_| wrong("now"))
+    rows.first().ok_or_else(|| wrong("number"))?.read("number")
 }
 
 fn token_of(row: &AnyRow) -> Result<Token, Error> {
@@ -183,6 +219,7 @@ fn token_of(row: &AnyRow) -> Result<Token, Error> {
         name: row.read("name")?,
         user: user(row)?,
         agent_id: agent(row)?,
+        agent: row.read("agent")?,
         scopes: scopes.split_whitespace().map(str::to_owned).collect(),
         created_at: time(row, "created_at")?,
         expires_at: time(row, "expires_at")?,

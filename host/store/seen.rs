@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
-use super::database::{Database, failed, timed};
+use super::database::{Database, Purpose, failed};
 use super::read::{Question, ROWS, Read, agent, time, time_opt, user, uuid};
 use super::{Error, Owned, SeenSession};
 use crate::access::SessionId;
@@ -60,15 +60,19 @@ pub(super) async fn active(database: &Database, since: Timestamp, owned: &Owned)
         .bind(since.as_microsecond())
         .bind(owned.user_id)
         .bind(owned.agent_id.map(crate::access::AgentId::get))
-        .bind(ROWS)
-        .fetch_all(database.readers());
-    let rows = timed(rows).await.map_err(|error| failed(&error))?;
+        .bind(ROWS);
+    let rows = database
+        .rows(Purpose::List, rows)
+        .await
+        .map_err(|error| failed(&error))?;
     rows.iter().map(session).collect()
 }
 
 pub(super) async fn of(database: &Database, id: &SessionId) -> Result<Vec<SeenSession>, Error> {
     let question = Question::new(SEEN).and("session =", Some(id.to_string()))?;
-    let rows = question.ask(database, "last_at DESC, agent_id, replica", ROWS).await?;
+    let rows = question
+        .ask((database, Purpose::List), "last_at DESC, agent_id, replica", ROWS)
+        .await?;
     rows.iter().map(session).collect()
 }
 

@@ -19,9 +19,12 @@ use crate::support::token;
 use crate::support::world::{CONTROL_PLANE, SESSION_KEY, Setup, World, map, object};
 use api::Api;
 
-/// alice may do everything, carol may look, bob may nothing.
+/// alice may do everything, carol may look into clusters, dora may see that there are
+/// some, bob may nothing.
 const POLICY: &str = "p, alice, clusters, get, *, allow\np, alice, clusters, update, *, allow\n\
-                      p, alice, credentials, get, *, allow\np, carol, clusters, get, *, allow\n";
+                      p, alice, clusters, connect, *, allow\np, alice, credentials, get, *, allow\n\
+                      p, carol, clusters, get, *, allow\np, carol, clusters, connect, *, allow\n\
+                      p, dora, clusters, get, *, allow\np, dora, clusters, update, *, allow\n";
 
 /// A cluster Secret.
 pub(crate) fn cluster(name: &str, server: &str, config: &Value, values: &[(&str, &str)]) -> Value {
@@ -49,6 +52,7 @@ fn setup(objects: Vec<Value>) -> Setup {
             ("accounts.alice", "login"),
             ("accounts.bob", "login"),
             ("accounts.carol", "login"),
+            ("accounts.dora", "login"),
         ]),
         rbac_cm: map(&[("policy.csv", POLICY)]),
         objects,

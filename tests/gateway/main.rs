@@ -12,6 +12,7 @@
 
 mod access;
 mod admin;
+mod answers;
 mod application_grants;
 mod applications;
 mod applicationsets;
@@ -22,6 +23,7 @@ mod behaviours;
 #[path = "../../xtask/src/cache.rs"]
 mod cache;
 mod clusters;
+mod cross_site;
 mod expiry;
 mod extension_objects;
 mod grpc;

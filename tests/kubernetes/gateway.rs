@@ -297,6 +297,17 @@ impl Gateway {
         answer.text().await.unwrap()
     }
 
+    /// The status of `/readyz`, and what it says.
+    pub(crate) async fn readiness(&self) -> (u16, String) {
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let answer = client
+            .get(format!("http://{}/readyz", self.admin))
+            .send()
+            .await
+            .unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    }
+
     /// A client that trusts it.
     pub(crate) fn plain_client(&self) -> reqwest::Client {
         self.client_with(reqwest::header::HeaderMap::new())

@@ -25,7 +25,13 @@ mod gateway;
 mod kubelet;
 mod least_privilege;
 mod lifetime;
+#[expect(dead_code, reason = "tests of the store use the rest")]
+#[path = "../store/support/postgres.rs"]
+mod postgres;
 mod projects;
 #[path = "../oidc/provider.rs"]
 mod provider;
+#[path = "../store/support/relay.rs"]
+mod relay;
+mod replicas;
 mod support;

@@ -1,11 +1,18 @@
 //! Servers that are slow, endless or large, and what stays quick beside them.
 
+use std::io::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::applicationset::{Budget, Limits, Repositories as _};
-use tollgate::config::GitLimits;
+use tollgate::config::{GitCache, GitLimits};
 use tollgate::repository::Store;
 use tollgate::state::Resources;
+
+use gix::hash::{Kind, hasher};
+use gix::odb::pack::data::entry::Header;
+use gix::zlib::Compression;
+use gix::zlib::stream::deflate;
 
 use crate::support::{Manner, Origin, Server, budget, limits, store};
 
@@ -188,4 +195,172 @@ fn what_was_fetched_goes_with_the_store() {
     assert_eq!(tree.directories(&budget()).unwrap(), ["app"]);
     drop((tree, store));
     assert!(!folder.exists(), "it is still there");
+}
+
+/// A blob of zeros of 128 MiB, and upon it levels of a leaf and of what the next level is
+/// made of: the library holds an object of each level at once.
+fn bomb(levels: usize) -> Vec<u8> {
+    const SIZE: u64 = 128 * 1024 * 1024;
+    // 2^27 as deltas have it, and eight times 16 MiB in two copies: one has a byte less.
+    let size = [0x80, 0x80, 0x80, 0x40];
+    let copies = (0..8_u32).flat_map(|number| {
+        let at = (number << 24).to_le_bytes();
+        [
+            vec![0xff],
+            at.to_vec(),
+            vec![0xff, 0xff, 0xff],
+            vec![0x9f],
+            (at_end(number)).to_vec(),
+            vec![1],
+        ]
+        .concat()
+    });
+    let delta: Vec<u8> = size.iter().chain(&size).copied().chain(copies).collect();
+    let mut pack = b"PACK\0\0\0\x02".to_vec();
+    pack.extend(u32::try_from(2 * levels + 1).unwrap().to_be_bytes());
+    let put = |pack: &mut Vec<u8>, header: &Header, size: u64, content: &[u8]| {
+        header.write_to(size, pack).unwrap();
+        let mut out = deflate::Write::new(Vec::new(), Compression::BEST);
+        out.write_all(content).unwrap();
+        out.flush().unwrap();
+        pack.extend(out.into_inner());
+    };
+    let mut base = pack.len();
+    put(&mut pack, &Header::Blob, SIZE, &vec![0; usize::try_from(SIZE).unwrap()]);
+    for number in 0..2 * levels {
+        let offset = pack.len();
+        let base_distance = u64::try_from(offset - base).unwrap();
+        let length = u64::try_from(delta.len()).unwrap();
+        put(&mut pack, &Header::OfsDelta { base_distance }, length, &delta);
+        // The second of each level is what the next one is made of.
+        if number % 2 == 1 {
+            base = offset;
+        }
+    }
+    let mut sum = hasher(Kind::Sha1);
+    sum.update(&pack);
+    pack.extend(sum.try_finalize().unwrap().as_slice());
+    pack
+}
+
+/// The byte that a copy of 16 MiB less one leaves out.
+fn at_end(number: u32) -> [u8; 4] {
+    ((number << 24) + 0xff_ffff).to_le_bytes()
+}
+
+/// SECURITY: a delta of 100 bytes makes an object of 128 MiB.
+#[test]
+fn a_small_pack_that_takes_gigabytes_is_not_unpacked() {
+    let pack = bomb(3);
+    assert!(pack.len() < 1024 * 1024, "{}", pack.len());
+    let root = tempfile::tempdir().unwrap();
+    let server = Server::plain(root.path(), &[("bomb", Manner::Pack(Arc::new(pack)))]);
+    let store = store(limits(), &[server.pattern()]);
+    let refused = refused(&store, &server.url("bomb"), &budget());
+    assert!(
+        refused.contains("bytes to unpack it in or more, at most 402653184 are allowed"),
+        "{refused}"
+    );
+    assert_eq!(std::fs::read_dir(store.folder()).unwrap().count(), 0, "nothing is left");
+}
+
+fn kept(cache: &GitCache, server: &Server) -> Store {
+    Store::kept(limits(), cache, &[server.pattern()]).unwrap()
+}
+
+fn bytes_of(folder: &std::path::Path) -> u64 {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let sizes = entries.map(|entry| match entry.metadata().unwrap() {
+        found if found.is_dir() => bytes_of(&entry.path()),
+        found => found.len(),
+    });
+    sizes.sum()
+}
+
+/// Several repositories that together are more than there may be: each can be read, and
+/// none for good.
+#[test]
+fn what_was_asked_for_longest_ago_makes_room() {
+    let mut noise = 1_u64;
+    let mut origins = Vec::new();
+    for _ in 0..5 {
+        let origin = Origin::new(&[("app/x", "")]);
+        let bytes = std::iter::repeat_with(|| {
+            noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (noise >> 56) as u8
+        });
+        origin.write("large.bin", &bytes.take(300 * 1024).collect::<Vec<u8>>());
+        origin.commit(&[]);
+        origins.push(origin);
+    }
+    let servers: Vec<Server> = origins
+        .iter()
+        .map(|origin| Server::plain(&origin.root(), &[("git", Manner::Git)]))
+        .collect();
+    let parent = tempfile::tempdir().unwrap();
+    let cache = GitCache {
+        directory: Some(parent.path().to_owned()),
+        bytes: 1024 * 1024,
+        ..GitCache::default()
+    };
+    let patterns: Vec<String> = servers.iter().map(Server::pattern).collect();
+    let store = Store::kept(limits(), &cache, &patterns).unwrap();
+    assert!(store.folder().starts_with(parent.path()));
+    let resources = Resources::default();
+    for _ in 0..2 {
+        for server in &servers {
+            let tree = store
+                .with(&resources, "")
+                .open(&server.url("git"), "main", &budget())
+                .unwrap();
+            assert_eq!(tree.directories(&budget()).unwrap(), ["app"]);
+            drop(tree);
+            let found = bytes_of(store.folder());
+            assert!(found <= cache.bytes, "{found}");
+        }
+    }
+    assert_eq!(store.fetches(), 10, "none was kept for a whole round");
+    // What is larger than all there may be is refused, and the others are read again.
+    origins[0].write("larger.bin", &vec![0; 4]);
+    let mut bytes = Vec::new();
+    bytes.resize_with(900 * 1024, || {
+        noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (noise >> 56) as u8
+    });
+    origins[0].write("larger.bin", &bytes);
+    let larger = origins[0].commit(&[]);
+    let open = |server: &Server, revision: &str| {
+        store
+            .with(&resources, "")
+            .open(&server.url("git"), revision, &budget())
+            .map(drop)
+    };
+    let refused = open(&servers[0], &larger).unwrap_err().to_string();
+    assert!(refused.contains("applicationSets.git.cacheBytes"), "{refused}");
+    open(&servers[1], "main").unwrap();
+}
+
+#[test]
+fn what_nobody_asks_for_goes() {
+    let origin = Origin::new(&[("app/x", "")]);
+    let first = origin.git(&["rev-parse", "HEAD"]);
+    let second = origin.commit(&[("web/x", "")]);
+    let server = Server::plain(&origin.root(), &[("git", Manner::Git)]);
+    let resources = Resources::default();
+    for (keep, left) in [(Duration::from_secs(3600), 2), (Duration::ZERO, 1)] {
+        let store = kept(
+            &GitCache {
+                keep,
+                ..GitCache::default()
+            },
+            &server,
+        );
+        for commit in [&first, &second] {
+            store
+                .with(&resources, "")
+                .open(&server.url("git"), commit, &budget())
+                .unwrap();
+        }
+        assert_eq!(std::fs::read_dir(store.folder()).unwrap().count(), left, "{keep:?}");
+    }
 }

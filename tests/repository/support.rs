@@ -117,6 +117,8 @@ pub(crate) enum Manner {
     Status(u16, Option<String>),
     /// Sends something else than git's.
     Html,
+    /// Sends this pack, whatever is asked for, by protocol version 2.
+    Pack(Arc<Vec<u8>>),
 }
 
 /// A server; the first part of a path says in what manner.
@@ -269,9 +271,43 @@ async fn answer(state: State, request: Request) -> Response {
             let answer = Response::builder().status(code).header("location", to);
             answer.body(Body::empty()).unwrap()
         }
+        Some(Manner::Pack(pack)) => made(&pack, request).await,
         Some(Manner::Html) => Response::new(Body::from("<html>welcome</html>")),
         None => status(404),
     }
+}
+
+/// A server with one branch and one pack. Source: gitprotocol-v2(5).
+async fn made(pack: &[u8], request: Request) -> Response {
+    let answer = |kind: &str, body: Vec<u8>| {
+        let content_type = format!("application/x-git-upload-pack-{kind}");
+        let answer = Response::builder().header("content-type", content_type);
+        answer.body(Body::from(body)).unwrap()
+    };
+    if request.uri().path().ends_with("/info/refs") {
+        let lines = [
+            "version 2\n",
+            "ls-refs\n",
+            "fetch=shallow filter\n",
+            "object-format=sha1\n",
+        ];
+        let lines: String = lines.iter().map(|line| packet(line)).collect();
+        let begin = packet("# service=git-upload-pack\n");
+        return answer("advertisement", format!("{begin}0000{lines}0000").into_bytes());
+    }
+    let asked = axum::body::to_bytes(request.into_body(), 1 << 20).await.unwrap();
+    if String::from_utf8_lossy(&asked).contains("command=ls-refs") {
+        let line = packet(&format!("{} refs/heads/main\n", "1".repeat(40)));
+        return answer("result", format!("{line}0000").into_bytes());
+    }
+    let mut body = packet("packfile\n").into_bytes();
+    for part in pack.chunks(60_000) {
+        body.extend(format!("{:04x}", part.len() + 5).bytes());
+        body.push(1);
+        body.extend(part);
+    }
+    body.extend(b"0000");
+    answer("result", body)
 }
 
 /// Source: gitprotocol-common(5).

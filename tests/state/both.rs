@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use secrecy::ExposeSecret as _;
-use serde_json::json;
+use serde_json::{Value, json};
+use tollgate::applicationset::{
+    ApplicationSet, Budget, ClusterInput, Gate, Guests, InputError, Inputs, KindName, Limits, Params, Refusal,
+    Repositories, Tree, generate,
+};
 use tollgate::diagnostic::Loaded;
 use tollgate::state::write::batch::Write;
 use tollgate::state::write::{self, Key, Kind, Writer};
@@ -14,6 +18,8 @@ use crate::world::{
     ARGO, Folder, Mistake, Namespace, Reader, World, application, cluster_secret, config_map, fill, object, project,
     said, sample,
 };
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 fn app(world: &impl World, name: &str) -> ObjectName {
     ObjectName {
@@ -78,9 +84,74 @@ fn summary(resources: &Resources) -> BTreeMap<String, String> {
     for (name, agent) in &resources.agents {
         said.insert(format!("agent {name}"), format!("{:?}", agent.binding));
     }
+    for (server, config) in &resources.cluster_configs {
+        let (labels, mut annotations) = (&config.labels, config.annotations.clone());
+        // Only kubectl writes it, and its values are nobody's business.
+        if let Some(applied) = annotations.remove(LAST_APPLIED) {
+            assert_eq!(applied, "");
+        }
+        said.insert(format!("cluster {server}"), format!("{labels:?} {annotations:?}"));
+    }
     said.insert("people".to_owned(), format!("{:?}", resources.people));
     said.insert("clusters".to_owned(), format!("{:?}", resources.clusters));
     said
+}
+
+/// Lets generators read everything there is here: clusters.
+#[derive(Debug)]
+struct Clusters;
+
+impl Gate for Clusters {
+    fn cluster(&self, _: &ClusterInput) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn repository(&self, _: &str) -> Result<(), Refusal> {
+        panic!("no repository is asked for")
+    }
+
+    fn guest(&self, _: KindName) -> Result<(), Refusal> {
+        panic!("no plugin is asked for")
+    }
+}
+
+impl Guests for Clusters {
+    fn generate(&self, _: KindName, _: &Value, _: &Budget) -> Result<Vec<Params>, InputError> {
+        panic!("no plugin is asked for")
+    }
+}
+
+impl Repositories for Clusters {
+    fn open(&self, _: &str, _: &str, _: &Budget) -> Result<Box<dyn Tree>, InputError> {
+        panic!("no repository is asked for")
+    }
+}
+
+/// Names of what a cluster generator makes of annotations.
+fn generated(resources: &Resources) -> Vec<String> {
+    let set = json!({
+        "apiVersion": ARGO, "kind": "ApplicationSet", "metadata": {"name": "of-teams", "namespace": "argocd"},
+        "spec": {
+            "generators": [{"clusters": {"selector": {"matchLabels": {"argocd.argoproj.io/secret-type": "cluster"}}}}],
+            "template": {
+                "metadata": {"name": "{{metadata.annotations.team}}-{{name}}"},
+                "spec": {
+                    "project": "shop", "destination": {"server": "{{server}}", "namespace": "web-1"},
+                    "source": {"repoURL": "https://git.example.org/r", "path": "."},
+                },
+            },
+        },
+    });
+    let set = ApplicationSet::read(set).unwrap();
+    let inputs = Inputs {
+        clusters: &ClusterInput::all(resources),
+        gate: &Clusters,
+        repositories: &Clusters,
+        guests: &Clusters,
+    };
+    let made = generate(&set, &inputs, &Budget::new(Limits::default())).unwrap();
+    let name = |one: &Value| one["metadata"]["name"].as_str().unwrap().to_owned();
+    made.iter().map(name).collect()
 }
 
 #[tokio::test]
@@ -94,9 +165,16 @@ async fn both_give_the_same_objects() {
     assert_eq!(expected["extension metrics"], "http://metrics.NAMESPACE.svc:8080/api");
     assert_eq!(expected["secret argocd-secret server.secretkey"], "hunter2");
     assert!(expected.contains_key("application guestbook") && expected.contains_key("project shop"));
+    assert!(expected["cluster https://one.example.org"].contains(r#"{"team": "shop"}"#));
     assert_eq!(of_folder.agents.len(), 1);
     assert!(of_folder.people.person_named("alice").is_some());
     assert_eq!(summary(&of_cluster), expected);
+    assert_eq!(generated(&of_folder), ["shop-one"]);
+    assert_eq!(
+        generated(&of_cluster),
+        ["shop-one"],
+        "an update would delete and make it anew"
+    );
     // Places name the object.
     let guestbook = &of_cluster.applications[&app(&namespace, "guestbook")];
     let place = format!("kubernetes Application {}/guestbook", namespace.namespace());

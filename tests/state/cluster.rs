@@ -15,7 +15,7 @@ use crate::line::Line;
 use crate::support::cluster::Cluster;
 use crate::support::kubectl::Credential;
 use crate::support::{cache, crds, eventually};
-use crate::world::{Namespace, Reader, World, application, fill, of_cluster, said};
+use crate::world::{ARGO, Namespace, Reader, World, application, fill, object, of_cluster, said};
 
 /// Long enough for everything that can be there.
 const BOUND: Duration = Duration::from_secs(5);
@@ -98,6 +98,46 @@ async fn a_status_is_no_change() {
     world.put(&reconciled).await;
     assert!(!reader.is_signaled(Duration::from_secs(2)).await);
     world.put(&application(&world, "guestbook", "default")).await;
+    assert!(
+        reader.is_signaled(Duration::from_secs(10)).await,
+        "a change is signaled"
+    );
+}
+
+#[tokio::test]
+async fn a_status_of_a_set_is_no_change() {
+    let world = Namespace::new("set-status").await;
+    fill(&world).await;
+    let spec = |go: bool| {
+        json!({"goTemplate": go, "generators": [], "template": {
+            "metadata": {"name": "a"}, "spec": {"project": "shop", "destination": {}},
+        }})
+    };
+    let set = |spec: &Value| object(&world, (ARGO, "ApplicationSet", "flapping"), json!({"spec": spec}));
+    world.put(&set(&spec(true))).await;
+    let mut reader = Reader::of(&world.config()).await;
+    let before = reader.good().await;
+    reader.calm().await;
+    let namespace = format!("--namespace={}", world.namespace());
+    for status in ["True", "False", "True"] {
+        let condition = json!({"status": {"conditions": [{
+            "type": "ErrorOccurred", "status": status, "message": "m", "reason": "r",
+        }]}});
+        let condition = condition.to_string();
+        let patch = [
+            "patch",
+            "applicationset",
+            "flapping",
+            "--subresource=status",
+            "--type=merge",
+            &namespace,
+        ];
+        let patch = [&patch[..], &["--patch", &condition]].concat();
+        world.cluster.admin().succeed(&patch).await;
+    }
+    assert!(!reader.is_signaled(Duration::from_secs(2)).await);
+    assert!(Arc::ptr_eq(&before, &reader.good().await), "no other generation");
+    world.put(&set(&spec(false))).await;
     assert!(
         reader.is_signaled(Duration::from_secs(10)).await,
         "a change is signaled"

@@ -218,7 +218,7 @@ pub(crate) fn object(world: &impl World, (version, kind, name): (&str, &str, &st
     let members = body.as_object().unwrap().clone();
     for (key, value) in members {
         match key.as_str() {
-            "labels" => object["metadata"]["labels"] = value,
+            "labels" | "annotations" => object["metadata"][key] = value,
             _ => object[key] = value,
         }
     }
@@ -260,6 +260,7 @@ pub(crate) fn cluster_secret(world: &impl World, name: &str, (server, token): (&
     let config = json!({"bearerToken": token}).to_string();
     let values = json!({
         "labels": {"argocd.argoproj.io/secret-type": "cluster"},
+        "annotations": {"team": "shop"},
         "stringData": {"name": name, "server": server, "config": config},
     });
     object(world, ("v1", "Secret", name), values)

@@ -15,6 +15,7 @@ mod audit;
 mod bounds;
 mod forget;
 mod kill;
+mod lost;
 mod opening;
 mod replicas;
 mod revocations;

@@ -51,7 +51,7 @@ async fn refuses_tables_of_another_version(backend: Backend) {
     sqlx::any::install_default_drivers();
     let url = secrecy::ExposeSecret::expose_secret(&backend.url);
     let mut connection = sqlx::AnyConnection::connect(url).await.unwrap();
-    let change = "UPDATE _sqlx_migrations SET version = 9999";
+    let change = "UPDATE _sqlx_migrations SET version = 9999 WHERE version = 2";
     sqlx::query(change).execute(&mut connection).await.unwrap();
     let error = Store::open(&backend.url).await.unwrap_err();
     assert!(error.to_string().contains("9999"), "{error}");

@@ -1,6 +1,7 @@
 //! Databases for the tests, and the values they hold.
 
 pub(crate) mod postgres;
+pub(crate) mod relay;
 
 use jiff::Timestamp;
 use secrecy::SecretString;
@@ -91,6 +92,7 @@ pub(crate) fn token(user_id: i64, agent_id: i64, created: i64) -> Token {
         name: format!("made at {created}"),
         user: user(user_id),
         agent_id: agent(agent_id),
+        agent: Some(format!("agent-{agent_id}/in-cluster")),
         scopes: vec!["k8s_proxy".to_owned()],
         created_at: at(created),
         expires_at: at(created + 1_000),

@@ -16,6 +16,7 @@ on_both!(
     its_last_use_only_moves_forward,
     stays_when_the_store_is_opened_again,
     takes_names_that_look_like_sql,
+    of_an_earlier_version_is_bound_once,
 );
 
 async fn is_found_by_its_secret_and_its_number(backend: Backend) {
@@ -185,4 +186,32 @@ async fn takes_names_that_look_like_sql(backend: Backend) {
         ..AuditFilter::default()
     };
     assert_eq!(all_events(&store, filter).await, [odd]);
+}
+
+/// Versions before knew an agent by its number alone.
+async fn of_an_earlier_version_is_bound_once(backend: Backend) {
+    let store = backend.open().await;
+    let mut old: Vec<_> = (0..2_100).map(|second| token(7, 1, second)).collect();
+    old.push(token(7, 2, 0));
+    for token in &mut old {
+        token.agent = None;
+    }
+    let new = token(7, 2, 1);
+    import(&store, &old).await;
+    import(&store, std::slice::from_ref(&new)).await;
+    let agents = [(agent(1), "one/cluster".to_owned())].into_iter().collect();
+    assert_eq!(store.bind_tokens(&agents).await.unwrap(), (2_100, 1));
+    let of = async |token: &Token| store.token(token.id).await.unwrap().unwrap().agent;
+    assert_eq!(of(&old[0]).await.as_deref(), Some("one/cluster"));
+    assert_eq!(of(&old[2_099]).await.as_deref(), Some("one/cluster"));
+    assert_eq!(of(&new).await, new.agent);
+    // Nobody had the number then; who gets it later gets no token with it.
+    assert_eq!(of(&old[2_100]).await.as_deref(), Some(""));
+    let later = [
+        (agent(1), "other/cluster".to_owned()),
+        (agent(2), "late/cluster".to_owned()),
+    ];
+    assert_eq!(store.bind_tokens(&later.into_iter().collect()).await.unwrap(), (0, 0));
+    assert_eq!(of(&old[0]).await.as_deref(), Some("one/cluster"));
+    assert_eq!(of(&old[2_100]).await.as_deref(), Some(""));
 }

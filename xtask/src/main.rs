@@ -13,6 +13,7 @@ mod argocd;
 mod cache;
 mod compare;
 mod demo;
+mod fuzz;
 mod go;
 mod kubernetes;
 mod languages;
@@ -38,6 +39,8 @@ enum Task {
     Argocd,
     /// Measure Tollgate beside its peers in one run and write the tables of docs/performance.md.
     Compare(compare::Compare),
+    /// Run the fuzz targets of host/fuzz.rs under libFuzzer.
+    Fuzz(fuzz::Fuzz),
     /// Formatting, lints, documentation, licences and sources.
     Lint(lint::Lint),
     /// Install what the tasks need on a fresh machine.
@@ -83,6 +86,7 @@ async fn perform() -> Result<()> {
             Ok(())
         }
         Task::Compare(task) => task.run(&root).await,
+        Task::Fuzz(task) => task.run(&root),
         Task::Lint(task) => task.run(&root),
         Task::Setup => setup::all(&root),
     }

@@ -1,7 +1,9 @@
 use secrecy::SecretString;
 use serde_json::json;
 
-use super::super::world::{Pat, World, id, mapped, member, memberships, refusal};
+use super::super::world::{
+    PEOPLE, Pat, World, agent, id, mapped, member, memberships, people_and, refusal, shared_as, with,
+};
 use crate::access::{AccessAs, AccessKey, AccessType, Agents, Error, Question, Refusal, Role, SessionId};
 use crate::config::{PersonKey, UserLink};
 
@@ -59,6 +61,76 @@ async fn an_unknown_token_and_an_unknown_agent_are_refused_and_the_owner_is_said
     assert_eq!(refusal(Err(other)), Refusal::OtherAgent);
     // Nobody gets to an agent before their credential proved good.
     assert_eq!(refusal(world.pat(424_242, "glpat-nope").await), Refusal::UnknownKey);
+}
+
+/// Credentials are of an agent and a person, not of their numbers.
+#[tokio::test]
+async fn who_gets_a_number_gets_no_credential_of_who_had_it() {
+    let mut world = World::new().await;
+    world.add(&Pat::default()).await;
+    world.add_cookie((101, "alice"), 3600).await;
+    let shared = shared_as("user");
+    let mine = agent(9999, "my-agent", &shared);
+    let others = [
+        (agent(9999, "their-agent", &shared), "another agent"),
+        (mine.replace("in-cluster", "production"), "another cluster"),
+    ];
+    for (other, what) in others {
+        world.agents = Agents::build(&people_and(&[other]), None);
+        let refused = world.pat(9999, "glpat-alice").await.unwrap_err();
+        assert_eq!(refused.bearer().unwrap().user.username, "alice");
+        assert_eq!(refusal(Err(refused)), Refusal::FormerAgent, "{what}");
+        // A cookie is of a person, for all agents.
+        world.cookie(9999, "sess-alice", "csrf-alice").await.unwrap();
+    }
+    let mallory = PEOPLE.replace("username: alice", "username: mallory");
+    world.agents = Agents::build(&with(&format!("{mallory}{mine}")), None);
+    assert_eq!(refusal(world.pat(9999, "glpat-alice").await), Refusal::FormerUser);
+    let cookie = world.cookie(9999, "sess-alice", "csrf-alice").await;
+    assert_eq!(refusal(cookie), Refusal::FormerUser);
+    world
+        .add(&Pat {
+            secret: "glpat-mallory",
+            user: (101, "mallory"),
+            ..Pat::default()
+        })
+        .await;
+    world.pat(9999, "glpat-mallory").await.unwrap();
+
+    world.agents = Agents::build(&people_and(&[mine]), None);
+    world.pat(9999, "glpat-alice").await.unwrap();
+    assert_eq!(refusal(world.pat(9999, "glpat-mallory").await), Refusal::FormerUser);
+}
+
+#[tokio::test]
+async fn a_token_without_an_agent_lets_nobody_in_before_it_is_bound() {
+    let world = World::new().await;
+    world.add(&Pat::default()).await;
+    world.sql("UPDATE tokens SET agent = NULL").await;
+    assert_eq!(refusal(world.pat(9999, "glpat-alice").await), Refusal::FormerAgent);
+    let bound = world.store.bind_tokens(&world.agents.identities()).await.unwrap();
+    assert_eq!(bound, (1, 0));
+    world.clock.advance(std::time::Duration::from_secs(11));
+    world.pat(9999, "glpat-alice").await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_remembered_lets_nobody_in_while_the_store_is_cut_off() {
+    let world = World::new().await;
+    world.add(&Pat::default()).await;
+    world.pat(9999, "glpat-alice").await.unwrap();
+    world.sql("ALTER TABLE revocations RENAME TO away").await;
+    world.clock.advance(std::time::Duration::from_secs(11));
+    while !world.sessions.is_cut_off() {
+        tokio::task::yield_now().await;
+    }
+    let refused = world.pat(9999, "glpat-alice").await.unwrap_err();
+    assert!(matches!(refused, Error::Unavailable { .. }), "{refused:?}");
+    world.sql("ALTER TABLE away RENAME TO revocations").await;
+    while world.sessions.is_cut_off() {
+        tokio::task::yield_now().await;
+    }
+    world.pat(9999, "glpat-alice").await.unwrap();
 }
 
 #[tokio::test]

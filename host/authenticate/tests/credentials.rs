@@ -2,7 +2,7 @@
 
 use super::{alice, argocd_sessions, build, head, resources, session};
 use crate::authenticate::presented::{MAX_TOKEN_BYTES, read};
-use crate::authenticate::{Error, Malformed, Presented};
+use crate::authenticate::{Error, Malformed, Presented, Safety};
 
 type Found = Result<Option<(String, Presented)>, Error>;
 
@@ -145,19 +145,22 @@ async fn absent_and_bad_credentials_differ() {
     let good = session(&alice());
     assert!(
         authenticator
-            .authenticate(&head(&[("cookie", &format!("argocd.token={good}"))]))
+            .authenticate(&head(&[("cookie", &format!("argocd.token={good}"))]), Safety::ByMethod)
             .await
             .is_ok()
     );
-    let absent = authenticator.authenticate(&head(&[])).await.unwrap_err();
+    let absent = authenticator
+        .authenticate(&head(&[]), Safety::ByMethod)
+        .await
+        .unwrap_err();
     assert_eq!((absent.code(), &absent), ("no_credential", &Error::NoCredential));
     let bad = authenticator
-        .authenticate(&head(&[("cookie", "argocd.token=123456")]))
+        .authenticate(&head(&[("cookie", "argocd.token=123456")]), Safety::ByMethod)
         .await
         .unwrap_err();
     assert_eq!(bad, Error::Malformed(Malformed::NotJwt));
     let forged = authenticator
-        .authenticate(&head(&[("cookie", &format!("argocd.token={good}A"))]))
+        .authenticate(&head(&[("cookie", &format!("argocd.token={good}A"))]), Safety::ByMethod)
         .await
         .unwrap_err();
     assert_eq!(forged.code(), "bad_signature");

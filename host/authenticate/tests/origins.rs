@@ -4,7 +4,7 @@ use http::request::Parts;
 
 use super::{alice, argocd_sessions, build, resources, session};
 use crate::authenticate::origin::{check, check_loopback_host};
-use crate::authenticate::{Authenticator, Error, Kind};
+use crate::authenticate::{Authenticator, Error, Kind, Safety};
 use crate::config;
 
 fn request(method: &str, fields: &[(&str, &str)]) -> Parts {
@@ -117,7 +117,11 @@ fn the_table() {
         ("POST", &[("host", "[::1]:8080"), ("origin", "http://[::1]:8080")], None),
     ];
     for (method, fields, expected) in cases {
-        let outcome = check(&request(method, fields), &["https://ui.example".to_owned()]);
+        let outcome = check(
+            &request(method, fields),
+            Safety::ByMethod,
+            &["https://ui.example".to_owned()],
+        );
         let expected = expected.map_or(Ok(()), |seen| {
             Err(Error::CrossSite {
                 seen: seen.to_owned(),
@@ -129,14 +133,46 @@ fn the_table() {
 }
 
 #[test]
+fn an_unsafe_request_needs_the_origin_whatever_its_method() {
+    let host = ("host", "gate.example");
+    for method in ["GET", "HEAD", "OPTIONS"] {
+        for fields in [
+            &[host][..],
+            &[host, ("sec-fetch-site", "cross-site")],
+            &[host, ("sec-fetch-site", "none")],
+            &[host, ("origin", "https://evil.example")],
+        ] {
+            let head = request(method, fields);
+            assert_eq!(check(&head, Safety::ByMethod, &[]), Ok(()), "{method} {fields:?}");
+            let refused = check(&head, Safety::Unsafe, &[]).unwrap_err();
+            assert_eq!(refused.code(), "cross_site_request", "{method} {fields:?}");
+        }
+        for fields in [
+            &[host, ("sec-fetch-site", "same-origin")],
+            &[host, ("origin", "https://gate.example")],
+            &[host, ("origin", "https://ui.example")],
+        ] {
+            let outcome = check(
+                &request(method, fields),
+                Safety::Unsafe,
+                &["https://ui.example".to_owned()],
+            );
+            assert_eq!(outcome, Ok(()), "{method} {fields:?}");
+        }
+    }
+}
+
+#[test]
 fn http2_names_its_host_in_the_target() {
     let request = |origin| {
         let request = http::Request::post("https://gate.example/x").header("origin", origin);
         request.body(()).unwrap().into_parts().0
     };
-    assert_eq!(check(&request("https://gate.example"), &[]), Ok(()));
+    assert_eq!(check(&request("https://gate.example"), Safety::ByMethod, &[]), Ok(()));
     assert_eq!(
-        check(&request("https://evil.example"), &[]).unwrap_err().code(),
+        check(&request("https://evil.example"), Safety::ByMethod, &[])
+            .unwrap_err()
+            .code(),
         "cross_site_request"
     );
 }
@@ -150,19 +186,24 @@ async fn only_cookie_callers_are_asked() {
     let post = |field| request("POST", &[("host", "gate.example"), evil, field]);
     assert!(
         authenticator
-            .authenticate(&post(("authorization", &bearer)))
+            .authenticate(&post(("authorization", &bearer)), Safety::ByMethod)
             .await
             .is_ok()
     );
     let refused = authenticator
-        .authenticate(&post(("cookie", &cookie)))
+        .authenticate(&post(("cookie", &cookie)), Safety::ByMethod)
         .await
         .unwrap_err();
     assert_eq!(refused.code(), "cross_site_request");
     // A verdict that is remembered does not pass the check by.
     let read = request("GET", &[("host", "gate.example"), ("cookie", &cookie)]);
-    assert!(authenticator.authenticate(&read).await.is_ok());
-    assert!(authenticator.authenticate(&post(("cookie", &cookie))).await.is_err());
+    assert!(authenticator.authenticate(&read, Safety::ByMethod).await.is_ok());
+    assert!(
+        authenticator
+            .authenticate(&post(("cookie", &cookie)), Safety::ByMethod)
+            .await
+            .is_err()
+    );
 }
 
 fn anonymous() -> Authenticator {
@@ -179,7 +220,10 @@ fn anonymous() -> Authenticator {
 async fn anonymous_callers_have_no_name() {
     let authenticator = anonymous();
     let local = ("host", "localhost:8080");
-    let principal = authenticator.authenticate(&request("GET", &[local])).await.unwrap();
+    let principal = authenticator
+        .authenticate(&request("GET", &[local]), Safety::ByMethod)
+        .await
+        .unwrap();
     assert_eq!(
         (principal.kind(), principal.user_id(), principal.issuer()),
         (Kind::Anonymous, "", "")
@@ -188,13 +232,13 @@ async fn anonymous_callers_have_no_name() {
     let own = ("origin", "http://localhost:8080");
     assert!(
         authenticator
-            .authenticate(&request("POST", &[local, own]))
+            .authenticate(&request("POST", &[local, own]), Safety::ByMethod)
             .await
             .is_ok()
     );
     assert_eq!(
         authenticator
-            .authenticate(&request("POST", &[local]))
+            .authenticate(&request("POST", &[local]), Safety::ByMethod)
             .await
             .unwrap_err()
             .code(),
@@ -202,7 +246,11 @@ async fn anonymous_callers_have_no_name() {
     );
     let bad = request("GET", &[local, ("authorization", "Bearer x")]);
     assert_eq!(
-        authenticator.authenticate(&bad).await.unwrap_err().code(),
+        authenticator
+            .authenticate(&bad, Safety::ByMethod)
+            .await
+            .unwrap_err()
+            .code(),
         "malformed_token"
     );
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{Arc, alice, argocd_sessions, bearer, build, head, refusal, resources, session, with};
-use crate::authenticate::{Error, Presented, Principal};
+use crate::authenticate::{Error, Presented, Principal, Safety};
 
 #[tokio::test]
 async fn the_same_token_gives_the_same_principal() {
@@ -15,7 +15,7 @@ async fn the_same_token_gives_the_same_principal() {
     assert!(Arc::ptr_eq(&first, &bearer(&authenticator, &token).await.unwrap()));
     // How it came is part of the verdict.
     let cookie = authenticator
-        .authenticate(&head(&[("cookie", &format!("argocd.token={token}"))]))
+        .authenticate(&head(&[("cookie", &format!("argocd.token={token}"))]), Safety::ByMethod)
         .await
         .unwrap();
     assert_eq!(

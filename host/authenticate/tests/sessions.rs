@@ -6,7 +6,7 @@ use super::{
     FAR, ISSUED_AT, Signer, alice, argocd_sessions, bearer, build, findings, head, hs256, part, refusal, resources,
     resources_with, session, with, without,
 };
-use crate::authenticate::{Error, Kind, Malformed, Presented, Reason, Revocation};
+use crate::authenticate::{Error, Kind, Malformed, Presented, Reason, Revocation, Safety};
 
 #[tokio::test]
 async fn a_session_names_its_account() {
@@ -348,7 +348,7 @@ async fn no_secret_is_ever_shown() {
         "{shown}"
     );
     let broken = authenticator
-        .authenticate(&head(&[("authorization", "hunter2")]))
+        .authenticate(&head(&[("authorization", "hunter2")]), Safety::ByMethod)
         .await
         .unwrap_err();
     assert!(!format!("{broken:?} {broken}").contains("hunter2"));

@@ -11,7 +11,7 @@ use crate::authenticate::{Presented, Principal};
 use crate::authorize::rbac::{PolicySource, Rbac};
 use crate::authorize::rego::{Bundle, Front, Source};
 use crate::caller::{Caller, Callers};
-use crate::config::{self, ApplicationSets, GitLimits, SetChecks};
+use crate::config::{self, ApplicationSets, GitCache, GitLimits, SetChecks};
 use crate::state::{ObjectName, Resources, directory};
 
 mod after;
@@ -70,6 +70,7 @@ impl World {
                 repositories: vec!["https://git.example.org/*".to_owned()],
                 limits: Limits::default(),
                 git: GitLimits::default(),
+                git_cache: GitCache::default(),
                 concurrency: 1,
                 max_deletions: 10,
             },

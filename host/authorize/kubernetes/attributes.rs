@@ -25,6 +25,8 @@ const PREFIXES: [&str; 2] = ["api", "apis"];
 const GROUPLESS_PREFIX: &str = "api";
 /// Verbs that stand in the path, of old.
 const PATH_VERBS: [&str; 2] = ["proxy", "watch"];
+/// Verbs of resources that change nothing.
+const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 /// What follows a namespace's name and is no resource in it.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
@@ -107,6 +109,14 @@ impl Attributes {
             Some(_) | None => 2,
         };
         self.resource_request && parts.nth(before).is_some_and(|verb| PATH_VERBS.contains(&verb))
+    }
+
+    /// Whether it changes nothing and runs nothing. The verb alone does not say so:
+    /// a `POST` below `/watch/` has the verb `watch`.
+    pub fn is_plain_read(&self, method: &Method) -> bool {
+        let is_safe = [Method::GET, Method::HEAD, Method::OPTIONS].contains(method);
+        let reads = !self.resource_request || self.verbs().all(|verb| READ_VERBS.contains(&verb));
+        is_safe && reads && self.upgrade.is_none()
     }
 
     /// The same with each text a caller chose cut to 256 bytes, for records:

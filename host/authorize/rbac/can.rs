@@ -140,7 +140,9 @@ pub fn validate_request(resource: &str, action: &str) -> Result<(), RequestError
         ],
         // `preview` is the gateway's own.
         "applicationsets" => &["create", "get", "update", "delete", "preview"],
-        "clusters" | "projects" | "repositories" | "write-repositories" => &["create", "get", "update", "delete"],
+        // `connect` is the gateway's own.
+        "clusters" => &["create", "get", "update", "delete", "connect"],
+        "projects" | "repositories" | "write-repositories" => &["create", "get", "update", "delete"],
         "certificates" | "gpgkeys" => &["create", "get", "delete"],
         "accounts" => &["create", "get", "update"],
         "exec" => &["create"],

@@ -3,11 +3,13 @@
 //! In: YAML. Out: [`ApplicationSets`] and every mistake in it, by key. Never: an
 //! unknown key.
 
+use std::path::PathBuf;
+
 use serde::Deserialize;
 
 use super::{Check, RawCompatibility};
 use crate::applicationset::Limits;
-use crate::config::{ApplicationSets, GitLimits, SetChecks};
+use crate::config::{ApplicationSets, GitCache, GitLimits, SetChecks};
 
 /// `applicationSets`.
 #[derive(Debug, Default, Deserialize)]
@@ -42,12 +44,15 @@ struct RawGit {
     time: Option<String>,
     bytes: Option<u64>,
     fresh: Option<String>,
+    directory: Option<PathBuf>,
+    cache_bytes: Option<u64>,
+    keep: Option<String>,
 }
 
 impl RawApplicationSets {
     /// Checks the settings.
     pub(super) fn check(self, check: &mut Check<'_>) -> ApplicationSets {
-        let (limits, git) = (Limits::default(), GitLimits::default());
+        let (limits, git, cache) = (Limits::default(), GitLimits::default(), GitCache::default());
         let list = |kind| format!("applicationSets.limits.{kind}");
         ApplicationSets {
             checks: match self.compat {
@@ -85,6 +90,17 @@ impl RawApplicationSets {
                 time: check.duration("applicationSets.git.time", self.git.time.as_deref(), git.time),
                 bytes: check.bounded("applicationSets.git.bytes", self.git.bytes, git.bytes, 1_024, 1 << 34),
                 fresh: check.duration("applicationSets.git.fresh", self.git.fresh.as_deref(), git.fresh),
+            },
+            git_cache: GitCache {
+                directory: self.git.directory.map(|folder| check.base.join(folder)),
+                bytes: check.bounded(
+                    "applicationSets.git.cacheBytes",
+                    self.git.cache_bytes,
+                    cache.bytes,
+                    1 << 20,
+                    1 << 44,
+                ),
+                keep: check.duration("applicationSets.git.keep", self.git.keep.as_deref(), cache.keep),
             },
             concurrency: check.bounded("applicationSets.concurrency", self.concurrency, 4, 1, 256),
             max_deletions: check.bounded("applicationSets.maxDeletions", self.max_deletions, 50, 0, 1_000_000),

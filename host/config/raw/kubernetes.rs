@@ -119,9 +119,26 @@ struct RawAudit {
 pub struct RawStore {
     url: Option<SecretString>,
     url_file: Option<PathBuf>,
+    grace_period: Option<String>,
 }
 
+/// `store.gracePeriod` where the settings do not have it.
+pub(super) const GRACE_PERIOD: Duration = Duration::from_secs(10);
+
 impl RawStore {
+    /// How long the store may be silent.
+    ///
+    /// # Errors
+    /// It is no duration, or out of its bounds.
+    pub(super) fn grace_period(&self) -> Result<Duration, String> {
+        let Some(text) = &self.grace_period else {
+            return Ok(GRACE_PERIOD);
+        };
+        let bounds = Duration::from_secs(2)..=Duration::from_mins(5);
+        let found = duration::parse(text).ok().filter(|found| bounds.contains(found));
+        found.ok_or_else(|| format!("`{text}` is not a duration of `2s` to `5m`"))
+    }
+
     /// Where the store is: `tollgate.db` beside the settings by default.
     ///
     /// # Errors

@@ -73,7 +73,7 @@ impl Room {
             ..PersonLimitSpec::default()
         };
         Ok(Self {
-            store: Store::new(settings.git, &settings.repositories)?,
+            store: Store::kept(settings.git, &settings.git_cache, &settings.repositories)?,
             running: Arc::new(Semaphore::new(settings.concurrency)),
             begun: Arc::new(Semaphore::new(settings.concurrency.saturating_mul(BEGUN))),
             persons: Limiter::new(&LimitSpec {

@@ -65,6 +65,7 @@ impl Desk<'_> {
             name,
             user,
             agent_id: agent.id,
+            agent: Some(agent.identity()),
             scopes: vec![SCOPE.to_owned()],
             created_at: self.now,
             expires_at,

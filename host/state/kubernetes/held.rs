@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::runtime::watcher::Event;
+use serde_json::{Map, Value};
 
 use super::kinds::{Need, Watched};
 use super::object::Object;
@@ -176,8 +177,9 @@ fn name_of(object: &Object) -> ObjectName {
     }
 }
 
-/// Whether an Application or a project says what it said. Argo CD writes the status
-/// of every Application all the time, and none of that is of interest here.
+/// Whether an Application, an ApplicationSet or a project says what it said. Argo CD
+/// writes the status of Applications and their sets all the time, and none of that is of
+/// interest here.
 fn says_the_same(new: &[Piece], old: &[Piece]) -> bool {
     let ([Piece::Object(new)], [Piece::Object(old)]) = (new, old) else {
         return false;
@@ -185,11 +187,30 @@ fn says_the_same(new: &[Piece], old: &[Piece]) -> bool {
     let same = match (&new.content, &old.content) {
         (Content::Application(new), Content::Application(old)) => Arc::ptr_eq(new, old),
         (Content::Project(new), Content::Project(old)) => Arc::ptr_eq(new, old),
-        (Content::ApplicationSet(new), Content::ApplicationSet(old)) => Arc::ptr_eq(new, old),
+        (Content::ApplicationSet(new), Content::ApplicationSet(old)) => is_same_set(new, old),
         (Content::Nothing, Content::Nothing) => true,
         _ => false,
     };
     same && new.findings == old.findings
+}
+
+/// Whether two states of a set differ at most in what a write of its status changes.
+fn is_same_set(new: &Value, old: &Value) -> bool {
+    let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else {
+        return new == old;
+    };
+    said_of(new).eq(said_of(old)) && metadata_of(new).eq(metadata_of(old))
+}
+
+fn said_of(set: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+    set.iter()
+        .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status"))
+}
+
+fn metadata_of(set: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+    let metadata = set.get("metadata").and_then(Value::as_object);
+    let members = metadata.into_iter().flatten();
+    members.filter(|(key, _)| !matches!(key.as_str(), "resourceVersion" | "generation"))
 }
 
 /// What an object says.

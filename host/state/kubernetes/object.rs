@@ -12,6 +12,9 @@ use kube::core::{ApiResource, DynamicResourceScope};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+/// Where kubectl keeps what it applied.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
 /// An object: name and version, and what the gateway reads of it.
 #[derive(Clone)]
 pub(super) struct Object {
@@ -132,6 +135,7 @@ impl Object {
 enum Part {
     Object,
     Metadata,
+    Annotations,
     Spec,
     Status,
 }
@@ -143,9 +147,13 @@ impl Part {
             (Self::Object, "metadata") => Keep::Part(Self::Metadata),
             (Self::Object, "spec") => Keep::Part(Self::Spec),
             (Self::Object, "status") => Keep::Part(Self::Status),
+            (Self::Metadata, "annotations") => Keep::Part(Self::Annotations),
+            // SECURITY: kubectl's annotation has the Secret's values.
+            (Self::Annotations, LAST_APPLIED) => Keep::Key,
             (Self::Object, "data" | "stringData")
             | (Self::Metadata, "name" | "namespace" | "labels" | "resourceVersion" | "uid" | "ownerReferences")
-            | (Self::Status, "jwtTokensByRole") => Keep::All,
+            | (Self::Status, "jwtTokensByRole")
+            | (Self::Annotations, _) => Keep::All,
             (Self::Object | Self::Metadata | Self::Status, _) => Keep::Nothing,
             // The large parts of an Application, which no other kind has keys for.
             (Self::Spec, "source" | "sources" | "syncPolicy" | "ignoreDifferences" | "info" | "sourceHydrator") => {
@@ -159,6 +167,8 @@ impl Part {
 /// What becomes of a value.
 enum Keep {
     All,
+    /// The key, with an empty text: generators tell no annotations from hidden ones.
+    Key,
     Part(Part),
     Nothing,
 }
@@ -185,6 +195,10 @@ impl<'de> Visitor<'de> for Part {
             match self.keep(&key) {
                 Keep::All => {
                     kept.insert(key, members.next_value()?);
+                }
+                Keep::Key => {
+                    members.next_value::<IgnoredAny>()?;
+                    kept.insert(key, Value::String(String::new()));
                 }
                 Keep::Part(part) => {
                     kept.insert(key, members.next_value_seed(part)?);

@@ -127,11 +127,13 @@ impl Stage {
         let id = Uuid::now_v7();
         let now = self.clock.now();
         let expires_at = self.moment(world, record.expires_at);
+        let agent = world.agents.get(&record.agent_id.to_string());
         let imported = Token {
             id,
             name: token.to_owned(),
             user: person(world, user)?,
             agent_id: AgentId::new(record.agent_id).ok_or("a record's agent is no number of an agent")?,
+            agent: agent.map(|agent| format!("{}/production", agent.name)),
             scopes: record.scopes.clone(),
             created_at: now.min(expires_at) - SignedDuration::from_hours(24),
             expires_at,

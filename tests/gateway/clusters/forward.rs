@@ -28,9 +28,10 @@ async fn the_api_server_sees_the_clusters_token_and_nothing_of_the_caller() {
     let path = "/clusters/prod/k8s/api/v1/namespaces/a%2Fb/pods?watch=0&x=%20";
     let answer = get(&world, "carol", path)
         .header("cookie", "other=c0okie")
-        .header("impersonate-user", "root")
-        .header("impersonate-extra-a", "b")
         .header("x-remote-user", "root")
+        .header("audit-id", "somebody-elses")
+        .header("audit-id", "and-another")
+        .header("audit_id", "in-another-spelling")
         .header("accept", "application/json")
         .send()
         .await
@@ -47,9 +48,12 @@ async fn the_api_server_sees_the_clusters_token_and_nothing_of_the_caller() {
     );
     assert_eq!(seen.value("authorization"), Some("Bearer cluster-token"));
     assert_eq!(seen.value("host"), Some(&*api.address.to_string()));
+    let audit_ids: Vec<_> = seen.headers.get_all("audit-id").iter().collect();
+    assert_eq!(audit_ids, [record["decision_id"].as_str().unwrap()]);
     let names: BTreeSet<&str> = seen.headers.keys().map(http::HeaderName::as_str).collect();
     let allowed = [
         "accept",
+        "audit-id",
         "authorization",
         "host",
         "via",
@@ -132,6 +136,109 @@ async fn writes_and_tunnels_need_update() {
 }
 
 #[tokio::test]
+async fn who_may_only_see_clusters_does_not_enter_them() {
+    let api = Api::start(pods).await;
+    let mut setup = setup(vec![cluster("prod", &api.url(), &bearer(&api, "t"), &[])]);
+    let policy = setup.rbac_cm.get_mut("policy.csv").unwrap();
+    policy.push_str("g, erik, role:readonly\n");
+    setup.argocd_cm.insert("accounts.erik".into(), "login".into());
+    let world = setup.start().await;
+    let secrets = "/clusters/prod/k8s/api/v1/namespaces/n/secrets";
+    for user in ["erik", "dora"] {
+        for method in [Method::GET, Method::HEAD, Method::POST, Method::DELETE] {
+            let answer = ask(&world, method.clone(), user, secrets).send().await.unwrap();
+            assert_eq!(answer.status(), 403, "{user} {method}");
+            let record = world.decision(&answer).await;
+            assert_eq!(record["reason"], "permission_denied");
+            let checks = record["checks"].as_array().unwrap();
+            let last = checks.last().unwrap();
+            assert_eq!(
+                (&last["action"], &last["allowed"]),
+                (&json!("connect"), &json!(false)),
+                "{checks:?}"
+            );
+        }
+        // They see that the cluster is there, as in Argo CD.
+        let listed: Value = get(&world, user, "/api/v1/clusters")
+            .send()
+            .await
+            .unwrap()
+            .json()
+            .await
+            .unwrap();
+        assert!(listed.to_string().contains("prod"), "{user}: {listed}");
+    }
+    assert!(api.seen().is_empty());
+    let answer = get(&world, "carol", secrets).send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+}
+
+#[tokio::test]
+async fn a_get_that_runs_something_is_no_read() {
+    let api = Api::start(pods).await;
+    let world = setup(vec![cluster("prod", &api.url(), &bearer(&api, "t"), &[])])
+        .start()
+        .await;
+    let mut passed = 0;
+    for rest in [
+        "/api/v1/namespaces/n/pods/p/proxy/shutdown",
+        "/api/v1/nodes/a/%70roxy/run/n/p/c?cmd=id",
+        "/api/v1/proxy/nodes/a/run",
+    ] {
+        let path = format!("/clusters/prod/k8s{rest}");
+        for method in [Method::GET, Method::HEAD, Method::OPTIONS] {
+            let refused = ask(&world, method.clone(), "carol", &path).send().await.unwrap();
+            assert_eq!(refused.status(), 403, "{method} {path}");
+            let record = world.decision(&refused).await;
+            assert_eq!(record["checks"].as_array().unwrap().last().unwrap()["action"], "update");
+        }
+        let before = api.seen().len();
+        let answer = get(&world, "alice", &path).send().await.unwrap();
+        assert_eq!(answer.status(), 200, "{path}");
+        passed += 1;
+        assert_eq!((before, api.seen().len()), (passed - 1, passed), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn who_tries_to_impersonate_is_refused_and_does_not_act_as_the_gateway() {
+    let api = Api::start(pods).await;
+    let world = setup(vec![cluster("prod", &api.url(), &bearer(&api, "t"), &[])])
+        .start()
+        .await;
+    let path = "/clusters/prod/k8s/api/v1/namespaces/n/pods";
+    for name in [
+        "Impersonate-User",
+        "Impersonate-Group",
+        "Impersonate-Uid",
+        "Impersonate-Extra-a",
+        "impersonate_user",
+        "Impersonate.User",
+        "Impersonate-",
+    ] {
+        for also in [None, Some(name)] {
+            let mut request = get(&world, "alice", path).header(name, "dev");
+            if let Some(also) = also {
+                request = request.header("connection", also);
+            }
+            let answer = request.send().await.unwrap();
+            assert_eq!(answer.status(), 400, "{name}");
+            let record = world.decision(&answer).await;
+            assert_eq!(record["reason"], "client_impersonates", "{name}");
+        }
+    }
+    assert!(api.seen().is_empty());
+    // Names that no cluster takes for impersonation pass.
+    let answer = get(&world, "alice", path)
+        .header("impersonated-by", "dev")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(answer.status(), 200);
+    assert_eq!(api.seen().len(), 1);
+}
+
+#[tokio::test]
 async fn the_front_is_closed_unless_it_is_opened() {
     let api = Api::start(pods).await;
     let mut closed = setup(vec![cluster("prod", &api.url(), &bearer(&api, "t"), &[])]);
@@ -166,7 +273,8 @@ async fn a_projects_cluster_is_an_object_of_that_project() {
     let prod = cluster("prod", &api.url(), &bearer(&api, "t"), &[("project", "shop")]);
     let mut setup = setup(vec![prod]);
     let policy = format!(
-        "p, alice, clusters, get, shop/{0}, allow\np, carol, clusters, get, {0}, allow\n",
+        "p, alice, clusters, get, shop/{0}, allow\np, alice, clusters, connect, shop/{0}, allow\n\
+         p, carol, clusters, get, {0}, allow\np, carol, clusters, connect, {0}, allow\n",
         api.url()
     );
     setup.rbac_cm.insert("policy.csv".into(), policy);

@@ -62,7 +62,8 @@ async fn clusters_are_listed_to_those_who_may_see_them() {
         .objects
         .push(cluster("other", "https://other.example", &bearer(&api, "s3cret"), &[]));
     let policy = format!(
-        "p, alice, clusters, get, *, allow\np, carol, clusters, get, {}, allow\n",
+        "p, alice, clusters, get, *, allow\np, carol, clusters, get, {0}, allow\n\
+         p, carol, clusters, connect, {0}, allow\n",
         api.url()
     );
     setup.rbac_cm.insert("policy.csv".into(), policy);

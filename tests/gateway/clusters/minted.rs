@@ -283,7 +283,8 @@ async fn what_a_pod_answers_stays_the_pods_and_stays_data() {
         (pod.replace("%70", "p"), 401),
         ("/clusters/prod/k8s/api".to_owned(), 200),
     ] {
-        let answer = get(&world, "carol", &path).send().await.unwrap();
+        // What a pod answers may be more than a read.
+        let answer = get(&world, "alice", &path).send().await.unwrap();
         assert_eq!(answer.status(), status, "{path}");
         let field = |name: &str| {
             answer
@@ -295,7 +296,8 @@ async fn what_a_pod_answers_stays_the_pods_and_stays_data() {
         assert_eq!(field("x-content-type-options").as_deref(), Some("nosniff"));
         assert_eq!(field("set-cookie"), None);
         assert_eq!(field("service-worker-allowed"), None);
-        assert_eq!(field("www-authenticate").as_deref(), Some("Basic realm=pod"));
+        // Nobody could answer it: the gateway reads `Authorization` itself.
+        assert_eq!(field("www-authenticate"), None);
     }
     // The pod's 401 replaced nothing, and was asked for once.
     assert_eq!((issuer.seen().len(), api.seen().len()), (1, 2));

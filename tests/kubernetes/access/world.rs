@@ -136,11 +136,7 @@ impl World {
 
     /// kubectl with a bearer token.
     pub(crate) fn kubectl(&self, bearer: &str) -> Kubectl {
-        let mut server = json!({"server": format!("{}/k8s-proxy/", self.gateway.url())});
-        if let Some(authority) = self.gateway.authority() {
-            server["certificate-authority-data"] = base64(&authority).into();
-        }
-        Kubectl::with_kubeconfig(&kubeconfig(&server, &json!({"token": bearer})))
+        kubectl(&self.gateway, bearer)
     }
 
     /// What a command of `tollgate` prints that alice gives the gateway.
@@ -170,6 +166,15 @@ impl World {
         };
         format!("system:serviceaccount:{}:{name}", self.home)
     }
+}
+
+/// kubectl with a bearer token, through one gateway.
+pub(crate) fn kubectl(gateway: &Gateway, bearer: &str) -> Kubectl {
+    let mut server = json!({"server": format!("{}/k8s-proxy/", gateway.url())});
+    if let Some(authority) = gateway.authority() {
+        server["certificate-authority-data"] = base64(&authority).into();
+    }
+    Kubectl::with_kubeconfig(&kubeconfig(&server, &json!({"token": bearer})))
 }
 
 fn lay_out(provider: &Provider) -> Layout {

@@ -65,7 +65,10 @@ fn is_true(value: &str) -> bool {
 /// The value the selector demands of `metadata.name`.
 fn selected_name(selector: &str) -> Option<String> {
     let mut name = None;
-    for term in terms(selector).into_iter().filter(|term| !term.is_empty()) {
+    // Of several, the first in the order of the API server, which sorts them.
+    let mut terms = terms(selector);
+    terms.sort_unstable();
+    for term in terms.into_iter().filter(|term| !term.is_empty()) {
         let (field, demands, value) = split_term(term)?;
         // A term that cannot be read spoils the whole selector.
         let value = unescaped_value(value)?;

@@ -150,6 +150,15 @@ fn a_selector_names_one_object() {
         ("metadata.name=p&limit=many", "-"),
         ("metadata.name=p&timeoutSeconds=", "-"),
         ("metadata.namespace=p", "-"),
+        // Of several terms the API server takes the first in order, not in place.
+        ("metadata.name=q,metadata.name=p", "p"),
+        ("metadata.name=p,metadata.name=q", "p"),
+        ("metadata.name==a,metadata.name=b", "a"),
+        ("metadata.name==q,metadata.name=p", "q"),
+        ("metadata.name=q,metadata.name!=a,metadata.name=p", "p"),
+        ("metadata.name=p,metadata.name=", "-"),
+        ("metadata.name=p,metadata.name=..,a=b", "-"),
+        ("spec.nodeName=a,metadata.name=p", "p"),
     ] {
         let target = format!("/api/v1/namespaces/n/pods?fieldSelector={selector}");
         check("GET", &target, &format!("list /v1 pods n {name}"));
@@ -235,6 +244,50 @@ fn a_watch_that_stands_in_the_path_is_one_only_where_the_method_agrees() {
         ("HEAD", "/api/v1/watch/pods", None, "watch /v1 pods - -"),
     ] {
         check_upgrade(method, path, upgrade, expected);
+    }
+}
+
+#[test]
+fn a_plain_read_runs_nothing() {
+    let reads = |method: &Method, target: &str, upgrade| {
+        let (path, query) = target
+            .split_once('?')
+            .map_or((target, None), |(path, query)| (path, Some(query)));
+        Attributes::read(method, path, query, upgrade).is_plain_read(method)
+    };
+    let pod = "/api/v1/namespaces/n/pods/p";
+    for path in [
+        "/version",
+        "/api/v1/pods?watch=1",
+        pod,
+        "/api/v1/watch/namespaces/n/secrets",
+        "/api/v1/namespaces/n/pods/p/log?follow=1",
+        "/apis/apps/v1/namespaces/n/deployments/d/scale",
+    ] {
+        assert!(reads(&Method::GET, path, None), "{path}");
+        assert!(reads(&Method::HEAD, path, None), "{path}");
+        assert!(!reads(&Method::GET, path, Some(Protocol::WebSocket)), "{path}");
+        for method in [
+            Method::POST,
+            Method::PUT,
+            Method::PATCH,
+            Method::DELETE,
+            Method::CONNECT,
+        ] {
+            assert!(!reads(&method, path, None), "{method} {path}");
+        }
+    }
+    for path in [
+        "/api/v1/namespaces/n/services/admin:80/proxy/shutdown",
+        "/api/v1/namespaces/n/services/admin:80/%70roxy/shutdown",
+        "/api/v1/namespaces/n%2Fpods%2Fp%2Fproxy",
+        "/api/v1/nodes/a/proxy/run/n/p/c?cmd=id",
+        "/api/v1/proxy/namespaces/n/pods/p",
+        "/apis/cluster.karmada.io/v1alpha1/clusters/m/proxy/api/v1/pods",
+    ] {
+        for method in [Method::GET, Method::HEAD, Method::OPTIONS] {
+            assert!(!reads(&method, path, None), "{method} {path}");
+        }
     }
 }
 

@@ -153,12 +153,32 @@ fn sets_are_kept_whole() {
 }
 
 #[test]
-fn a_status_of_a_set_is_given_out_and_so_a_change() {
+fn a_status_of_a_set_is_no_change() {
     let mut held = listed(Kind::ApplicationSet, vec![set("1", &json!({}), "ok")]);
-    let same = Event::Apply(set("1", &json!({}), "ok"));
-    assert_eq!(apply(&mut held, same), Effect::Nothing);
-    let other = Event::Apply(set("2", &json!({}), "bad"));
+    let before = held.said().next().unwrap();
+    for (version, health) in [("2", "bad"), ("3", "ok"), ("4", "bad")] {
+        let written = Event::Apply(set(version, &json!({}), health));
+        assert_eq!(apply(&mut held, written), Effect::Nothing, "{version}");
+    }
+    assert!(Arc::ptr_eq(&before, &held.said().next().unwrap()));
+    // A new list says the same, too.
+    assert_eq!(list(&mut held, vec![set("5", &json!({}), "ok")]), Effect::Nothing);
+    let other = Event::Apply(set("6", &json!({"goTemplate": true}), "ok"));
     assert_eq!(apply(&mut held, other), Effect::Changed);
+    assert!(!Arc::ptr_eq(&before, &held.said().next().unwrap()));
+}
+
+#[test]
+fn annotations_are_kept_without_what_kubectl_applied() {
+    let kept = object(&json!({
+        "metadata": {"name": "a", "annotations": {
+            "team": "shop", "kubectl.kubernetes.io/last-applied-configuration": "{\"token\":\"hunter2\"}",
+        }},
+    }));
+    let expected = json!({
+        "team": "shop", "kubectl.kubernetes.io/last-applied-configuration": "",
+    });
+    assert_eq!(kept.value["metadata"]["annotations"], expected);
 }
 
 #[test]

@@ -1,0 +1,151 @@
+//! Targets: ApplicationSets and their templates.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::{Target, files, inputs, strings, text};
+use crate::applicationset::template::Compiled;
+use crate::applicationset::{ApplicationSet, Engine, MissingKey};
+use crate::applicationset::{Budget, Limits};
+
+pub(super) const TARGETS: &[Target] = &[
+    Target {
+        name: "applicationset",
+        run: applicationset,
+        seeds: sets,
+    },
+    Target {
+        name: "go_template",
+        run: go_template,
+        seeds: go_templates,
+    },
+    Target {
+        name: "fasttemplate",
+        run: fasttemplate,
+        seeds: fast_templates,
+    },
+];
+
+const CASES: [&str; 2] = [
+    "tests/cases/applicationsets.yaml",
+    "tests/cases/applicationsets_derived.yaml",
+];
+
+/// Little of everything: an input that is stopped by a bound is as good as one that ends.
+fn budget() -> Budget {
+    Budget::new(Limits {
+        applications: 100,
+        parameters: 1_000,
+        generators: 20,
+        bytes: 4 * 1024 * 1024,
+        time: Duration::from_secs(5),
+    })
+}
+
+fn parameters() -> Map<String, Value> {
+    let given = json!({
+        "name": "web", "n": 3, "f": 1.5, "t": true, "s": "", "list": ["b", "a"], "map": {"k": "v"},
+        "path": {"basename": "x", "segments": ["a", "b"]}, "values": {"env": "dev"}, "odd": "é\u{0}",
+    });
+    match given {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    }
+}
+
+fn sets() -> Vec<Vec<u8>> {
+    let mut seeds = files("tests/data/state", &["applicationsets.yaml", "appset.yaml"]);
+    seeds.extend(
+        super::values(&CASES, &["applicationset", "set", "object", "manifest"])
+            .iter()
+            .map(|set| set.to_string().into_bytes()),
+    );
+    seeds.push(
+        json!({
+            "metadata": {"name": "web", "namespace": "argocd"},
+            "spec": {
+                "goTemplate": true,
+                "generators": [{"list": {"elements": [{"env": "dev"}]}}],
+                "template": {"metadata": {"name": "{{ .env }}"}, "spec": {"project": "default"}},
+            },
+        })
+        .to_string()
+        .into_bytes(),
+    );
+    seeds
+}
+
+/// A set that may be written can be read back as it is stored.
+fn applicationset(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    let Ok(object) = serde_saphyr::from_str::<Value>(text) else {
+        return;
+    };
+    if ApplicationSet::read(object.clone()).is_ok() {
+        assert!(ApplicationSet::read_stored(object).is_ok());
+    }
+}
+
+fn go_templates() -> Vec<Vec<u8>> {
+    let mut seeds = inputs(strings(
+        &CASES,
+        &["name", "project", "template", "templatePatch", "path"],
+    ));
+    seeds.retain(|seed| seed.windows(2).any(|pair| pair == b"{{"));
+    seeds.extend(inputs([
+        "{{ .name }}-{{ index .list 0 | upper }}",
+        "{{ if eq (len \"\\xff\") 1 }}a{{ else }}b{{ end }}",
+        "{{ range $i, $x := .list }}{{ $i }}{{ $x }}{{ end }}",
+        "{{- /* c */ -}} {{ with .map }}{{ .k | default \"x\" | trunc 3 | quote }}{{ end }}",
+        "{{ define \"t\" }}{{ . }}{{ end }}{{ template \"t\" .name }}",
+        "{{ toJson . | fromJson | toYaml }}{{ dict \"a\" (list 1 2.5 nil) }}",
+        "{{ printf \"%05d %q %v %T\" .n .name .list .f }}",
+        "{{ regexReplaceAll \"a(x*)b\" \"-ab-axxb-\" \"${1}W\" }}{{ slugify .name }}{{ normalize .name }}",
+    ]));
+    seeds
+}
+
+fn rendered(engine: Engine, template: &str) {
+    let Ok(compiled) = Compiled::text(engine, template) else {
+        return;
+    };
+    let first = compiled.render(&parameters(), &budget());
+    let second = compiled.render(&parameters(), &budget());
+    // Clocks and chance are allowed here; what has neither is the same each time.
+    let varies = [
+        "now",
+        "date",
+        "ago",
+        "rand",
+        "uuid",
+        "shuffle",
+        "htpasswd",
+        "bcrypt",
+        "encryptAES",
+    ];
+    if !varies.iter().any(|name| template.contains(name)) {
+        assert_eq!(first.ok(), second.ok(), "{template:?}");
+    }
+}
+
+fn go_template(data: &[u8]) {
+    let Some(template) = text(data) else { return };
+    for missing_key in [MissingKey::Default, MissingKey::Error] {
+        rendered(Engine::Go { missing_key }, template);
+    }
+}
+
+fn fast_templates() -> Vec<Vec<u8>> {
+    inputs([
+        "{{name}}-{{ path.basename }}",
+        "{{values.env}}{{unknown}}",
+        "{{{{name}}",
+        "a{{b",
+    ])
+}
+
+fn fasttemplate(data: &[u8]) {
+    let Some(template) = text(data) else { return };
+    rendered(Engine::Fast, template);
+}

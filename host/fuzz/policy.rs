@@ -1,0 +1,200 @@
+//! Targets: `policy.csv`, globs, regular expressions, JSONPath.
+
+use super::{Target, first_line, inputs, strings, text};
+use crate::authorize::rbac::{MatchMode, PolicySource, Rbac, Tuple};
+use crate::config::Semantics;
+use crate::diagnostic::Location;
+use crate::glob::{Negation, Pattern, matches_negatable, normalize_repository, quote_meta, source_permitted};
+use crate::json_path::SingularPath;
+use crate::state::Text;
+
+pub(super) const TARGETS: &[Target] = &[
+    Target {
+        name: "policy_csv",
+        run: policy_csv,
+        seeds: policies,
+    },
+    Target {
+        name: "policy_regex",
+        run: policy_regex,
+        seeds: expressions,
+    },
+    Target {
+        name: "glob",
+        run: glob,
+        seeds: globs,
+    },
+    Target {
+        name: "json_path",
+        run: json_path,
+        seeds: json_paths,
+    },
+];
+
+fn policies() -> Vec<Vec<u8>> {
+    let mut seeds = inputs(strings(
+        &["tests/cases/rbac.yaml", "tests/cases/rbac_derived.yaml"],
+        &["policy", "policy.csv", "builtin", "user_policy", "csv", "text", "line"],
+    ));
+    seeds.extend(inputs([
+        "p, role:dev, applications, *, shop/*, allow\ng, alice, role:dev\n",
+        "p, alice, \"applications\", get, \"a\"\"b/*\", deny\n# comment\n\n",
+    ]));
+    seeds
+}
+
+fn compiled(text: &str, match_mode: MatchMode, semantics: Semantics) -> Option<Rbac> {
+    let source = PolicySource {
+        texts: vec![Text {
+            value: text.into(),
+            location: Location::new("policy.csv", 1),
+        }],
+        match_mode,
+        semantics,
+        ..PolicySource::default()
+    };
+    Rbac::compile(&source).value
+}
+
+/// A decision and its explanation agree, for tuples that the policy's own rows name.
+fn explained(rbac: &Rbac) {
+    let rows = rbac.rules().map(|(_, rule)| rule).take(8);
+    for rule in rows {
+        let tuple = Tuple {
+            resource: &rule.resource,
+            action: &rule.action,
+            object: &rule.object,
+        };
+        let who = rbac.identify_subject(&rule.subject);
+        assert_eq!(rbac.decide(&who, tuple), rbac.explain(&who, tuple).verdict);
+    }
+}
+
+fn policy_csv(data: &[u8]) {
+    let Some(policy) = text(data) else { return };
+    for semantics in [Semantics::Argocd, Semantics::Strict] {
+        let Some(rbac) = compiled(policy, MatchMode::Glob, semantics) else {
+            continue;
+        };
+        explained(&rbac);
+    }
+}
+
+fn expressions() -> Vec<Vec<u8>> {
+    inputs([
+        "^a+$",
+        "a{1001}|.",
+        "[[:alpha:]]\\d\\Q.*\\E",
+        "(?i)x|(?P<n>y)",
+        "\\<$",
+        "[&&~~--]",
+        "\\pL\\x{10FFFF}",
+        ".*/.*",
+    ])
+}
+
+fn policy_regex(data: &[u8]) {
+    let Some(expression) = text(data) else { return };
+    if expression.contains(['\n', '\r']) {
+        return;
+    }
+    let quoted = expression.replace('"', "\"\"");
+    let policy = format!("p, alice, applications, get, \"{quoted}\", allow\n");
+    if let Some(rbac) = compiled(&policy, MatchMode::Regex, Semantics::Argocd) {
+        explained(&rbac);
+    }
+}
+
+fn globs() -> Vec<Vec<u8>> {
+    let patterns = strings(&["tests/cases/glob.yaml"], &["pattern"]);
+    let mut seeds: Vec<Vec<u8>> = patterns
+        .iter()
+        .flat_map(|pattern| {
+            [
+                format!("{pattern}\nhello"),
+                format!("{pattern}\n{pattern}"),
+                format!("{pattern}\nhttps://a/b.git"),
+            ]
+        })
+        .map(String::into_bytes)
+        .collect();
+    seeds.push(b"{a,b{c,d}}*[!x-z]?\nabcd".to_vec());
+    seeds
+}
+
+/// What an index reads off a pattern holds of every match.
+fn glob(data: &[u8]) {
+    let Some(input) = text(data) else { return };
+    let (pattern, candidate) = first_line(input);
+    for separators in [&[][..], &['/'][..]] {
+        let exact = Pattern::compile_exact(pattern, separators);
+        let Ok(compiled) = Pattern::compile(pattern, separators) else {
+            assert!(exact.is_err(), "{pattern:?}");
+            continue;
+        };
+        let matches = compiled.matches(candidate);
+        if matches {
+            assert!(
+                candidate.starts_with(compiled.literal_prefix()),
+                "{pattern:?} {candidate:?}"
+            );
+            assert!(
+                candidate.ends_with(compiled.literal_suffix()),
+                "{pattern:?} {candidate:?}"
+            );
+        }
+        if let Some(literal) = compiled.literal() {
+            assert_eq!(matches, literal == candidate, "{pattern:?} {candidate:?}");
+        }
+        if compiled.is_everything() {
+            assert!(matches);
+        }
+        if exact.is_ok_and(|exact| exact.matches(candidate)) {
+            assert!(matches, "{pattern:?} {candidate:?}");
+        }
+        for witness in compiled.witnesses() {
+            assert!(compiled.matches(&witness), "{pattern:?} {witness:?}");
+        }
+    }
+    if let Ok(quoted) = Pattern::compile(&quote_meta(candidate), &[]) {
+        assert!(quoted.matches(candidate), "{candidate:?}");
+    }
+    for negation in [Negation::Allowed, Negation::Literal] {
+        let _ = matches_negatable(pattern, candidate, negation, &[]);
+    }
+    let _ = source_permitted(&[pattern.to_owned()], candidate);
+    // As Argo CD's, it is not idempotent: escapes it writes are lower-cased the next time.
+    let _ = normalize_repository(candidate);
+}
+
+fn json_paths() -> Vec<Vec<u8>> {
+    let mut seeds = inputs(strings(
+        &["tests/cases/providers.yaml"],
+        &["tokenPath", "token_path", "path", "json_path"],
+    ));
+    seeds.extend(inputs([
+        "$.a.b[0]",
+        "$['a'][\"b\"][-1]",
+        "$..a",
+        "$.store.book[?@.price < 10]",
+    ]));
+    seeds
+}
+
+/// A path that was read is written so that it reads the same, and selects the same value to
+/// read and to change.
+fn json_path(data: &[u8]) {
+    let Some(input) = text(data) else { return };
+    let Ok(path) = SingularPath::parse(input) else { return };
+    let written = path.to_string();
+    assert_eq!(
+        SingularPath::parse(&written).as_ref(),
+        Ok(&path),
+        "{input:?} {written:?}"
+    );
+    let mut document = serde_json::json!({
+        "a": {"b": [1, {"c": "d"}, null], "": 0}, "store": {"book": [{"price": 9}]}, "é": ["x"],
+    });
+    let read = path.select(&document).cloned();
+    assert_eq!(path.select_mut(&mut document).map(|value| value.clone()), read);
+}

@@ -1,0 +1,166 @@
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::{FROM_CLUSTERS, ORIGIN_WIDE, clean_response, clean_trailers, contain_response};
+
+fn map(fields: &[(&str, &str)]) -> HeaderMap {
+    let mut map = HeaderMap::new();
+    for (name, value) in fields {
+        let name: HeaderName = name.parse().unwrap();
+        map.append(name, HeaderValue::from_str(value).unwrap());
+    }
+    map
+}
+
+fn sorted(map: &HeaderMap) -> Vec<(&str, &str)> {
+    let mut all: Vec<_> = map
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.to_str().unwrap()))
+        .collect();
+    all.sort_unstable();
+    all
+}
+
+#[test]
+fn a_backend_sets_no_cookie_but_its_extensions_on_its_extensions_pages() {
+    for cookie in [
+        "metrics=1; Path=/extensions/metrics",
+        "metrics=; path=/extensions/metrics/; HttpOnly; Secure",
+        "metrics-theme=a=b; PATH = /api/v1/extensions/metrics/ui ; Max-Age=1",
+        "metrics_x=1; Path=/extensions/metrics; Path=/api/v1/extensions/metrics",
+        "metrics.x=1; Path=/extensions/metrics; SameSite=Lax; Partitioned",
+    ] {
+        let mut fields = map(&[("set-cookie", cookie), ("set-cookie", "argocd.token=x")]);
+        clean_response(&mut fields, Some("metrics"));
+        assert_eq!(sorted(&fields), [("set-cookie", cookie)]);
+        for other in [None, Some("metric"), Some("metrics-theme-2"), Some("Metrics")] {
+            let mut fields = map(&[("set-cookie", cookie)]);
+            clean_response(&mut fields, other);
+            assert!(fields.is_empty(), "{cookie} of {other:?}");
+        }
+    }
+    let long = format!("metrics=1; Path=/extensions/metrics/{}", "a".repeat(1024));
+    for cookie in [
+        "argocd.token=stolen; Path=/extensions/metrics",
+        "_gitlab_kas=x; Path=/extensions/metrics",
+        "theme=dark; Path=/extensions/metrics",
+        "=metrics=1; Path=/extensions/metrics",
+        "metrics; Path=/extensions/metrics",
+        "metricsx=1; Path=/extensions/metrics",
+        "__Host-metrics=1; Path=/extensions/metrics",
+        // The folder of the page, which may be `/extensions`.
+        "metrics=1",
+        "metrics=1; Path",
+        "metrics=1; Path=",
+        "metrics=1; Path=extensions/metrics",
+        "metrics=1; Path=\"/extensions/metrics\"",
+        "metrics=1; Path=/",
+        "metrics=1; Path=/extensions",
+        "metrics=1; Path=/extensions/",
+        "metrics=1; Path=/extensions/metrics2",
+        "metrics=1; Path=/Extensions/metrics",
+        "metrics=1; Path=/extensions/metrics; Path=/",
+        "metrics=1; Path=/; Path=/extensions/metrics",
+        "metrics=1; Path=/extensions/metrics; Domain=example.com",
+        "metrics=1; Path=/extensions/metrics; Domain",
+        &long,
+    ] {
+        let mut fields = map(&[("set-cookie", cookie)]);
+        clean_response(&mut fields, Some("metrics"));
+        assert!(fields.is_empty(), "{cookie}");
+    }
+    // A name that an extension may have does not make the session's its own.
+    for (extension, cookie) in [
+        ("argocd", "argocd.token=x; Path=/extensions/argocd"),
+        ("argocd", "argocd.token-1=x; Path=/extensions/argocd"),
+        ("_gitlab_kas", "_gitlab_kas=x; Path=/extensions/_gitlab_kas"),
+    ] {
+        let mut fields = map(&[("set-cookie", cookie)]);
+        clean_response(&mut fields, Some(extension));
+        assert!(fields.is_empty(), "{cookie}");
+    }
+}
+
+#[test]
+fn a_backend_speaks_for_its_own_answers_only() {
+    let harmless = [
+        ("access-control-allow-origin", "*"),
+        ("cache-control", "no-store"),
+        ("content-security-policy", "default-src 'self'"),
+        ("content-type", "text/html"),
+        ("location", "https://elsewhere.example/"),
+        ("server", "backend"),
+        ("trailer", "Digest"),
+        ("x-accel-buffering", "no"),
+        ("x-total-count", "3"),
+    ];
+    let mut fields = map(&harmless);
+    for name in ORIGIN_WIDE.iter().chain(&[
+        "attribution-reporting-register-source",
+        "tollgate-decision-id",
+        "set-cookie",
+        "x-hop",
+        "keep-alive",
+        "proxy-authenticate",
+        "upgrade",
+    ]) {
+        fields.append(HeaderName::from_static(name), HeaderValue::from_static("x"));
+        fields.append(HeaderName::from_static(name), HeaderValue::from_static("y"));
+    }
+    fields.append("connection", HeaderValue::from_static("x-hop, close"));
+    clean_response(&mut fields, Some("metrics"));
+    assert_eq!(sorted(&fields), harmless);
+    let mut trailers = map(&[
+        ("x-sum", "1"),
+        ("set-cookie", "metrics=1; Path=/extensions/metrics"),
+        ("nel", "{}"),
+    ]);
+    clean_trailers(&mut trailers);
+    assert_eq!(sorted(&trailers), [("x-sum", "1")]);
+}
+
+#[test]
+fn from_behind_a_cluster_comes_what_is_listed() {
+    let mut fields = map(&[
+        ("server", "pod/1"),
+        ("set-cookie", "a=b"),
+        ("set-cookie", "_gitlab_kas=x"),
+        ("gitlab-unauthorized", "true"),
+        ("www-authenticate", "Basic realm=pod"),
+        ("access-control-allow-origin", "*"),
+        ("refresh", "0; url=/"),
+        ("x-anything", "1"),
+        ("audit-id", "1"),
+        ("content-security-policy", "script-src *"),
+        ("via", "1.1 a"),
+        ("via", "1.1 b"),
+        ("content-type", "text/html"),
+    ]);
+    clean_response(&mut fields, None);
+    contain_response(&mut fields);
+    let expected = [
+        ("audit-id", "1"),
+        ("content-security-policy", "sandbox"),
+        ("content-type", "text/html"),
+        ("via", "1.1 a, 1.1 b, 1.1 tollgate"),
+        ("x-content-type-options", "nosniff"),
+    ];
+    assert_eq!(sorted(&fields), expected);
+    let mut none = HeaderMap::new();
+    contain_response(&mut none);
+    let always = [
+        ("content-security-policy", "sandbox"),
+        ("via", "1.1 tollgate"),
+        ("x-content-type-options", "nosniff"),
+    ];
+    assert_eq!(sorted(&none), always);
+}
+
+#[test]
+fn lists_are_sorted_for_the_search() {
+    assert!(ORIGIN_WIDE.is_sorted() && FROM_CLUSTERS.is_sorted());
+    assert!(
+        FROM_CLUSTERS
+            .iter()
+            .all(|name| ORIGIN_WIDE.binary_search(name).is_err())
+    );
+}

@@ -1,0 +1,29 @@
+//! Target: manifests of plugins.
+
+use super::manifest;
+use crate::fuzz::{Target, files, text};
+
+pub(crate) const TARGETS: &[Target] = &[Target {
+    name: "plugin_manifest",
+    run: plugin_manifest,
+    seeds,
+}];
+
+fn seeds() -> Vec<Vec<u8>> {
+    let mut seeds = files("plugins", &["plugin.yaml", "manifest.yaml", ".plugin.yaml"]);
+    seeds.push(
+        b"name: a\nversion: 1.0.0\nsha256: 0000000000000000000000000000000000000000000000000000000000000000\nworld: header-filter\n"
+            .to_vec(),
+    );
+    seeds
+}
+
+/// A manifest that is taken is the named plugin's; one that is not says why.
+fn plugin_manifest(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    let loaded = manifest::parse(text, "a.yaml", "a");
+    match loaded.value {
+        Some(_) => assert!(!loaded.diagnostics.iter().any(crate::diagnostic::Diagnostic::is_error)),
+        None => assert!(!loaded.diagnostics.is_empty()),
+    }
+}

@@ -1,0 +1,236 @@
+//! What a pack takes to be unpacked, known before it is.
+//!
+//! In: a pack as it was received. Out: the bytes that unpacking it holds at once, at
+//! most. Refuses: an object, a chain of deltas beyond the bounds. Never: an object in
+//! memory.
+//!
+//! Security: a delta of 70 bytes can make an object of [`MAX_UNPACKED_BYTES`], and the
+//! library holds an object while deltas of it are left. A chain with a leaf beside each of
+//! its links holds every link at once, so that a pack of less than a megabyte would take
+//! gigabytes. The library bounds only each single allocation.
+
+use std::io::{self, BufRead};
+
+use gix::hash::Kind;
+use gix::odb::pack::data::entry::Header;
+use gix::odb::pack::data::{Entry, header};
+use gix::zlib::Decompress;
+use gix::zlib::stream::inflate;
+
+use super::exchange::Exchange;
+use super::{Error, MAX_DELTA_DEPTH, MAX_OBJECTS, MAX_UNPACKED_BYTES};
+
+/// Bytes of a pack before its first object.
+const HEADER_BYTES: usize = 12;
+
+/// Bytes of a delta's two sizes, at most.
+const SIZES_BYTES: usize = 20;
+
+/// Bytes that the library keeps of each object while it makes an index.
+const OBJECT_BYTES: u64 = 128;
+
+/// An object that was read, as a base of others.
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    /// Where it begins in the pack.
+    offset: u64,
+    /// Bytes of it and of all its bases.
+    path: u64,
+    /// Number of its bases.
+    depth: u32,
+    /// The delta by name it hangs on, by number; none where its first base is whole.
+    segment: Option<usize>,
+}
+
+/// What was counted so far.
+#[derive(Debug, Default)]
+struct Counted {
+    /// Sorted by offset: a pack is read in order.
+    nodes: Vec<Node>,
+    /// The longest path below a whole object.
+    path: u64,
+    /// The longest path below each delta that names its base by id. Which object that is
+    /// shows only when all are unpacked, so that it may be the end of any other path.
+    segments: Vec<u64>,
+    /// The largest object that a delta makes.
+    result: u64,
+    /// The most instructions of a delta.
+    instructions: u64,
+    /// The largest object as it is in the pack.
+    compressed: u64,
+}
+
+/// One object's data, decompressed and thrown away.
+struct Inflated {
+    start: [u8; SIZES_BYTES],
+    length: usize,
+    compressed: u64,
+}
+
+/// Reads a pack and says how many bytes unpacking it holds at once, at most.
+///
+/// # Errors
+/// An object is larger than [`MAX_UNPACKED_BYTES`], a chain of deltas longer than
+/// [`MAX_DELTA_DEPTH`]; the pack is broken; time is over.
+pub(super) fn needed(pack: &mut impl BufRead, exchange: &Exchange) -> Result<u64, Error> {
+    let broken = |error: io::Error| exchange.fail(&error);
+    let mut start = [0; HEADER_BYTES];
+    pack.read_exact(&mut start).map_err(broken)?;
+    let (_, objects) = header::decode(&start).map_err(|error| exchange.fail(&error))?;
+    bounded(exchange, "objects", (u64::from(objects), u64::from(MAX_OBJECTS)))?;
+    let mut counted = Counted::default();
+    let mut state = Decompress::new();
+    let mut offset = count(HEADER_BYTES);
+    for _ in 0..objects {
+        if exchange.is_over() {
+            return Err(exchange.slow());
+        }
+        let entry = Entry::from_read(pack, offset, Kind::Sha1.len_in_bytes()).map_err(broken)?;
+        let size = entry.decompressed_size;
+        object_bounded(exchange, size)?;
+        let inflated = inflate(pack, &mut state, size).map_err(broken)?;
+        counted.add((&entry, offset), &inflated, exchange)?;
+        let header = u64::try_from(entry.header_size()).unwrap_or(u64::MAX);
+        offset = offset.saturating_add(header).saturating_add(inflated.compressed);
+    }
+    Ok(counted.total())
+}
+
+impl Counted {
+    fn add(&mut self, (entry, offset): (&Entry, u64), inflated: &Inflated, exchange: &Exchange) -> Result<(), Error> {
+        self.compressed = self.compressed.max(inflated.compressed);
+        let size = entry.decompressed_size;
+        let node = match entry.header {
+            Header::Commit | Header::Tree | Header::Blob | Header::Tag => Node {
+                offset,
+                path: size,
+                depth: 0,
+                segment: None,
+            },
+            Header::OfsDelta { base_distance } => {
+                let base = Header::verified_base_pack_offset(offset, base_distance);
+                let base = base.and_then(|base| self.at(base));
+                let base = base.ok_or_else(|| exchange.protocol("a delta of its pack has no base"))?;
+                let result = self.result(size, inflated, exchange)?;
+                Node {
+                    offset,
+                    path: base.path.saturating_add(result),
+                    depth: base.depth.saturating_add(1),
+                    segment: base.segment,
+                }
+            }
+            Header::RefDelta { .. } => {
+                let result = self.result(size, inflated, exchange)?;
+                self.segments.push(0);
+                Node {
+                    offset,
+                    path: result,
+                    depth: 1,
+                    segment: Some(self.segments.len().saturating_sub(1)),
+                }
+            }
+        };
+        let bounds = (u64::from(node.depth), u64::from(MAX_DELTA_DEPTH));
+        bounded(exchange, "deltas upon each other", bounds)?;
+        let longest = match node.segment {
+            None => Some(&mut self.path),
+            Some(number) => self.segments.get_mut(number),
+        };
+        if let Some(longest) = longest {
+            *longest = node.path.max(*longest);
+        }
+        self.nodes.push(node);
+        Ok(())
+    }
+
+    /// Bytes of what a delta makes.
+    fn result(&mut self, instructions: u64, inflated: &Inflated, exchange: &Exchange) -> Result<u64, Error> {
+        let start = inflated.start.get(..inflated.length).unwrap_or_default();
+        let sizes = number(start).and_then(|(_, rest)| number(rest));
+        let (result, _) = sizes.ok_or_else(|| exchange.protocol("a delta of its pack has no sizes"))?;
+        object_bounded(exchange, result)?;
+        self.instructions = self.instructions.max(instructions);
+        self.result = self.result.max(result);
+        Ok(result)
+    }
+
+    fn at(&self, offset: u64) -> Option<Node> {
+        let found = self.nodes.binary_search_by_key(&offset, |node| node.offset).ok()?;
+        self.nodes.get(found).copied()
+    }
+
+    /// The longest path, what is kept for the next object, an object as it is in the pack
+    /// with the room its buffer grew by, and what is kept of all.
+    fn total(&self) -> u64 {
+        let of_segments = self.segments.iter().fold(0, |sum: u64, path| sum.saturating_add(*path));
+        let parts = [
+            self.path,
+            of_segments,
+            self.result,
+            self.instructions,
+            self.compressed.saturating_mul(2),
+            count(self.nodes.len()).saturating_mul(OBJECT_BYTES),
+        ];
+        parts.into_iter().fold(0, u64::saturating_add)
+    }
+}
+
+/// Decompresses the data of an object, which must be of `size`.
+fn inflate(pack: &mut impl BufRead, state: &mut Decompress, size: u64) -> io::Result<Inflated> {
+    state.reset();
+    let mut start = [0; SIZES_BYTES];
+    let length = inflate::read(pack, state, &mut start)?;
+    let mut thrown = [0; 16 * 1024];
+    while state.total_out() <= size && inflate::read(pack, state, &mut thrown)? > 0 {}
+    if state.total_out() != size {
+        return Err(io::Error::other("an object of its pack is not of the size it says"));
+    }
+    Ok(Inflated {
+        start,
+        length,
+        compressed: state.total_in(),
+    })
+}
+
+/// A size as deltas have it, seven bits a byte, and what follows.
+///
+/// Source: gitformat-pack(5), "Size encoding".
+fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut value = 0_u64;
+    for (place, byte) in bytes.iter().enumerate() {
+        let shift = u32::try_from(place).ok()?.checked_mul(7)?;
+        let bits = u64::from(byte & 0x7f);
+        let shifted = bits.checked_shl(shift)?;
+        if shifted >> shift != bits {
+            return None;
+        }
+        value |= shifted;
+        if byte & 0x80 == 0 {
+            return Some((value, bytes.get(place.checked_add(1)?..)?));
+        }
+    }
+    None
+}
+
+fn object_bounded(exchange: &Exchange, size: u64) -> Result<(), Error> {
+    bounded(exchange, "bytes of one object, unpacked,", (size, MAX_UNPACKED_BYTES))
+}
+
+fn bounded(exchange: &Exchange, what: &'static str, (observed, allowed): (u64, u64)) -> Result<(), Error> {
+    if observed <= allowed {
+        return Ok(());
+    }
+    Err(Error::TooLarge {
+        url: exchange.url().to_owned(),
+        what,
+        observed,
+        allowed,
+    })
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

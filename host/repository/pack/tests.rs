@@ -1,0 +1,250 @@
+//! Packs that are small, and objects in them that are not.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use gix::hash::{Kind, hasher};
+use gix::odb::pack::data::entry::Header;
+use gix::zlib::Compression;
+use gix::zlib::stream::deflate;
+use tokio::time::Instant;
+
+use super::{OBJECT_BYTES, needed};
+use crate::repository::exchange::Exchange;
+use crate::repository::{Error, MAX_DELTA_DEPTH, MAX_UNPACKED_BYTES, MAX_UNPACKING_BYTES};
+
+/// A pack that is being written.
+#[derive(Default)]
+struct Pack {
+    bytes: Vec<u8>,
+    objects: u32,
+}
+
+impl Pack {
+    fn put(&mut self, header: &Header, size: u64, content: &[u8]) -> u64 {
+        // After the twelve bytes that say what it is.
+        let offset = 12 + u64::try_from(self.bytes.len()).unwrap();
+        header.write_to(size, &mut self.bytes).unwrap();
+        let mut out = deflate::Write::new(Vec::new(), Compression::BEST);
+        out.write_all(content).unwrap();
+        out.flush().unwrap();
+        self.bytes.extend(out.into_inner());
+        self.objects += 1;
+        offset
+    }
+
+    fn blob(&mut self, content: &[u8]) -> u64 {
+        self.put(&Header::Blob, u64::try_from(content.len()).unwrap(), content)
+    }
+
+    /// A delta that copies all of a base of `base` bytes.
+    fn delta(&mut self, (of, base): (u64, u64), result: u64) -> u64 {
+        let content = [number(base), number(result), copies(base.min(result))].concat();
+        let offset = 12 + u64::try_from(self.bytes.len()).unwrap();
+        let header = Header::OfsDelta {
+            base_distance: offset - of,
+        };
+        self.put(&header, u64::try_from(content.len()).unwrap(), &content)
+    }
+
+    fn by_name(&mut self, base: u64) -> u64 {
+        let content = [number(base), number(base), copies(base)].concat();
+        let base_id = Kind::Sha1.null();
+        let size = u64::try_from(content.len()).unwrap();
+        self.put(&Header::RefDelta { base_id }, size, &content)
+    }
+
+    fn finish(self) -> Vec<u8> {
+        let mut pack = b"PACK\0\0\0\x02".to_vec();
+        pack.extend(self.objects.to_be_bytes());
+        pack.extend(self.bytes);
+        let mut sum = hasher(Kind::Sha1);
+        sum.update(&pack);
+        pack.extend(sum.try_finalize().unwrap().as_slice());
+        pack
+    }
+}
+
+fn number(mut value: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    loop {
+        let low = u8::try_from(value & 0x7f).unwrap();
+        value >>= 7;
+        if value == 0 {
+            bytes.push(low);
+            return bytes;
+        }
+        bytes.push(low | 0x80);
+    }
+}
+
+/// Instructions that copy the first `bytes` of the base, 16 MiB each.
+fn copies(bytes: u64) -> Vec<u8> {
+    let mut all = Vec::new();
+    let mut at = 0;
+    while at < bytes {
+        let length = (bytes - at).min(0xff_ffff);
+        all.push(0xff);
+        all.extend(&u32::try_from(at).unwrap().to_le_bytes());
+        all.extend(&u32::try_from(length).unwrap().to_le_bytes()[..3]);
+        at += length;
+    }
+    all
+}
+
+fn exchange() -> Exchange {
+    let time = Duration::from_secs(60);
+    Exchange::new("https://git.example/app", (Instant::now() + time, time))
+}
+
+fn asked(pack: Pack) -> Result<u64, Error> {
+    needed(&mut pack.finish().as_slice(), &exchange())
+}
+
+/// A blob of zeros; on each level a leaf and what the next level is made of.
+fn bomb(levels: usize, size: u64) -> Pack {
+    let mut pack = Pack::default();
+    let mut base = pack.blob(&vec![0; usize::try_from(size).unwrap()]);
+    for _ in 0..levels {
+        pack.delta((base, size), size);
+        base = pack.delta((base, size), size);
+    }
+    pack
+}
+
+#[test]
+fn every_link_of_a_chain_counts() {
+    const SIZE: u64 = 1024 * 1024;
+    let pack = bomb(8, SIZE);
+    let bytes = pack.bytes.len();
+    assert!(bytes < 16 * 1024, "{bytes}");
+    let found = asked(pack).unwrap();
+    // Eight levels upon the blob, and what the next object is made in.
+    assert!((10 * SIZE..11 * SIZE).contains(&found), "{found}");
+}
+
+/// The attack: less than a megabyte that takes gigabytes.
+#[test]
+fn a_small_pack_that_takes_gigabytes_is_known() {
+    let pack = bomb(16, MAX_UNPACKED_BYTES);
+    assert!(pack.bytes.len() < 1024 * 1024, "{}", pack.bytes.len());
+    let found = asked(pack).unwrap();
+    assert!(
+        found > 16 * MAX_UNPACKED_BYTES && found > MAX_UNPACKING_BYTES,
+        "{found}"
+    );
+}
+
+#[test]
+fn siblings_are_not_held_together() {
+    const SIZE: u64 = 1024 * 1024;
+    let mut pack = Pack::default();
+    let base = pack.blob(&vec![0; usize::try_from(SIZE).unwrap()]);
+    for _ in 0..50 {
+        pack.delta((base, SIZE), SIZE);
+    }
+    let found = asked(pack).unwrap();
+    assert!((3 * SIZE..4 * SIZE).contains(&found), "{found}");
+}
+
+/// Whose base is known by its id alone may be the end of any chain.
+#[test]
+fn deltas_by_name_count_upon_each_other() {
+    const SIZE: u64 = 1024 * 1024;
+    let mut pack = Pack::default();
+    pack.blob(&vec![0; usize::try_from(SIZE).unwrap()]);
+    for _ in 0..8 {
+        let named = pack.by_name(SIZE);
+        pack.delta((named, SIZE), SIZE);
+    }
+    let found = asked(pack).unwrap();
+    assert!((18 * SIZE..19 * SIZE).contains(&found), "{found}");
+}
+
+#[test]
+fn ordinary_packs_need_little() {
+    let mut pack = Pack::default();
+    for file in 0..100_u8 {
+        pack.blob(&[file; 100]);
+    }
+    let found = asked(pack).unwrap();
+    assert!(
+        (100 * OBJECT_BYTES..100 * OBJECT_BYTES + 1024).contains(&found),
+        "{found}"
+    );
+    assert_eq!(asked(Pack::default()).unwrap(), 0);
+}
+
+#[test]
+fn objects_beyond_the_bound_are_not_even_read() {
+    let mut whole = Pack::default();
+    whole.put(&Header::Blob, MAX_UNPACKED_BYTES + 1, b"");
+    let mut made = Pack::default();
+    let base = made.blob(b"x");
+    made.delta((base, 1), MAX_UNPACKED_BYTES + 1);
+    for pack in [whole, made] {
+        let error = asked(pack).unwrap_err();
+        assert!(
+            matches!(&error, Error::TooLarge { observed, allowed, .. } if *observed == allowed + 1),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn chains_have_an_end() {
+    let chain = |links: u32| {
+        let mut pack = Pack::default();
+        let mut base = pack.blob(b"x");
+        for _ in 0..links {
+            base = pack.delta((base, 1), 1);
+        }
+        asked(pack)
+    };
+    assert!(chain(MAX_DELTA_DEPTH).is_ok());
+    let error = chain(MAX_DELTA_DEPTH + 1).unwrap_err().to_string();
+    assert!(error.contains("deltas upon each other"), "{error}");
+}
+
+#[test]
+fn what_is_broken_is_told() {
+    // Another size than it says, more and less; no base; no sizes; cut short.
+    let mut more = Pack::default();
+    more.put(&Header::Blob, 3, b"four");
+    let mut less = Pack::default();
+    less.put(&Header::Blob, 5, b"four");
+    let mut baseless = Pack::default();
+    baseless.blob(b"x");
+    baseless.put(&Header::OfsDelta { base_distance: 1 }, 2, &[1, 1]);
+    let mut endless = Pack::default();
+    let base = endless.blob(b"x");
+    let distance = 12 + u64::try_from(endless.bytes.len()).unwrap() - base;
+    endless.put(
+        &Header::OfsDelta {
+            base_distance: distance,
+        },
+        3,
+        &[0xff, 0xff, 0xff],
+    );
+    for pack in [more, less, baseless, endless] {
+        let error = asked(pack).unwrap_err();
+        assert!(matches!(error, Error::Protocol { .. }), "{error}");
+    }
+    let mut whole = Pack::default();
+    whole.blob(&[7; 1000]);
+    let whole = whole.finish();
+    for length in 0..16 {
+        needed(&mut &whole[..length], &exchange()).unwrap_err();
+    }
+}
+
+#[test]
+fn nothing_is_read_when_time_is_over() {
+    let mut pack = Pack::default();
+    pack.blob(b"x");
+    let over = exchange();
+    over.interrupt_handle()
+        .store(true, std::sync::atomic::Ordering::Relaxed);
+    let error = needed(&mut pack.finish().as_slice(), &over).unwrap_err();
+    assert!(matches!(error, Error::Time { .. }), "{error}");
+}

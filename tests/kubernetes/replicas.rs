@@ -1,0 +1,217 @@
+//! Two gateways, one PostgreSQL: what is revoked at one is over at the other, also when
+//! that one cannot hear of it.
+
+use std::time::Duration;
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout};
+
+use crate::access::world::{As, Token, World, kubectl};
+use crate::gateway::Gateway;
+use crate::postgres::shared;
+use crate::relay::{Mode, Relay};
+use crate::support::eventually;
+use crate::support::kubectl::{Kubectl, Running};
+
+/// From the answer of who revoked to the end of the stream elsewhere.
+const WITHIN: Duration = Duration::from_secs(1);
+
+/// How long a replica goes on that is cut off from the store.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Two replicas: `world.gateway` beside the database, `other` behind a relay.
+struct Replicas {
+    world: World,
+    other: Gateway,
+    relay: Relay,
+}
+
+impl Replicas {
+    async fn start() -> Self {
+        let url = shared().database().await;
+        let relay = Relay::to(&url).await;
+        let mut other = None;
+        let world = World::start_with(|layout| {
+            layout.settings(json!({
+                "store": {"url": url, "gracePeriod": format!("{}s", GRACE.as_secs())},
+                "limits": {"requestsPerPerson": 2},
+            }));
+            let mut replica = layout.replica();
+            replica.setting("/store/url", relay.url().into());
+            other = Some(replica);
+        })
+        .await;
+        Self {
+            world,
+            other: other.unwrap().start().await,
+            relay,
+        }
+    }
+
+    fn here(&self) -> String {
+        format!("--namespace={}", self.world.home)
+    }
+
+    /// A shell that is open, through the other replica.
+    async fn shell(&self, kubectl: &Kubectl) -> Running {
+        let mut shell = kubectl.start(&["exec", "-i", &self.here(), "pod", "--", "cat"]);
+        shell.say("hello\n").await;
+        shell.line("hello").await.unwrap();
+        shell
+    }
+
+    async fn revoke(&self, token: &Token) {
+        let path = format!("/api/v1/tokens/{}", token.id);
+        self.world.api(Method::DELETE, &path, &json!({})).await;
+    }
+
+    /// The status of a read through a replica.
+    async fn read(&self, gateway: &Gateway, token: &Token) -> StatusCode {
+        let url = format!("{}/k8s-proxy/api/v1/namespaces/{}/pods", gateway.url(), self.world.home);
+        let answer = gateway.plain_client().get(url).bearer_auth(&token.bearer).send().await;
+        answer.unwrap().status()
+    }
+
+    async fn items(&self, path: &str) -> Vec<Value> {
+        let listed = self.world.api(Method::GET, path, &json!({})).await;
+        listed["items"].as_array().unwrap().clone()
+    }
+}
+
+#[tokio::test]
+async fn a_token_revoked_at_one_ends_a_shell_at_the_other_within_a_second() {
+    let replicas = Replicas::start().await;
+    let (token, kept) = (
+        replicas.world.token(As::User).await,
+        replicas.world.token(As::User).await,
+    );
+    let there = kubectl(&replicas.other, &token.bearer);
+    let shell = replicas.shell(&there).await;
+    let mut stays = replicas.shell(&kubectl(&replicas.other, &kept.bearer)).await;
+
+    replicas.revoke(&token).await;
+    let answered = Instant::now();
+    let run = shell.end().await;
+    let took = answered.elapsed();
+    assert!(took < WITHIN, "it ended after {took:?}: {run:?}");
+    assert!(!run.status.success(), "{run:?}");
+    for gateway in [&replicas.world.gateway, &replicas.other] {
+        assert_eq!(replicas.read(gateway, &token).await, StatusCode::UNAUTHORIZED);
+        assert_eq!(gateway.readiness().await.0, 200);
+    }
+    assert!(stays.runs(), "the shell of another token ended");
+}
+
+/// One list and one log of both; each counts what one person has open by itself.
+#[tokio::test]
+async fn sessions_and_audit_are_of_all_replicas_and_limits_of_each() {
+    let replicas = Replicas::start().await;
+    let token = replicas.world.token(As::User).await;
+    let mut shells = Vec::new();
+    for gateway in [&replicas.world.gateway, &replicas.other] {
+        let kubectl = kubectl(gateway, &token.bearer);
+        shells.push(replicas.shell(&kubectl).await);
+        shells.push(replicas.shell(&kubectl).await);
+        // Two shells are what one person may have open, at each of them.
+        let refused = replicas.read(gateway, &token).await;
+        assert_eq!(refused, StatusCode::TOO_MANY_REQUESTS);
+    }
+    let session = format!("pat:{}", token.id);
+    let listed = eventually("the session is listed with the streams of both", async || {
+        let sessions = replicas.items("/api/v1/sessions").await;
+        let mine: Vec<_> = sessions
+            .into_iter()
+            .filter(|one| one["id"] == session.as_str())
+            .collect();
+        (mine.len() == 1 && mine[0]["openStreams"] == 4).then_some(mine)
+    })
+    .await;
+    assert!(listed[0]["requests"].as_u64().unwrap() >= 4, "{listed:?}");
+    let events = replicas.items("/api/v1/audit?limit=1000").await;
+    let is_shell = |event: &&Value| event["action"] == "access.allowed" && event["details"]["subresource"] == "exec";
+    assert_eq!(events.iter().filter(is_shell).count(), 4, "{events:?}");
+
+    replicas.revoke(&token).await;
+    for shell in shells {
+        timeout(WITHIN, shell.end()).await.expect("a shell of a revoked token");
+    }
+    let closed = eventually("what was closed is in the log, of both", async || {
+        let events = replicas.items("/api/v1/audit?limit=1000&action=stream.closed").await;
+        (events.len() == 4).then_some(events)
+    })
+    .await;
+    assert!(
+        closed
+            .iter()
+            .all(|event| event["details"]["reason"] == "session revoked"),
+        "{closed:?}"
+    );
+}
+
+/// A replica that cannot hear of revocations goes on for the grace period and no longer.
+async fn cut_off(mode: Mode) {
+    let replicas = Replicas::start().await;
+    let (token, kept) = (
+        replicas.world.token(As::User).await,
+        replicas.world.token(As::User).await,
+    );
+    let shell = replicas.shell(&kubectl(&replicas.other, &token.bearer)).await;
+    let mut stays = replicas.shell(&kubectl(&replicas.world.gateway, &kept.bearer)).await;
+    assert_eq!(replicas.read(&replicas.other, &kept).await, StatusCode::OK);
+    assert_eq!(replicas.other.readiness().await.0, 200);
+
+    replicas.relay.set(mode);
+    let cut = Instant::now();
+    replicas.revoke(&token).await;
+    let run = shell.end().await;
+    let took = cut.elapsed();
+    assert!(took < GRACE + WITHIN, "it ended after {took:?}: {run:?}");
+    assert!(!run.status.success(), "{run:?}");
+    let (status, text) = replicas.other.readiness().await;
+    assert_eq!((status, text.as_str()), (503, "the store is unavailable\n"));
+    // Nobody is let in, whatever is remembered of them.
+    for token in [&token, &kept] {
+        let status = replicas.read(&replicas.other, token).await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+    }
+    // The other replica has the store, and all it had open.
+    assert_eq!(replicas.world.gateway.readiness().await.0, 200);
+    assert_eq!(replicas.read(&replicas.world.gateway, &kept).await, StatusCode::OK);
+    assert!(stays.runs());
+
+    replicas.relay.set(Mode::Pass);
+    eventually("the replica is ready again", async || {
+        (replicas.other.readiness().await.0 == 200).then_some(())
+    })
+    .await;
+    assert_eq!(replicas.read(&replicas.other, &token).await, StatusCode::UNAUTHORIZED);
+    let works = eventually("the replica lets others in", async || {
+        let status = replicas.read(&replicas.other, &kept).await;
+        status.is_success().then_some(status)
+    })
+    .await;
+    assert_eq!(works, StatusCode::OK);
+    replicas.shell(&kubectl(&replicas.other, &kept.bearer)).await;
+    let closed = eventually("the end of the shell is in the log", async || {
+        let events = replicas.items("/api/v1/audit?limit=1000&action=stream.closed").await;
+        (!events.is_empty()).then_some(events)
+    })
+    .await;
+    assert_eq!(closed[0]["details"]["reason"], "store unavailable");
+}
+
+#[tokio::test]
+async fn a_replica_whose_connections_are_cut_ends_what_it_has_open() {
+    cut_off(Mode::Cut).await;
+}
+
+#[tokio::test]
+async fn a_replica_whose_connections_stall_ends_what_it_has_open() {
+    cut_off(Mode::Stall).await;
+}
+
+#[tokio::test]
+async fn a_replica_whose_packets_are_lost_ends_what_it_has_open() {
+    cut_off(Mode::Drop).await;
+}

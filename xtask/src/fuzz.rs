@@ -1,0 +1,161 @@
+//! `cargo xtask fuzz`: the fuzz targets of `host/fuzz.rs` under libFuzzer.
+//!
+//! Only the library is built anew, with coverage counters and optimized; every other crate
+//! is the one the tests use. Corpora and failing inputs are kept in `target/fuzz`.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+/// Coverage for libFuzzer, by flags that stable compilers take.
+const INSTRUMENTATION: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+     -Cllvm-args=-sanitizer-coverage-trace-compares -Copt-level=2 -Cdebug-assertions=on -Coverflow-checks=on";
+
+/// Runs fuzz targets.
+#[derive(Debug, clap::Args)]
+pub struct Fuzz {
+    /// Targets to run; all of them unless named.
+    targets: Vec<String>,
+    /// Seconds for each target.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// List the targets and exit.
+    #[arg(long)]
+    list: bool,
+}
+
+/// What a run of one target came to.
+#[derive(Debug)]
+struct Outcome {
+    executions: String,
+    coverage: String,
+    find: Option<PathBuf>,
+}
+
+impl Fuzz {
+    /// Runs the task.
+    ///
+    /// # Errors
+    /// The build fails, a target is unknown, or an input fails.
+    pub fn run(self, root: &Path) -> Result<()> {
+        let folder = root.join("target/fuzz");
+        std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+        let driver = build(root, &folder)?;
+        let known = names(&driver)?;
+        if self.list {
+            known.iter().for_each(|name| println!("{name}"));
+            return Ok(());
+        }
+        for name in &self.targets {
+            ensure!(
+                known.contains(name),
+                "there is no target `{name}`: `cargo xtask fuzz --list` names them"
+            );
+        }
+        let chosen = if self.targets.is_empty() { &known } else { &self.targets };
+        println!("{} targets, {} s each", chosen.len(), self.seconds);
+        let mut finds = Vec::new();
+        for name in chosen {
+            let outcome = fuzz(&driver, &folder, name, self.seconds)?;
+            let said = match &outcome.find {
+                Some(path) => format!("FAILED, see {}", path.display()),
+                None => "no finds".to_owned(),
+            };
+            println!(
+                "{name:20} {:>12} executions {:>8} coverage  {said}",
+                outcome.executions, outcome.coverage
+            );
+            finds.extend(outcome.find);
+        }
+        ensure!(
+            finds.is_empty(),
+            "{} targets failed; once mended, copy each input to tests/data/fuzz/TARGET/",
+            finds.len()
+        );
+        Ok(())
+    }
+}
+
+/// Builds the driver with an instrumented library.
+fn build(root: &Path, folder: &Path) -> Result<PathBuf> {
+    let wrapper = folder.join("rustc");
+    let script = format!(
+        "#!/bin/sh\nrustc=$1; shift\ncase \" $* \" in\n*' --crate-name tollgate '*|*' --crate-name fuzz '*)\n\
+         exec \"$rustc\" \"$@\" {INSTRUMENTATION};;\nesac\nexec \"$rustc\" \"$@\"\n"
+    );
+    if std::fs::read_to_string(&wrapper).ok().as_deref() != Some(&script) {
+        std::fs::write(&wrapper, &script).with_context(|| format!("writing {}", wrapper.display()))?;
+        std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755))?;
+    }
+    println!("building the library with coverage counters (minutes, the first time)");
+    let mut cargo = Command::new("cargo");
+    // The whole workspace's features, so that dependencies are those of the tests.
+    cargo
+        .args(["build", "--workspace", "--example", "fuzz"])
+        .env("RUSTC_WORKSPACE_WRAPPER", &wrapper)
+        .env("CARGO_INCREMENTAL", "0")
+        .current_dir(root);
+    crate::execute(&mut cargo).context("building the fuzz targets")?;
+    // A plain build would replace the example under its own name.
+    let driver = folder.join("driver");
+    let built = root.join("target/debug/examples/fuzz");
+    std::fs::copy(&built, &driver).with_context(|| format!("copying {}", built.display()))?;
+    Ok(driver)
+}
+
+fn names(driver: &Path) -> Result<Vec<String>> {
+    let output = Command::new(driver)
+        .env("TOLLGATE_FUZZ_LIST", "1")
+        .output()
+        .with_context(|| format!("starting {}", driver.display()))?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let names = String::from_utf8(output.stdout).context("reading the names of targets")?;
+    Ok(names.lines().map(str::to_owned).collect())
+}
+
+/// Runs one target until its time is over or an input fails.
+fn fuzz(driver: &Path, folder: &Path, name: &str, seconds: u64) -> Result<Outcome> {
+    let corpus = folder.join("corpus").join(name);
+    let failures = folder.join("failures").join(name);
+    for path in [&corpus, &failures] {
+        std::fs::create_dir_all(path).with_context(|| format!("creating {}", path.display()))?;
+    }
+    println!("{name}: {seconds} s");
+    let output = Command::new(driver)
+        .arg(&corpus)
+        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-artifact_prefix={}/", failures.display()))
+        .args([
+            "-timeout=10",
+            "-rss_limit_mb=2048",
+            "-max_len=8192",
+            "-print_final_stats=1",
+        ])
+        .env("TOLLGATE_FUZZ_TARGET", name)
+        .env("TOLLGATE_FUZZ_CORPUS", &corpus)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("starting {}", driver.display()))?;
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    let path = folder.join(format!("{name}.log"));
+    std::fs::write(&path, &log).with_context(|| format!("writing {}", path.display()))?;
+    let written = log.lines().find_map(|line| {
+        line.split_once("Test unit written to ")
+            .map(|(_, path)| PathBuf::from(path.trim()))
+    });
+    let find = (!output.status.success()).then(|| written.unwrap_or(path));
+    Ok(Outcome {
+        executions: last(&log, "stat::number_of_executed_units:"),
+        coverage: last(&log, " cov: "),
+        find,
+    })
+}
+
+/// The word after the last `marker` of a log.
+fn last(log: &str, marker: &str) -> String {
+    let behind = log.rsplit_once(marker).map_or("", |(_, behind)| behind);
+    behind.split_whitespace().next().unwrap_or("?").to_owned()
+}
