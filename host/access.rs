@@ -30,7 +30,7 @@ use jiff::Timestamp;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
-pub use agents::{Agents, Configuration, Judge, Share};
+pub use agents::{Agents, Configuration, Share};
 pub use authorizer::Authorizer;
 pub use remote::SetupError;
 
@@ -282,6 +282,15 @@ pub struct Access {
     access_as: AccessAs,
     session: SessionId,
     expires_at: Option<Timestamp>,
+    /// By which of an issuer's claims the person was found.
+    linked: Option<Arc<Linked>>,
+}
+
+/// The claims that say who of the directory is meant by an ID token.
+#[derive(Debug, PartialEq, Eq)]
+struct Linked {
+    issuer: String,
+    claims: serde_json::Map<String, serde_json::Value>,
 }
 
 /// An agent, bound to its cluster.
@@ -410,6 +419,7 @@ impl Access {
             access_as,
             session,
             expires_at: None,
+            linked: None,
         })
     }
 }

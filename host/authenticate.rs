@@ -138,15 +138,20 @@ impl Authenticator {
     }
 
     /// Whether a caller who was verified before, perhaps by an earlier state, would be
-    /// now: the account or token may have been withdrawn meanwhile. Its end in time is
-    /// not looked at.
+    /// now, as the same person with the same groups: the account or token may have been
+    /// withdrawn meanwhile, or be read otherwise. Looks neither at its end in time nor at
+    /// which keys an issuer publishes: a token of an issuer ends with its `exp`.
     pub fn still(&self, principal: &Principal) -> bool {
-        match principal.kind() {
+        let identity = principal.identity();
+        match identity.kind {
             Kind::Anonymous => self.anonymous.is_some(),
-            Kind::Oidc => self.issuers.contains_key(principal.issuer()),
+            Kind::Oidc => {
+                let issuer = self.issuers.get(&identity.issuer);
+                issuer.is_some_and(|issuer| issuer.still(identity))
+            }
             Kind::Local | Kind::ProjectToken => {
-                let issued = principal.issued().zip(self.sessions.as_ref());
-                issued.is_some_and(|(issued, sessions)| sessions.still(issued))
+                let sessions = self.sessions.as_ref();
+                sessions.is_some_and(|sessions| sessions.still(identity))
             }
         }
     }

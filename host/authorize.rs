@@ -116,6 +116,27 @@ pub fn authorize(snapshot: &Snapshot, caller: &Arc<Caller>, call: Call, record: 
     });
     let decision = judgment.decide(snapshot, &call).map_err(Error::Policy)?;
     record.note(|record| record.notes.clone_from(&decision.log));
+    permit(snapshot, (judgment, decision), call)
+}
+
+/// Judges a call that was permitted before by another snapshot, without a record.
+///
+/// # Errors
+/// As [`authorize`].
+pub fn authorize_again(snapshot: &Snapshot, caller: &Arc<Caller>, before: &Permit) -> Result<Permit, Error> {
+    let mut call = before.call.clone();
+    call.extension = snapshot.extensions.find(&call.asked.name);
+    let judgment = snapshot.judgments.of(snapshot, caller, &call);
+    let decision = judgment.decide(snapshot, &call).map_err(Error::Policy)?;
+    permit(snapshot, (judgment, decision), call)
+}
+
+fn permit(
+    snapshot: &Snapshot,
+    (judgment, decision): (Arc<Judgment>, Arc<rego::Decision>),
+    call: Call,
+) -> Result<Permit, Error> {
+    let target = &judgment.facts.target;
     if !decision.allow {
         return Err(Error::Denied {
             reason: decision.reason.clone(),

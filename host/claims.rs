@@ -10,12 +10,15 @@ use serde_json::{Map, Value};
 /// The claim that counts only where the issuer does not say that nobody verified it.
 pub const EMAIL: &str = "email";
 
+/// Says whether the address was verified.
+pub const EMAIL_VERIFIED: &str = "email_verified";
+
 /// Whether the claim [`EMAIL`] may say who somebody is: `email_verified` is
 /// `true`, or is not there.
 ///
 /// Source: Kubernetes, the OIDC authenticator of kube-apiserver.
 pub fn email_may_count(claims: &Map<String, Value>) -> bool {
-    matches!(claims.get("email_verified"), None | Some(Value::Bool(true)))
+    matches!(claims.get(EMAIL_VERIFIED), None | Some(Value::Bool(true)))
 }
 
 /// The user: `federated_claims.user_id` when it is a text that is not empty,

@@ -1,7 +1,7 @@
 //! The command line.
 //!
 //! In: arguments. Out: an exit code: 0 done, 1 refused or failed, 2 found
-//! differences, 64 usage. Never: a secret on a terminal, but the credential that
+//! differences, 64 usage, 69 no answer (of commands whose exit code is the answer). Never: a secret on a terminal, but the credential that
 //! `tollgate credential get` and `exec`, `tollgate token create` and `tollgate
 //! kubeconfig` are asked for.
 
@@ -29,15 +29,26 @@ pub mod project;
 pub mod rbac;
 pub mod serve;
 pub mod session;
+mod terminal;
 pub mod token;
+
+use terminal::Terminal;
+
+/// What exit codes mean, for `--help` and the manual page.
+const EXIT_CODES: &str = "Exit codes: 0 done or yes, 1 refused, failed or no, 2 differences found, 64 wrong usage, \
+                          69 no answer (of `rbac` and `app identity`, where 1 says no)";
 
 /// Exit code of a wrong command line (`EX_USAGE` of sysexits.h).
 pub const USAGE: u8 = 64;
 
+/// Exit code of a command that answers by its exit code and has no answer
+/// (`EX_UNAVAILABLE` of sysexits.h), so that a script can tell "no" from "unknown".
+pub const NO_ANSWER: u8 = 69;
+
 /// A policy gateway between people, their GitOps control plane and their
 /// Kubernetes clusters.
 #[derive(Debug, Parser)]
-#[command(name = "tollgate", version, propagate_version = true)]
+#[command(name = "tollgate", version, propagate_version = true, after_help = EXIT_CODES)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -121,7 +132,7 @@ pub fn main() -> ExitCode {
             return if error.print().is_ok() { code } else { ExitCode::FAILURE };
         }
     };
-    let mut out = std::io::stdout().lock();
+    let mut out = Terminal::new(std::io::stdout().lock());
     match cli.command {
         Command::Serve(command) => {
             drop(out);
@@ -140,7 +151,7 @@ pub fn main() -> ExitCode {
         Command::Appset(command) => ended(command.run(&mut out)),
         Command::Kubeconfig(command) => ended(command.run(&mut out)),
         Command::Audit(command) => ended(command.run(&mut out)),
-        Command::Decisions(command) => command.run(&mut out),
+        Command::Decisions(command) => ended(command.run(&mut out)),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tollgate", &mut out);
             ExitCode::SUCCESS
@@ -176,7 +187,7 @@ fn run_plugin(command: PluginCommand, out: &mut dyn Write) -> ExitCode {
             }
         }
     };
-    plugin::run(command.args, settings, out, &mut std::io::stderr()).unwrap_or_else(|error| {
+    plugin::run(command.args, settings, out, &mut errors()).unwrap_or_else(|error| {
         complain(error);
         ExitCode::FAILURE
     })
@@ -206,7 +217,12 @@ fn manual(names: &[String], out: &mut dyn Write) -> ExitCode {
 /// Prints one line on standard error, as every command's last word on failure.
 pub fn complain(text: impl std::fmt::Display) {
     // Nothing is left to do when even this fails.
-    let _ = writeln!(std::io::stderr(), "tollgate: {text}");
+    let _ = writeln!(errors(), "tollgate: {text}");
+}
+
+/// Standard error.
+fn errors() -> Terminal<std::io::StderrLock<'static>> {
+    Terminal::new(std::io::stderr().lock())
 }
 
 #[cfg(test)]

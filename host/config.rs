@@ -163,6 +163,8 @@ pub struct Limits {
     pub header_timeout: Duration,
     /// Open client connections.
     pub connections: usize,
+    /// Of them, those of one address.
+    pub connections_per_address: usize,
     /// Requests one person may have open at once, over all extensions.
     pub requests_per_person: usize,
 }
@@ -286,6 +288,9 @@ pub struct Issuer {
     pub extra: Vec<(String, String)>,
     /// `userValidationRules`: CEL expression over `user` and its message.
     pub user_validation: Vec<(String, String)>,
+    /// `allowedReservedNames`: users and groups that only this issuer's mappings may
+    /// give although they are reserved.
+    pub allowed_reserved_names: Vec<String>,
 }
 
 /// A rule a token's claims must satisfy.

@@ -159,6 +159,14 @@ impl<T> Loaded<T> {
     }
 }
 
+/// Writes a finding to the log, at its own level.
+pub(crate) fn log(finding: &Diagnostic) {
+    match finding.severity {
+        Severity::Error => tracing::error!("{finding}"),
+        Severity::Warning => tracing::warn!("{finding}"),
+    }
+}
+
 /// At most `most` bytes of `text`, and `…` where there were more.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
     let end = text.floor_char_boundary(most);

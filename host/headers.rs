@@ -21,7 +21,7 @@ mod seal;
 mod subject;
 mod upstream;
 
-pub use clean::{Cleaned, Protocol, clean};
+pub use clean::{Cleaned, ClientFields, Protocol, clean, clean_for};
 pub use identity::{Caller, Identity};
 pub use kubernetes::client_impersonates;
 pub use names::{Owner, owner};

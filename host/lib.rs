@@ -21,11 +21,12 @@
 //! generates them, [`discovery`]
 //! knows the kinds of clusters by [`question`]s, [`pipeline`] knows the order, [`rejection`] words refusals,
 //! [`snapshot`] is what decides, made of [`state`], policies and plugins, with
-//! every [`diagnostic`]; [`discovery`] knows the kinds of clusters, asked with a
+//! every [`diagnostic`]; `address` says which hosts nobody may lead the gateway to; [`discovery`] knows the kinds of clusters, asked with a
 //! [`question`]; [`json_path`] finds values in JSON; [`config`] reads the settings, [`running`] starts and
 //! stops all, [`admin`] shows it, [`cli`] are the commands.
 
 pub mod access;
+mod address;
 pub mod admin;
 pub mod applications;
 pub mod applicationset;

@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 use crate::credential::cache::health::{Health, Totals};
 use crate::front::extensions::Extension;
 use crate::record::Record;
+use crate::state::SetAside;
 
 mod access;
 mod applications;
@@ -47,6 +48,12 @@ struct DecisionLabels {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct PartLabel {
     part: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct KindLabel {
+    /// Of an object.
+    kind: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -103,6 +110,7 @@ pub struct Metrics {
     broken: Family<PartLabel, Gauge>,
     generation: Gauge<u64, AtomicU64>,
     policy_stuck: Gauge,
+    set_aside: Family<KindLabel, Gauge>,
     credentials: Credentials,
     /// Streams, revocations, audit and store.
     pub access: Access,
@@ -244,6 +252,12 @@ impl Metrics {
             "Kinds of names the gateway needs to impersonate in a cluster, by what the cluster said",
             impersonation.clone(),
         );
+        let set_aside: Family<KindLabel, Gauge> = Family::default();
+        registry.register(
+            "tollgate_objects_set_aside",
+            "Objects of tenants that are not used because of a mistake in them",
+            set_aside.clone(),
+        );
         let would_refuse = Counter::default();
         registry.register(
             "tollgate_applications_would_refuse",
@@ -260,6 +274,7 @@ impl Metrics {
             broken,
             generation,
             policy_stuck,
+            set_aside,
             credentials,
             access,
             impersonation,
@@ -385,6 +400,14 @@ impl Metrics {
     /// Whether the policy in force is given up.
     pub fn policy_stuck(&self, stuck: bool) {
         self.policy_stuck.set(i64::from(stuck));
+    }
+
+    /// What is not used of the state in force.
+    pub fn set_aside(&self, objects: &[SetAside]) {
+        self.set_aside.clear();
+        for object in objects {
+            self.set_aside.get_or_create(&KindLabel { kind: object.kind }).inc();
+        }
     }
 
     /// A snapshot took effect.

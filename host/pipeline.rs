@@ -16,14 +16,20 @@ pub(crate) mod applicationsets;
 mod clusters;
 mod door;
 mod exchange;
+mod extensions;
 mod grpc;
 mod kubernetes;
+pub(crate) mod open;
 mod platform;
 mod projects;
 
 pub use applications::Desk;
 pub use applicationsets::Room;
 pub use kubernetes::Services;
+pub use open::{OpenExchanges, Withdrawn};
+
+use extensions::ExtensionQuestion;
+use open::Question;
 
 use door::{Door, name_decision};
 
@@ -37,7 +43,7 @@ use crate::forward::{self, Body, Limiter};
 use crate::front::extensions::Call;
 use crate::front::extensions::config::{LimitSpec, PersonLimitSpec};
 use crate::grpc::Api;
-use crate::headers::{self, Outbound, Own};
+use crate::headers::{self, ClientFields, Outbound, Own};
 use crate::metrics::Metrics;
 use crate::plugin::RequestContext;
 use crate::record::{Open, Outcome, Recorder, Step, trace_id};
@@ -67,6 +73,8 @@ pub struct Gateway {
     source: Arc<dyn Source>,
     /// What calls of gRPC take and give.
     grpc: Arc<Api>,
+    /// What is open, of every front.
+    open: Arc<OpenExchanges>,
 }
 
 /// What the Kubernetes, the Applications and the ApplicationSet front share over
@@ -92,6 +100,7 @@ impl Gateway {
         metrics: Arc<Metrics>,
         (config, source): (&Config, Arc<dyn Source>),
         (services, applications, sets): Fronts,
+        open: Arc<OpenExchanges>,
     ) -> anyhow::Result<Self> {
         let signer = signer(&config.extensions)?;
         let public_keys = serde_json::to_vec(signer.jwks())?.into();
@@ -118,6 +127,7 @@ impl Gateway {
             applications,
             source,
             grpc: Arc::new(Api::new()?),
+            open,
         })
     }
 
@@ -190,7 +200,7 @@ impl Gateway {
     /// The stages in order. Requests about the gateway itself leave early.
     async fn walk(
         &self,
-        (head, body): (request::Parts, Body),
+        (head, mut body): (request::Parts, Body),
         peer: &Arc<Peer>,
         snapshot: &Arc<Snapshot>,
         record: &mut Open,
@@ -206,6 +216,7 @@ impl Gateway {
                 snapshot,
                 front,
                 services,
+                open: &self.open,
                 record,
             };
             return self.walk_kubernetes((head, body), path, walk).await;
@@ -213,15 +224,18 @@ impl Gateway {
         if let (Route::AuthorizeProxyUser, Some(services)) = (&route, &self.services) {
             return services.answer_gateway((head, body), snapshot, record).await;
         }
-        let (call, head, body) = match route {
+        let (call, head) = match route {
             Route::Grpc(transport) => {
                 let opened = self.open_call((head, body), transport, (snapshot, record)).await?;
                 match opened {
                     grpc::Opened::Answered(response) => return Ok(response),
-                    grpc::Opened::Call(call, head, body) => (Some(call), *head, body),
+                    grpc::Opened::Call(call, head, content) => {
+                        body = content;
+                        (Some(call), *head)
+                    }
                 }
             }
-            _ => (None, head, body),
+            _ => (None, head),
         };
         if route == Route::Unknown && snapshot.kubernetes.is_some() && is_for_agents(&head) {
             return Err(Rejection::Prefix);
@@ -230,6 +244,12 @@ impl Gateway {
         let principal = snapshot.authenticator.authenticate(&head, safety).await;
         record.step(Step::Authenticate);
         let principal = principal?;
+        if let Some(narrower) = &snapshot.narrowed_by
+            && !narrower.authenticator.still(&principal)
+        {
+            return Err(Rejection::Forward(forward::Error::Withdrawn));
+        }
+        peer.mark_known();
         record.note(|record| record.principal = Some(Arc::clone(&principal)));
         if let Some(call) = call {
             let walk = applicationsets::Walk {
@@ -301,17 +321,27 @@ impl Gateway {
         let caller = snapshot.callers.of(&principal, &snapshot.rbac);
         let permit = authorize::authorize(snapshot, &caller, call, record);
         record.step(Step::Authorize);
-        let permit = permit?;
+        let permit = Arc::new(permit?);
+        let question = Question::Extension(ExtensionQuestion::new(&permit));
+        let place = Arc::new(self.open.enter(question, (snapshot, record.id()))?);
 
         let permits = (
             self.persons.acquire(principal.key())?,
             permit.extension().limiter().acquire(principal.key())?,
         );
+        let (fields, mut body) = match &permit.extension().spec().identity.allow_headers {
+            None => (ClientFields::Unlisted, body),
+            Some(listed) => (ClientFields::Listed(listed), body.without_trailers()),
+        };
         let mut outbound = self
-            .prepare(headers::clean(head)?, &permit, snapshot, (peer, record))
+            .prepare(headers::clean_for(head, fields)?, &permit, snapshot, (peer, record))
             .await?;
         outbound.hold(permits);
         outbound.end_with(principal.expires_at(), record.id());
+        outbound.end_on(place.ending());
+        // Content may go on after the answer has ended.
+        body.hold(Arc::clone(&place));
+        outbound.hold(place);
         record.step(Step::Headers);
 
         let forwarded = permit.backend().forward(outbound, body).await;

@@ -148,8 +148,18 @@ pub enum Step {
     Forward,
 }
 
+/// How something that was let in was ended from outside, before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Ended {
+    /// When.
+    pub at: jiff::Timestamp,
+    /// Stable word for the reason: `access_withdrawn`, `session_revoked`,
+    /// `credential_ended` or `store_unavailable`.
+    pub reason: &'static str,
+}
+
 /// What is known of one request so far. Fields are filled in as stages end.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Record {
     /// Identifies the decision; version 7, so that ids sort by time.
     pub id: Uuid,
@@ -198,6 +208,8 @@ pub struct Record {
     pub detail: String,
     /// Status the caller saw; 499 when there was nobody to see it.
     pub status: u16,
+    /// How it was ended after it had been let in.
+    pub ended: Option<Ended>,
     /// `trace-id` of the caller's `traceparent` (W3C Trace Context).
     pub trace_id: Option<String>,
     /// Time of each step, in pipeline order.
@@ -299,6 +311,7 @@ impl Recorder {
             reason: "cancelled",
             detail: String::new(),
             status: 499,
+            ended: None,
             trace_id: None,
             steps: [Duration::ZERO; 4],
             started: now,
@@ -313,6 +326,29 @@ impl Recorder {
     /// Opens the record of a request that ended before its head was read.
     pub fn open_unread(self: &Arc<Self>) -> Open {
         self.open(Method::from_bytes(b"UNREAD").unwrap_or_default(), "")
+    }
+
+    /// Writes down that what decision `id` let in was ended from outside: in the log
+    /// and the decision file, and in its record while that is among the latest.
+    pub fn ended(&self, id: Uuid, reason: &'static str) {
+        let ended = Ended {
+            at: jiff::Timestamp::now(),
+            reason,
+        };
+        tracing::info!(target: "tollgate::decision", decision = %id, reason, "what was let in was ended");
+        self.lock().amend(id, ended);
+        if let Some(lines) = &self.lines
+            && lines.try_send(Line::Ended(id, ended)).is_err()
+        {
+            self.metrics.decision_lines_lost.inc();
+        }
+    }
+
+    /// As [`Recorder::ended`], for a record that may not have been closed then. Only
+    /// the first end counts.
+    pub(crate) fn amend(&self, id: Uuid, reason: &'static str) {
+        let at = jiff::Timestamp::now();
+        self.lock().amend(id, Ended { at, reason });
     }
 
     /// The record with this id, while it is among the latest. Takes the same
@@ -407,6 +443,16 @@ impl Kept {
     fn find(&self, id: Uuid) -> Option<Arc<Record>> {
         let at = self.numbers.get(&id)?.checked_sub(self.first)?;
         self.records.get(usize::try_from(at).ok()?).cloned()
+    }
+
+    /// Adds the end to a record of what was let in and has none.
+    fn amend(&mut self, id: Uuid, ended: Ended) {
+        let at = self.numbers.get(&id).and_then(|number| number.checked_sub(self.first));
+        let at = at.and_then(|at| usize::try_from(at).ok());
+        let record = at.and_then(|at| self.records.get_mut(at));
+        if let Some(record) = record.filter(|record| record.outcome == Outcome::Allowed && record.ended.is_none()) {
+            Arc::make_mut(record).ended = Some(ended);
+        }
     }
 
     /// Up to [`PAGE`] records with numbers below `below`, newest first, and the

@@ -23,8 +23,8 @@ use crate::front::{applicationsets, extensions, platform, projects};
 use crate::record::Outcome;
 use crate::route::KUBERNETES;
 use crate::{
-    access, authenticate, authorize, credential, discovery, forward, front, grpc, headers, plugin, route, sessions,
-    store,
+    access, authenticate, authorize, credential, discovery, forward, front, grpc, headers, pipeline, plugin, route,
+    sessions, store,
 };
 
 /// An error of the stage that ended a request.
@@ -99,6 +99,9 @@ pub enum Rejection {
     /// The session ended while the request was under way.
     #[error("the session has ended")]
     Ended(sessions::Ending),
+    /// What came into force meanwhile does not permit it.
+    #[error(transparent)]
+    Withdrawn(#[from] pipeline::Withdrawn),
     /// The agent's cluster is not one of the gateway's.
     #[error("the agent's cluster is not known")]
     NoCluster,
@@ -236,6 +239,10 @@ impl Rejection {
                 "the request cannot be written down right now, try again later",
             ),
             Self::Ended(ending) => kubernetes::ended(*ending),
+            Self::Withdrawn(_) => {
+                let reason = sessions::Ending::Withdrawn.code();
+                Answer::denied(StatusCode::FORBIDDEN, reason, "access was withdrawn")
+            }
             Self::NoCluster => Answer::failed(StatusCode::BAD_GATEWAY, "cluster_unknown", self.to_string()),
             Self::UnknownToCluster => Answer::failed(StatusCode::BAD_GATEWAY, "credential_refused", self.to_string()),
             Self::Platform(error) => refused_by_platform(error),
@@ -309,6 +316,7 @@ impl Rejection {
             | Self::Discovery(_)
             | Self::Audit(_)
             | Self::Ended(_)
+            | Self::Withdrawn(_)
             | Self::NoCluster
             | Self::UnknownToCluster
             | Self::Platform(_)

@@ -21,13 +21,12 @@ use crate::access::endpoint::Endpoint;
 use crate::admin::{self, Admin, Findings};
 use crate::audit::{self, Audit};
 use crate::authorize::rego::Checker;
-use crate::cli::complain;
 use crate::clock::Clock;
 use crate::config::{Config, StoreUrl};
 use crate::credential::cache::{self, Cache};
 use crate::diagnostic::Diagnostic;
 use crate::metrics::{Metrics, Part};
-use crate::pipeline::{Desk, Gateway, Room, Services};
+use crate::pipeline::{Desk, Gateway, OpenExchanges, Room, Services};
 use crate::record::Recorder;
 use crate::self_check;
 use crate::server::{Certificates, Limits, Server};
@@ -35,6 +34,8 @@ use crate::sessions::Sessions;
 use crate::snapshot::{Current, Loader};
 use crate::state::watch::{Events, Timing, watch};
 use crate::store::Store;
+
+pub mod inputs;
 
 /// Time the decision file has to take the last lines.
 const FLUSH: Duration = Duration::from_secs(5);
@@ -61,7 +62,7 @@ impl Running {
     /// started before an error ends with it.
     ///
     /// # Errors
-    /// The configuration has errors (each is printed), a certificate or key
+    /// The configuration has errors (each is logged), a certificate or key
     /// cannot be read, or a listener cannot be bound.
     pub async fn start(config: Arc<Config>, checker: Checker) -> anyhow::Result<Self> {
         Self::start_with(config, checker, Clock::default()).await
@@ -109,12 +110,15 @@ impl Running {
         let sets = config.application_sets.as_ref();
         let sets = sets.map(|settings| Room::new(settings, clock.clone())).transpose()?;
         let sets = sets.map(Arc::new);
+        let open = OpenExchanges::new(Arc::clone(&current), Arc::clone(&recorder));
+        helpers.spawn(Arc::clone(&open).follow());
         let gateway = Gateway::new(
             Arc::clone(&current),
             Arc::clone(&recorder),
             Arc::clone(&metrics),
             (&config, Arc::clone(loader.source())),
-            (services.clone(), applications.clone(), sets.clone()),
+            (services.clone(), applications, sets),
+            Arc::clone(&open),
         )?;
         let (public, address) = bind("listen", config.listen).await?;
         let (private, admin_address) = bind("admin.listen", config.admin_listen).await?;
@@ -133,12 +137,7 @@ impl Running {
         let admin_stop = CancellationToken::new();
         let desk = Server::new(private, None, Limits::admin(&config.limits));
         helpers.spawn(desk.serve(Arc::new(admin::Desk::new(admin)), admin_stop.clone()));
-        helpers.spawn(reload_on(
-            changes,
-            loader,
-            (current, services.clone(), applications, sets),
-            findings,
-        ));
+        helpers.spawn(reload_on(changes, loader, (current, open), findings));
         let stop = CancellationToken::new();
         let server = Server::new(public, tls, Limits::new(&config.limits, config.drain));
         let server = tokio::spawn(server.serve(Arc::new(gateway), stop.clone()));
@@ -261,32 +260,15 @@ async fn services(config: &Config, clock: &Clock, metrics: &Arc<Metrics>) -> any
     })))
 }
 
-/// The pointer to the snapshot in force, and who wants to know of another one.
-type Told = (Current, Option<Arc<Services>>, Option<Arc<Desk>>, Option<Arc<Room>>);
-
 async fn reload_on(
     mut changes: mpsc::Receiver<Part>,
     loader: Arc<Loader>,
-    (current, services, applications, sets): Told,
+    (current, open): (Current, Arc<OpenExchanges>),
     findings: Findings,
 ) {
     while let Some(part) = changes.recv().await {
-        let before = current.load().generation;
         reload(&loader, &current, part, &findings).await;
-        if let Some(applications) = applications.clone().filter(|_| current.load().generation != before) {
-            let now = current.load_full();
-            // Each exchange is judged again: off the threads that serve.
-            let judged = tokio::task::spawn_blocking(move || applications.recheck(&now));
-            if let Err(error) = judged.await {
-                tracing::error!(%error, "what is open could not be judged again");
-            }
-        }
-        if let Some(sets) = &sets {
-            sets.changed(current.load().generation);
-        }
-        if let (Part::State, Some(services)) = (part, &services) {
-            services.recheck(&current.load());
-        }
+        open.changed();
     }
 }
 
@@ -328,9 +310,7 @@ async fn first_load(loader: &Arc<Loader>, metrics: &Metrics) -> anyhow::Result<C
         move || loader.first()
     })
     .await?;
-    for finding in &loaded.diagnostics {
-        complain(finding);
-    }
+    loaded.diagnostics.iter().for_each(crate::diagnostic::log);
     let Some(snapshot) = loaded.value else {
         anyhow::bail!("nothing is served, because the configuration has errors; `tollgate check` shows them");
     };

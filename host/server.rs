@@ -1,8 +1,8 @@
 //! Connections of clients.
 //!
 //! In: sockets. Out: requests with bounded heads and content, and the [`Peer`]
-//! they came from. Refuses: 400, 408, 413, 414, 431. Never: lets one client's slow
-//! or broken connection wait in the way of another's; passes on a request two
+//! they came from. Refuses: 400, 408, 413, 414, 431. Never: lets one client's slow,
+//! broken or idle connections stand in the way of another's; passes on a request two
 //! parsers could read differently.
 
 use std::future::Future;
@@ -18,11 +18,13 @@ use tokio_util::sync::CancellationToken;
 use crate::forward::Body;
 
 mod connection;
+mod connections;
 mod guard;
 mod peer;
 mod socket;
 mod tls;
 
+use connections::{Connections, Place};
 #[cfg(any(test, fuzzing))]
 pub(crate) use guard::fuzz;
 
@@ -37,6 +39,9 @@ const RELOAD: Duration = Duration::from_secs(10);
 
 /// Pause after the system refused to accept, for example without descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Pause before idle connections are looked for again.
+const EVICT_AGAIN: Duration = Duration::from_millis(100);
 
 /// Time connections have to end after the drain was cut short.
 const CUT: Duration = Duration::from_secs(2);
@@ -63,8 +68,11 @@ pub struct Limits {
     pub write_stall: Duration,
     /// Requests of one HTTP/2 connection at once.
     pub streams: u32,
-    /// Open connections; more wait in the kernel's queue.
+    /// Open connections; idle ones give way to more, else those wait in the kernel's
+    /// queue.
     pub connections: usize,
+    /// Of them, those of one client address.
+    pub connections_per_address: usize,
     /// Time open requests and tunnels have to end after a stop.
     pub drain: Duration,
 }
@@ -82,6 +90,7 @@ impl Limits {
             write_stall: Duration::from_secs(60),
             streams: 200,
             connections: limits.connections,
+            connections_per_address: limits.connections_per_address,
             drain,
         }
     }
@@ -93,6 +102,7 @@ impl Limits {
             body_bytes: 0,
             streams: 16,
             connections: ADMIN_CONNECTIONS,
+            connections_per_address: ADMIN_CONNECTIONS,
             ..Self::new(limits, Duration::ZERO)
         }
     }
@@ -197,20 +207,31 @@ impl Server {
         let most = u32::try_from(limits.connections).unwrap_or(u32::MAX).max(1);
         let slots = Arc::new(Semaphore::new(usize::try_from(most).unwrap_or(usize::MAX)));
         let cut = CancellationToken::new();
-        let shared = Arc::new(connection::Shared::new(handler, limits, tls.clone()));
+        let connections = Arc::new(Connections::new(limits.connections, limits.connections_per_address));
+        let shared = connection::Shared::new(handler, limits, tls.clone(), Arc::clone(&connections));
+        let shared = Arc::new(shared);
         let mut reload = interval(RELOAD);
         loop {
-            let slot = tokio::select! {
-                biased;
-                () = stop.cancelled() => break,
-                Ok(slot) = slots.clone().acquire_owned() => slot,
-            };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 accepted = listener.accept() => match accepted {
                     Ok((stream, address)) => {
-                        let ends = connection::Ends { drain: stop.child_token(), cut: cut.child_token() };
+                        let Some(place) = connections.enter(address.ip()) else {
+                            tracing::debug!(%address, "the address has too many connections");
+                            continue;
+                        };
+                        let permit = tokio::select! {
+                            biased;
+                            () = stop.cancelled() => break,
+                            permit = room(&slots, &connections) => permit,
+                        };
+                        let slot = Slot { _permit: permit, _place: place };
+                        let ends = connection::Ends {
+                            drain: stop.child_token(),
+                            evict: CancellationToken::new(),
+                            cut: cut.child_token(),
+                        };
                         tokio::spawn(connection::run(shared.clone(), (stream, address), slot, ends));
                     }
                     Err(error) => {
@@ -251,7 +272,25 @@ async fn drain(slots: &Arc<Semaphore>, most: u32, bound: Duration, cut: &Cancell
 }
 
 /// A place among the open connections.
-type Slot = OwnedSemaphorePermit;
+#[derive(Debug)]
+struct Slot {
+    _permit: OwnedSemaphorePermit,
+    _place: Place,
+}
+
+/// Room for one more connection, as soon as there is some: idle ones are asked to give
+/// way. Cancel safe.
+async fn room(slots: &Arc<Semaphore>, connections: &Connections) -> OwnedSemaphorePermit {
+    loop {
+        if let Ok(permit) = slots.clone().try_acquire_owned() {
+            return permit;
+        }
+        connections.evict();
+        if let Ok(Ok(permit)) = timeout(EVICT_AGAIN, slots.clone().acquire_owned()).await {
+            return permit;
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests;

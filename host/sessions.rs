@@ -11,11 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::access::{Access, AccessType, AgentId, Agents, Judge, SessionId, User};
+use crate::access::{Access, AccessType, AgentId, SessionId, User};
 use crate::authorize::kubernetes::Attributes;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
@@ -52,8 +51,7 @@ pub enum Ending {
     Revoked,
     /// The credential expired.
     Expired,
-    /// The person was blocked, is no member any more, or the agent is not shared
-    /// any more.
+    /// What is in force now would not let it in, or not in the same way.
     Withdrawn,
     /// The store did not answer for the grace period: nobody can say whether the
     /// session was revoked.
@@ -70,15 +68,16 @@ impl Ending {
             Self::StoreUnavailable => "store unavailable",
         }
     }
-}
 
-/// What gives people access from now on.
-#[derive(Clone, Debug)]
-pub struct Rules {
-    /// The agents, with the directory.
-    pub agents: Arc<Agents>,
-    /// Who judges by them.
-    pub judge: Judge,
+    /// The stable word of decision records and answers.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Revoked => "session_revoked",
+            Self::Expired => "credential_ended",
+            Self::Withdrawn => "access_withdrawn",
+            Self::StoreUnavailable => "store_unavailable",
+        }
+    }
 }
 
 /// How long an exchange lasts, by what is asked.
@@ -242,8 +241,6 @@ pub struct Sessions {
     on_closed: OnceLock<OnClosed>,
     /// Whether the store has been silent for longer than the grace period.
     is_cut_off: AtomicBool,
-    /// What was told last; none while those from the start are in force.
-    rules: ArcSwapOption<Rules>,
 }
 
 impl fmt::Debug for Sessions {
@@ -277,7 +274,6 @@ impl Sessions {
             numbers: AtomicU64::new(0),
             on_closed: OnceLock::new(),
             is_cut_off: AtomicBool::new(false),
-            rules: ArcSwapOption::empty(),
         });
         let mut cursor = Cursor::default();
         sessions.learn(&mut cursor).await?;
@@ -312,7 +308,7 @@ impl Sessions {
             self.metrics.access.open_streams.inc();
         }
         let entered = Entered {
-            signal: EndSignal::new(&switch),
+            switch,
             sessions: self.clone(),
             session: holder.session.clone(),
             number,
@@ -335,7 +331,7 @@ impl Sessions {
     fn cut_off(&self) {
         self.is_cut_off.store(true, Ordering::SeqCst);
         let now = self.clock.now();
-        let ended = self.table.withdraw(now, |_, _, _| true);
+        let ended = self.table.end_all(now);
         self.close(ended, Ending::StoreUnavailable, now);
     }
 
@@ -401,32 +397,6 @@ impl Sessions {
             }
         }
         Ok(uses)
-    }
-
-    /// Ends everything open here that agents give its person no longer, now and,
-    /// for what was let in meanwhile by the agents before, again every few seconds.
-    /// Gives how many streams and tunnels were closed.
-    pub fn recheck(&self, rules: Rules) -> u32 {
-        let closed = self.withdraw(&rules);
-        self.rules.store(Some(Arc::new(rules)));
-        closed
-    }
-
-    /// As [`Sessions::recheck`], by the rules it was told last.
-    fn recheck_again(&self) {
-        if let Some(rules) = &*self.rules.load() {
-            self.withdraw(rules);
-        }
-    }
-
-    fn withdraw(&self, rules: &Rules) -> u32 {
-        let now = self.clock.now();
-        let ended = self.table.withdraw(now, |session, user, agent| {
-            !rules
-                .agents
-                .still_grants(agent, (session.access_type(), user), rules.judge)
-        });
-        self.close(ended, Ending::Withdrawn, now)
     }
 
     /// Streams and tunnels a session has open here.
@@ -526,7 +496,7 @@ impl From<&Open> for OpenStream {
 /// Proof that an exchange was let in; dropping it says that it ended.
 #[derive(Debug)]
 pub struct Entered {
-    signal: EndSignal,
+    switch: Arc<Switch>,
     sessions: Arc<Sessions>,
     session: SessionId,
     number: u64,
@@ -535,14 +505,28 @@ pub struct Entered {
 impl Entered {
     /// What ends the exchange before its time.
     pub fn ending(&self) -> EndSignal {
-        self.signal.clone()
+        EndSignal::new(&self.switch)
+    }
+
+    pub(crate) fn switch(&self) -> &Arc<Switch> {
+        &self.switch
+    }
+
+    /// Ends the exchange and writes that down; whether it had not been ended before.
+    pub(crate) fn end(&self, ending: Ending) -> bool {
+        let now = self.sessions.clock.now();
+        let Some(ended) = self.sessions.table.end(&self.session, self.number, now) else {
+            return self.switch.end(ending);
+        };
+        self.sessions.close(vec![ended], ending, now);
+        true
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
         let Self {
-            signal: _,
+            switch: _,
             sessions,
             session,
             number,

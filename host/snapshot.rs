@@ -34,7 +34,7 @@ use crate::state::source::{self, Source};
 
 mod state;
 
-use state::{FromState, Maker, pointers};
+use state::{FromState, Maker, Outcome, narrowed_rbac, pointers};
 
 /// Everything a request is decided by. A request takes one and keeps it.
 #[derive(Debug)]
@@ -73,6 +73,9 @@ pub struct Snapshot {
     pub judgments: Judgments,
     /// What follows from callers and the Applications they named.
     pub standings: Standings,
+    /// What a load that was refused would have allowed: nothing passes that this one
+    /// does not let pass in the same way.
+    pub narrowed_by: Option<Arc<Self>>,
 }
 
 /// What the Applications front decides by.
@@ -136,6 +139,19 @@ struct Policies {
     application_sets: Option<Arc<ApplicationSetsPolicy>>,
 }
 
+impl Parts {
+    fn of(snapshot: &Snapshot) -> Self {
+        Self {
+            policy: Arc::clone(&snapshot.policy),
+            kubernetes: snapshot.kubernetes.clone(),
+            applications: snapshot.applications.clone(),
+            application_sets: snapshot.application_sets.clone(),
+            plugins: Arc::clone(&snapshot.plugins),
+            clusters: Arc::clone(&snapshot.clusters),
+        }
+    }
+}
+
 impl Loader {
     /// A loader for `config`.
     ///
@@ -186,7 +202,10 @@ impl Loader {
     /// Loads everything for the first time. Blocks: call it off the runtime.
     pub fn first(&self) -> Loaded<Snapshot> {
         let mut findings = Vec::new();
-        let state = self.state.make(&self.config, None, &mut findings);
+        let state = match self.state.make(&self.config, (None, None), &mut findings) {
+            Outcome::Good(state) => Some(state),
+            Outcome::Refused(_) => None,
+        };
         let policies = self.policies(&mut findings);
         let id_tokens = self.id_tokens(&mut findings);
         let (plugins, mut found) = self.runtime.load(None);
@@ -217,6 +236,7 @@ impl Loader {
         findings.extend(kubernetes.iter().flat_map(|front| front.agents.findings()));
         let agents = kubernetes.iter().flat_map(|front| front.agents.configurations());
         self.metrics.access.configurations(agents);
+        self.metrics.set_aside(&state.resources.set_aside);
         let parts = Parts {
             policy: policies.extensions,
             kubernetes,
@@ -284,33 +304,15 @@ impl Loader {
     pub fn reload(&self, current: &Current, part: Part) -> Vec<Diagnostic> {
         let old = current.load_full();
         let mut findings = Vec::new();
-        let kept = FromState {
-            resources: Arc::clone(&old.resources),
-            rbac: Arc::clone(&old.rbac),
-            authenticator: Arc::clone(&old.authenticator),
-            extensions: Arc::clone(&old.extensions),
-        };
-        let mut parts = Parts {
-            policy: Arc::clone(&old.policy),
-            kubernetes: old.kubernetes.clone(),
-            applications: old.applications.clone(),
-            application_sets: old.application_sets.clone(),
-            plugins: Arc::clone(&old.plugins),
-            clusters: Arc::clone(&old.clusters),
-        };
+        let kept = FromState::of(&old);
+        let mut parts = Parts::of(&old);
         let generation = old.generation.saturating_add(1);
         let next = match part {
             Part::State => {
-                let state = self.state.make(&self.config, Some(&kept), &mut findings);
-                let state = state.filter(|state| !Arc::ptr_eq(&state.resources, &kept.resources));
-                state.and_then(|state| {
-                    self.of_resources(&kept.resources, &state.resources, &mut parts);
-                    if let Some(front) = &mut parts.applications {
-                        let from = (&*state.resources, &front.policy);
-                        *front = self.applications(from, Some(front), &mut findings)?;
-                    }
-                    Some(self.snapshot(generation, state, parts))
-                })
+                let narrower = old.narrowed_by.as_deref().map(FromState::of);
+                let known = (Some(&kept), narrower.as_ref());
+                let made = self.state.make(&self.config, known, &mut findings);
+                self.next_state((&old, kept), made, &mut findings)
             }
             Part::Policies => self.policies(&mut findings).and_then(|policies| {
                 parts.policy = policies.extensions;
@@ -322,14 +324,14 @@ impl Loader {
                     let from = (&*kept.resources, &policy);
                     *front = self.applications(from, Some(front), &mut findings)?;
                 }
-                Some(self.snapshot(generation, kept, parts))
+                Some(self.narrowed(self.snapshot(generation, kept, parts), old.narrowed_by.as_deref()))
             }),
             Part::Plugins => {
                 let (set, mut found) = self.runtime.load(Some(&old.plugins));
                 findings.append(&mut found);
                 parts.clusters = self.clusters(&kept.resources, &set, Some(&old.clusters));
                 parts.plugins = Arc::new(set);
-                Some(self.snapshot(generation, kept, parts))
+                Some(self.narrowed(self.snapshot(generation, kept, parts), old.narrowed_by.as_deref()))
             }
         };
         self.report(part, &findings);
@@ -337,6 +339,72 @@ impl Loader {
             self.put(current, (&old, next), part);
         }
         findings
+    }
+
+    /// The next snapshot after a load of objects; none where nothing changes.
+    ///
+    /// Invariant: what a load that is refused puts in force only takes away. Nothing of
+    /// its objects is; but nothing passes any more that they would not let pass.
+    fn next_state(
+        &self,
+        (old, kept): (&Snapshot, FromState),
+        made: Outcome,
+        findings: &mut Vec<Diagnostic>,
+    ) -> Option<Snapshot> {
+        let generation = old.generation.saturating_add(1);
+        let was_narrowed = old.narrowed_by.as_ref();
+        let refused = match made {
+            Outcome::Good(state) if Arc::ptr_eq(&state.resources, &kept.resources) && was_narrowed.is_none() => {
+                return None;
+            }
+            Outcome::Good(state) => {
+                let (parts, is_good) = self.parts_from(old, &state.resources, findings);
+                if is_good {
+                    return Some(self.snapshot(generation, state, parts));
+                }
+                state
+            }
+            Outcome::Refused(state) => state?,
+        };
+        let is_known = was_narrowed.is_some_and(|narrower| Arc::ptr_eq(&narrower.resources, &refused.resources));
+        if is_known {
+            return None;
+        }
+        let (parts, _) = self.parts_from(old, &refused.resources, &mut Vec::new());
+        let narrower = self.snapshot(generation, refused, parts);
+        if was_narrowed.is_none() && is_same(old, &narrower) {
+            return None;
+        }
+        Some(self.narrowed(self.snapshot(generation, kept, Parts::of(old)), Some(&narrower)))
+    }
+
+    /// What snapshots are made of besides, of other objects; and whether all of it is of
+    /// them, or the index of Applications is the one before.
+    fn parts_from(&self, old: &Snapshot, resources: &Resources, findings: &mut Vec<Diagnostic>) -> (Parts, bool) {
+        let mut parts = Parts::of(old);
+        self.of_resources(&old.resources, resources, &mut parts);
+        let Some(front) = &mut parts.applications else {
+            return (parts, true);
+        };
+        let index = self.applications((resources, &front.policy), Some(front), findings);
+        let is_good = index.is_some();
+        *front = index.unwrap_or_else(|| front.clone());
+        (parts, is_good)
+    }
+
+    /// `snapshot`, with what the objects of `narrower` do not let pass taken away. Both
+    /// have the same policies and plugins.
+    fn narrowed(&self, mut snapshot: Snapshot, narrower: Option<&Snapshot>) -> Snapshot {
+        let Some(narrower) = narrower else { return snapshot };
+        let state = FromState::of(narrower);
+        let (parts, _) = self.parts_from(&snapshot, &state.resources, &mut Vec::new());
+        let narrower = self.snapshot(snapshot.generation, state, parts);
+        // What could be compiled once can be again.
+        if let Some(rbac) = narrowed_rbac(&self.config, &snapshot.resources, &narrower.rbac) {
+            snapshot.rbac = rbac;
+        }
+        snapshot.narrowed_by = Some(Arc::new(narrower));
+        snapshot
     }
 
     /// What is made of objects besides [`FromState`], where those changed.
@@ -354,11 +422,19 @@ impl Loader {
     /// Puts a snapshot into force.
     fn put(&self, current: &Current, (old, next): (&Snapshot, Snapshot), part: Part) {
         self.metrics.generation(next.generation);
-        tracing::info!(
-            part = part.as_str(),
-            generation = next.generation,
-            "configuration took effect"
-        );
+        self.metrics.set_aside(&next.resources.set_aside);
+        match next.narrowed_by {
+            None => tracing::info!(
+                part = part.as_str(),
+                generation = next.generation,
+                "configuration took effect"
+            ),
+            Some(_) => tracing::warn!(
+                part = part.as_str(),
+                generation = next.generation,
+                "objects with mistakes are not in force; what they take away took effect"
+            ),
+        }
         let agents = |snapshot: &Snapshot| snapshot.kubernetes.as_ref().map(|front| Arc::clone(&front.agents));
         let (before, agents) = (agents(old), agents(&next));
         self.metrics
@@ -435,6 +511,7 @@ impl Loader {
             targets: targets(),
             judgments: Judgments::default(),
             standings: Standings::default(),
+            narrowed_by: None,
         }
     }
 
@@ -480,6 +557,21 @@ impl Loader {
         let settings = self.config.kubernetes.as_ref()?;
         take(IdTokens::build(settings, None, &self.clock), findings).map(Arc::new)
     }
+}
+
+/// Whether two snapshots of the same policies and plugins are made of the same objects, as
+/// far as anything is decided by them.
+fn is_same(one: &Snapshot, other: &Snapshot) -> bool {
+    let agents = |snapshot: &Snapshot| snapshot.kubernetes.as_ref().map(|front| Arc::as_ptr(&front.agents));
+    Arc::ptr_eq(&one.rbac, &other.rbac)
+        && Arc::ptr_eq(&one.authenticator, &other.authenticator)
+        && Arc::ptr_eq(&one.extensions, &other.extensions)
+        && Arc::ptr_eq(&one.clusters, &other.clusters)
+        && agents(one) == agents(other)
+        && one.resources.argocd_cm == other.resources.argocd_cm
+        && one.resources.clusters == other.resources.clusters
+        && pointers(&one.resources.projects, &other.resources.projects)
+        && pointers(&one.resources.applications, &other.resources.applications)
 }
 
 fn targets() -> moka::sync::Cache<Asked, Arc<Target>> {

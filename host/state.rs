@@ -206,6 +206,19 @@ pub struct ExtensionObject {
     pub location: Location,
 }
 
+/// An object of a tenant's that has a mistake and is not used; what needs it is denied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetAside {
+    /// Its `kind`.
+    pub kind: &'static str,
+    /// Namespace and name.
+    pub name: ObjectName,
+    /// Where it starts.
+    pub location: Location,
+    /// The first of its mistakes.
+    pub mistake: String,
+}
+
 /// Every object of one load.
 #[derive(Clone, Debug, Default)]
 pub struct Resources {
@@ -238,4 +251,14 @@ pub struct Resources {
     pub agents: BTreeMap<String, Arc<agent::AgentObject>>,
     /// Users, groups and projects.
     pub people: Arc<people::Directory>,
+    /// What tenants wrote with mistakes, in no order.
+    pub set_aside: Vec<SetAside>,
+}
+
+impl Resources {
+    /// Whether there is a project of this name that has a mistake.
+    pub fn is_set_aside(&self, project: &str) -> bool {
+        let mut aside = self.set_aside.iter();
+        aside.any(|object| object.kind == "AppProject" && object.name.name == project)
+    }
 }

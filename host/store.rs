@@ -142,6 +142,14 @@ impl Store {
         Ok(Self { database, writer })
     }
 
+    /// Whether the PostgreSQL server of a URL lets the gateway in. Changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Open`].
+    pub async fn probe(url: &SecretString) -> Result<(), Error> {
+        Database::probe(url).await
+    }
+
     /// Adds a token, and the audit event `token.created` with it, where its owner
     /// then has at most [`bounds::TOKENS`] that end later than this one was made.
     ///

@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::membership::Lists;
-use super::{Access, AccessAs, AccessType, Agent, AgentId, Identity, Membership, Refusal, SessionId, User};
+use super::{Access, AccessAs, Agent, AgentId, Identity, Membership, Refusal, SessionId, User};
 use crate::claims::{EMAIL, email_may_count};
 use crate::config::{PersonKey, UserLink};
 use crate::diagnostic::Diagnostic;
@@ -75,15 +75,6 @@ pub struct Share {
     pub projects: Vec<Membership>,
     /// Listed groups in which they are.
     pub groups: Vec<Membership>,
-}
-
-/// Who judges whether people may use agents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judge {
-    /// The gateway itself, by the user directory.
-    Embedded,
-    /// A platform elsewhere.
-    Remote,
 }
 
 /// Who a credential stands for.
@@ -245,41 +236,6 @@ impl Agents {
         })
     }
 
-    /// Whether somebody who was let in with a credential of this kind would still
-    /// be, as far as agents and directory say. Of what is judged elsewhere, whether
-    /// the agent is still there.
-    pub(crate) fn still_grants(&self, id: AgentId, (kind, user): (AccessType, &User), judge: Judge) -> bool {
-        let Some(entry) = self.agents.get(&id) else {
-            return false;
-        };
-        match (judge, kind) {
-            (Judge::Remote, _) | (Judge::Embedded, AccessType::CiJobToken) => return true,
-            (
-                Judge::Embedded,
-                AccessType::PersonalAccessToken | AccessType::OidcIdToken | AccessType::SessionCookie,
-            ) => {}
-        }
-        let person = self.user(user.id);
-        if person.is_some_and(|person| person.state == PersonState::Blocked) {
-            return false;
-        }
-        let Shared::Open { share_as, lists } = &entry.shared else {
-            return false;
-        };
-        let is_member = person.is_some_and(|person| lists.has(person.user.id));
-        match share_as {
-            ShareAs::Agent | ShareAs::User => is_member,
-            ShareAs::Mapped(grant) => {
-                let is_mapped = kind == AccessType::OidcIdToken;
-                is_mapped
-                    && match grant {
-                        Grant::Membership => is_member,
-                        Grant::Claim => true,
-                    }
-            }
-        }
-    }
-
     /// The user directory.
     pub fn people(&self) -> &Arc<Directory> {
         &self.people
@@ -384,7 +340,27 @@ impl Granted {
             access_as: self.access_as,
             session,
             expires_at: Some(expires_at),
+            linked: None,
         }
+    }
+
+    /// As somebody who was let in as `before`, if it is to the same agent and as the same
+    /// person; what they are there may be different.
+    pub(super) fn again(self, before: &Arc<Access>) -> Option<Arc<Access>> {
+        if *self.agent != *before.agent || self.user != before.user {
+            return None;
+        }
+        if self.access_as == before.access_as {
+            return Some(Arc::clone(before));
+        }
+        Some(Arc::new(Access {
+            agent: self.agent,
+            user: self.user,
+            access_as: self.access_as,
+            session: before.session.clone(),
+            expires_at: before.expires_at,
+            linked: before.linked.clone(),
+        }))
     }
 }
 

@@ -14,7 +14,7 @@ use super::embedded::Embedded;
 use super::memory::{Memory, Verdict};
 use super::remote::{Remote, SetupError};
 use super::token_text::is_no_token;
-use super::{AccessKey, Bearer, Error, Question, Refusal};
+use super::{Access, AccessKey, Bearer, Error, Question, Refusal};
 use crate::clock::Clock;
 use crate::config;
 use crate::sessions::Sessions;
@@ -136,6 +136,21 @@ impl Authorizer {
         }))
     }
 
+    /// What somebody who was let in before is given by these agents, if it is to the same
+    /// agent and as the same person. Of what a platform elsewhere judged, whether the
+    /// agent is as it was: who asks there asks again when the answer ends.
+    pub fn again(&self, agents: &Agents, access: &Arc<Access>) -> Option<Arc<Access>> {
+        match &self.platform {
+            Platform::Embedded(embedded) => embedded.again(agents, access),
+            Platform::Remote(remote) => remote.again(agents, access),
+        }
+    }
+
+    /// Whether the gateway itself judges.
+    pub fn is_embedded(&self) -> bool {
+        !self.takes_ci_tokens()
+    }
+
     /// Whether tokens of CI jobs are known to who judges; else they are a kind of
     /// credential that does not exist.
     pub fn takes_ci_tokens(&self) -> bool {
@@ -143,11 +158,6 @@ impl Authorizer {
             Platform::Embedded(_) => false,
             Platform::Remote(_) => true,
         }
-    }
-
-    /// Whether the gateway itself judges.
-    pub fn is_embedded(&self) -> bool {
-        !self.takes_ci_tokens()
     }
 }
 

@@ -14,7 +14,8 @@ use secrecy::SecretString;
 
 use super::agents::{Agents, Claimant, stranger};
 use super::asked::{Asked, AskedKey};
-use super::{Access, AccessType, AgentId, Bearer, Error, IdToken, Refusal, SessionId};
+use super::{Access, AccessAs, AccessType, AgentId, Bearer, Error, IdToken, Linked, Refusal, SessionId};
+use crate::claims::EMAIL_VERIFIED;
 use crate::clock::Clock;
 use crate::config::UserLink;
 use crate::store::{SecretHash, Store, Token};
@@ -159,10 +160,44 @@ impl Embedded {
         let user = claimant.person.map(|person| person.user.clone());
         let user = user.or_else(|| claimant.mapped.map(stranger));
         match (judged, user) {
-            (Ok(granted), _) => Ok(granted.access(session, token.expires_at)),
+            (Ok(granted), _) => {
+                let access = granted.access(session, token.expires_at);
+                Ok(Access {
+                    linked: Some(Arc::new(self.linked(token))),
+                    ..access
+                })
+            }
             (Err(refusal), Some(user)) => Err(refusal.of(Bearer { user, session })),
             (Err(refusal), None) => Err(refusal.into()),
         }
+    }
+
+    /// The claims that decide who is meant.
+    fn linked(&self, token: &IdToken) -> Linked {
+        let links = self.links.iter().filter(|link| link.issuer == token.issuer);
+        let names = links.map(|link| link.claim.as_str()).chain([EMAIL_VERIFIED]);
+        let claims = names.filter_map(|name| Some((name.to_owned(), token.claims.get(name)?.clone())));
+        Linked {
+            issuer: token.issuer.clone(),
+            claims: claims.collect(),
+        }
+    }
+
+    /// What agents and people give somebody now who was let in before; none where that
+    /// is not to the same agent or not as the same person. Whether the credential was
+    /// revoked or has ended is not looked at.
+    pub(super) fn again(&self, agents: &Agents, access: &Arc<Access>) -> Option<Arc<Access>> {
+        let person = match (access.access_type(), &access.linked) {
+            (AccessType::PersonalAccessToken | AccessType::SessionCookie, _) => Some(agents.user(access.user.id)?),
+            (AccessType::OidcIdToken, Some(linked)) => agents.user_of(&self.links, &linked.issuer, &linked.claims),
+            (AccessType::OidcIdToken, None) | (AccessType::CiJobToken, _) => return None,
+        };
+        let mapped = match &access.access_as {
+            AccessAs::Mapped(identity) => Some(identity),
+            AccessAs::Agent | AccessAs::User { .. } | AccessAs::CiJob(_) | AccessAs::Impersonate(_) => None,
+        };
+        let granted = agents.grant(access.agent.id, Claimant { person, mapped });
+        granted.ok()?.again(access)
     }
 
     fn check(&self, revoked_at: Option<Timestamp>, expires_at: Timestamp) -> Result<(), Refusal> {

@@ -131,6 +131,23 @@ impl Remote {
         })
     }
 
+    /// As [`Embedded::again`]. Of what the platform judged, whether the agent has the name
+    /// and cluster it had.
+    pub(super) fn again(&self, agents: &Agents, access: &Arc<Access>) -> Option<Arc<Access>> {
+        let by_claim = access.linked.is_some();
+        let is_by_claim =
+            access.access_type() == AccessType::OidcIdToken && agents.is_granted_by_claim(access.agent.id);
+        match (by_claim, is_by_claim) {
+            (true, true) => self.own.again(agents, access),
+            (false, false) => {
+                let agent = agents.agent(access.agent.id)?;
+                let same = agent.name == access.agent.name && agent.cluster == access.agent.cluster;
+                same.then(|| Arc::clone(access))
+            }
+            (true, false) | (false, true) => None,
+        }
+    }
+
     async fn person(&self, agents: &Agents, id: AgentId, person: Presented<'_>) -> Result<Access, Error> {
         let question = WireQuestion {
             agent_id: id.get(),
@@ -193,6 +210,7 @@ impl Remote {
             access_as: granted.access_as,
             session: session(AccessType::CiJobToken, token),
             expires_at: None,
+            linked: None,
         })
     }
 

@@ -24,7 +24,7 @@ impl Applications {
     pub fn build(resources: &Resources, rules: &Rules, mode_override: Option<Mode>, previous: Option<&Self>) -> Self {
         let semantics = rules.semantics;
         let argocd_cm = &resources.argocd_cm;
-        let (globals, mut findings) = Globals::read(argocd_cm, &resources.projects, semantics);
+        let (globals, mut findings) = Globals::read(argocd_cm, resources, semantics);
         if mode_override.is_none() {
             findings.extend(settings::findings(resources));
         }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use crate::authorize::rego::parse_yaml;
 use crate::diagnostic::{Diagnostic, Location};
 use crate::impersonate::service_account::Semantics;
-use crate::state::{ConfigMap, Project};
+use crate::state::{ConfigMap, Project, Resources};
 
 const KEY: &str = "globalProjects";
 
@@ -62,11 +62,8 @@ enum Operator {
 
 impl Globals {
     /// Reads the setting; what is wrong with it is an error, and there are none then.
-    pub(super) fn read(
-        argocd_cm: &ConfigMap,
-        projects: &BTreeMap<String, Arc<Project>>,
-        semantics: Semantics,
-    ) -> (Self, Vec<Diagnostic>) {
+    pub(super) fn read(argocd_cm: &ConfigMap, resources: &Resources, semantics: Semantics) -> (Self, Vec<Diagnostic>) {
+        let projects = &resources.projects;
         let none = |found| (Self::default(), found);
         let Some(setting) = argocd_cm.data.get(KEY).filter(|text| !text.value.trim().is_empty()) else {
             return none(Vec::new());
@@ -87,9 +84,9 @@ impl Globals {
                 let (location, hint) = (setting.location.clone(), "what it denies is denied nowhere");
                 // SECURITY: a load that lost what such a project denies would permit more
                 // than the one before.
-                let finding = match semantics {
-                    Semantics::Strict => Diagnostic::error(location, message),
-                    Semantics::Argocd => Diagnostic::warning(location, message),
+                let finding = match (semantics, resources.is_set_aside(&entry.project_name)) {
+                    (Semantics::Strict, _) | (_, true) => Diagnostic::error(location, message),
+                    (Semantics::Argocd, false) => Diagnostic::warning(location, message),
                 };
                 found.push(finding.with_hint(hint));
             }

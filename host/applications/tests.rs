@@ -7,7 +7,8 @@ use super::{Applications, Governed, Mode};
 use crate::diagnostic::{Diagnostic, Location};
 use crate::impersonate::service_account::{Error, Fallback, Rules, Semantics};
 use crate::state::{
-    Application, Cluster, Destination, DestinationServiceAccount, ObjectName, Project, ResourceRule, Resources, Text,
+    Application, Cluster, Destination, DestinationServiceAccount, ObjectName, Project, ResourceRule, Resources,
+    SetAside, Text,
 };
 
 fn entry(server: &str, namespace: &str, account: &str) -> DestinationServiceAccount {
@@ -347,6 +348,29 @@ fn a_setting_of_global_projects_that_cannot_be_read_refuses_the_load() {
     check(&by("operator: In"), "`In` of no values");
     check(&by("operator: Exists, values: [x]"), "`Exists` takes none");
     check(&by("operator: Equals, values: [x]"), "Equals");
+}
+
+/// Without what it denies, other projects would permit more.
+#[test]
+fn a_global_project_with_a_mistake_refuses_the_load() {
+    let mut resources = resources(vec![project("team", Vec::new())], Vec::new());
+    set(&mut resources, "globalProjects", "- projectName: global\n");
+    let is_refused = |resources: &Resources| {
+        let rules = Rules::new(Semantics::Argocd);
+        let found = Applications::build(resources, &rules, None, None).findings();
+        found.iter().any(Diagnostic::is_error)
+    };
+    assert!(!is_refused(&resources));
+    resources.set_aside.push(SetAside {
+        kind: "AppProject",
+        name: ObjectName {
+            namespace: "argocd".to_owned(),
+            name: "global".to_owned(),
+        },
+        location: Location::default(),
+        mistake: "`spec` is missing".to_owned(),
+    });
+    assert!(is_refused(&resources));
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod generators;
 mod go;
 mod layout;
 mod merge;
+mod portable;
 mod print;
 mod steady;
 mod tree;
@@ -69,6 +70,28 @@ pub enum Error {
         /// Which key.
         message: String,
     },
+    /// A template that needs more than it may.
+    #[error("the template `{template}` fails: {message}")]
+    Bound {
+        /// Its beginning.
+        template: String,
+        /// Which bound it reaches.
+        message: String,
+    },
+    /// A template that Argo CD may render otherwise than the gateway does, where rights are
+    /// judged by what it becomes.
+    #[error(
+        "Argo CD may render {place} `{template}` otherwise than it is judged here: {what}; see \"Texts that rights are \
+         judged by\" in docs/applicationsets.md for what such a text may have"
+    )]
+    Divergent {
+        /// The field, as far as it is known.
+        place: String,
+        /// The template's beginning.
+        template: String,
+        /// What could differ.
+        what: String,
+    },
     /// A budget of the set is spent.
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
@@ -114,6 +137,30 @@ enum Fault {
     /// Another bound, in words; no function takes it for a value that is wrong.
     #[error("{0}")]
     Bound(String),
+    /// What Argo CD could take otherwise, in words; no function takes it for a value that is
+    /// wrong.
+    #[error("{0}")]
+    Divergent(String),
+}
+
+/// What depends on a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Rights are judged by what it becomes.
+    Judged,
+    /// Rights are judged by texts that are rendered with the same parameters.
+    Beside,
+    /// Nothing.
+    Alone,
+}
+
+/// Fields of an Application that rights are judged by, by their pointer. `Wanted` of
+/// `authorize/applicationsets/application.rs` has what is judged.
+fn role_of(pointer: &str) -> Role {
+    let is_judged = matches!(pointer, "/metadata/name" | "/spec/project")
+        || pointer.starts_with("/spec/destination/")
+        || (pointer.starts_with("/spec/source") && pointer.ends_with("/repoURL"));
+    if is_judged { Role::Judged } else { Role::Beside }
 }
 
 impl From<super::patch::Error> for Error {
@@ -134,15 +181,42 @@ impl Fault {
                 template: template(),
                 message: told(&message),
             },
-            fault @ (Self::Message(_)
-            | Self::Steps { .. }
+            Self::Message(message) => Error::Execute {
+                template: template(),
+                message: told(&message),
+            },
+            Self::Divergent(what) => divergent(&what, template()),
+            fault @ (Self::Steps { .. }
             | Self::Memory { .. }
             | Self::Output { .. }
             | Self::Depth { .. }
-            | Self::Bound(_)) => Error::Execute {
+            | Self::Bound(_)) => Error::Bound {
                 template: template(),
                 message: told(&fault.to_string()),
             },
+        }
+    }
+}
+
+/// What Argo CD could take otherwise.
+fn divergent(what: &str, template: String) -> Error {
+    Error::Divergent {
+        place: "the template".to_owned(),
+        template,
+        what: told(what),
+    }
+}
+
+impl Error {
+    /// The same of a field, by its pointer.
+    fn in_field(self, pointer: &str) -> Self {
+        match self {
+            Self::Divergent { template, what, .. } if !pointer.is_empty() => Self::Divergent {
+                place: format!("`{}`,", told(&pointer.trim_start_matches('/').replace('/', "."))),
+                template,
+                what,
+            },
+            other => other,
         }
     }
 }
@@ -165,13 +239,22 @@ impl Compiled {
     /// # Errors
     /// [`Error::Syntax`]; [`Error::Depth`].
     pub fn value(engine: Engine, value: &Value) -> Result<Self, Error> {
-        tree::Tree::new(engine, value).map(Self)
+        tree::Tree::new(engine, value, |_| Role::Alone).map(Self)
+    }
+
+    /// Parses every text and key of `value`, by which rights are judged.
+    ///
+    /// # Errors
+    /// [`Error::Syntax`]; [`Error::Depth`]; [`Error::Divergent`].
+    pub fn judged(engine: Engine, value: &Value) -> Result<Self, Error> {
+        tree::Tree::new(engine, value, |_| Role::Judged).map(Self)
     }
 
     /// Puts parameters in. Entries of objects that are `null` are left out.
     ///
     /// # Errors
-    /// [`Error::Execute`], [`Error::MissingKey`], [`Error::Exceeded`].
+    /// [`Error::Execute`], [`Error::MissingKey`], [`Error::Bound`], [`Error::Divergent`],
+    /// [`Error::Exceeded`].
     pub fn render(&self, params: &Params, budget: &Budget) -> Result<Value, Error> {
         self.0.render(&mut Render::new(params, budget))
     }
@@ -186,7 +269,7 @@ enum Text {
 }
 
 impl Text {
-    fn new(engine: Engine, text: &str) -> Result<Self, Error> {
+    fn new(engine: Engine, text: &str, role: Role) -> Result<Self, Error> {
         // Neither engine changes a text without an opening.
         if !text.contains("{{") {
             return Ok(Self::Plain(text.to_owned()));
@@ -196,7 +279,7 @@ impl Text {
                 fast::Fast::Plain(text) => Self::Plain(text),
                 tagged @ fast::Fast::Tagged { .. } => Self::Fast(tagged),
             },
-            Engine::Go { missing_key } => Self::Go(Box::new(go::Go::new(text, missing_key)?)),
+            Engine::Go { missing_key } => Self::Go(Box::new(go::Go::new(text, missing_key, role)?)),
         })
     }
 

@@ -204,8 +204,8 @@ pub enum Reason {
     },
     /// A name that starts with `system:` (Kubernetes), or a username that
     /// starts with `proj:` or `role:` or is a local account's (Argo CD), and
-    /// the mapping does not spell it out.
-    #[error("the {part} is reserved or a local account's and is not spelled out in the mapping")]
+    /// the settings do not allow it.
+    #[error("the {part} is reserved or a local account's and is not in `allowedReservedNames`")]
     ReservedName {
         /// Which part of the identity.
         part: Field,

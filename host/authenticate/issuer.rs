@@ -153,20 +153,51 @@ impl Issuer {
     pub(super) async fn verify(&self, token: Token<'_>, text: &str, clock: &Clock) -> Result<Verified, Error> {
         let (claims, times) = self.verifier.claims(token, clock).await?;
         match &self.reading {
-            Reading::Mapped(mapping) => self.mapped(mapping, claims, times),
+            Reading::Mapped(mapping) => {
+                let identity = self.mapped(mapping, claims, times.expires_at)?;
+                Ok(Verified {
+                    identity,
+                    fresh_for: None,
+                })
+            }
             Reading::Argocd { userinfo } => self.argocd(userinfo.as_ref(), claims, (text, times)).await,
         }
     }
 
-    fn mapped(&self, mapping: &Mapping, claims: Map<String, Value>, times: Times) -> Result<Verified, Error> {
+    /// Whether a token that was verified before would be for us, and mean the same. Its
+    /// signature and times are not looked at.
+    pub(super) fn still(&self, known: &Identity) -> bool {
+        let expires_at = known.expires_at;
+        let again = match &self.reading {
+            Reading::Mapped(mapping) => {
+                let Some(Value::Object(token)) = known.claims.get("token") else {
+                    return false;
+                };
+                let checked = self.verifier.check_audience(token);
+                checked.and_then(|()| self.mapped(mapping, token.clone(), expires_at))
+            }
+            Reading::Argocd { .. } => {
+                let checked = self.verifier.check_audience(&known.claims);
+                checked.and_then(|()| self.read(known.claims.clone(), expires_at))
+            }
+        };
+        again.is_ok_and(|again| again == *known)
+    }
+
+    fn mapped(
+        &self,
+        mapping: &Mapping,
+        claims: Map<String, Value>,
+        expires_at: Option<i64>,
+    ) -> Result<Identity, Error> {
         let mapped = mapping.apply(&claims)?;
         // SECURITY: policies tell users apart by name alone; a name an issuer
         // chooses must not be that of a local account, such as `admin`.
-        if self.accounts.contains(&mapped.username) && !mapping.spells_out_username(&mapped.username) {
+        if self.accounts.contains(&mapped.username) && !mapping.allows_reserved(&mapped.username) {
             return Err(Reason::ReservedName { part: Field::Username }.into());
         }
         let claims = self.policy_claims(&mapped.username, &mapped.groups, claims);
-        let identity = Identity {
+        Ok(Identity {
             kind: Kind::Oidc,
             issuer: self.verifier.name.clone(),
             user_id: mapped.username.clone(),
@@ -175,12 +206,8 @@ impl Issuer {
             uid: mapped.uid,
             extra: mapped.extra,
             claims,
-            expires_at: times.expires_at,
+            expires_at,
             issued: None,
-        };
-        Ok(Verified {
-            identity,
-            fresh_for: None,
         })
     }
 
@@ -211,12 +238,8 @@ impl Issuer {
         mut claims: Map<String, Value>,
         (token, times): (&str, Times),
     ) -> Result<Verified, Error> {
-        let user_id = user_identifier(&claims).to_owned();
-        if user_id.is_empty() {
-            return Err(Reason::MissingClaim {
-                claim: "sub".to_owned(),
-            }
-            .into());
+        if user_identifier(&claims).is_empty() {
+            return Err(missing_subject());
         }
         let mut fresh_for = None;
         if let Some(userinfo) = userinfo {
@@ -224,6 +247,16 @@ impl Issuer {
                 claims.insert("groups".to_owned(), groups);
             }
             fresh_for = Some(userinfo.max_age());
+        }
+        let identity = self.read(claims, times.expires_at)?;
+        Ok(Verified { identity, fresh_for })
+    }
+
+    /// Who claims stand for as Argo CD reads them.
+    fn read(&self, claims: Map<String, Value>, expires_at: Option<i64>) -> Result<Identity, Error> {
+        let user_id = user_identifier(&claims).to_owned();
+        if user_id.is_empty() {
+            return Err(missing_subject());
         }
         let verified = check_email_verified(&claims);
         if self.scopes.iter().any(|scope| scope == "email") {
@@ -241,7 +274,7 @@ impl Issuer {
         for group in &groups {
             check_unmapped_name(group, Field::Groups)?;
         }
-        let identity = Identity {
+        Ok(Identity {
             kind: Kind::Oidc,
             issuer: self.verifier.name.clone(),
             user_id,
@@ -250,9 +283,13 @@ impl Issuer {
             uid: None,
             extra: Vec::new(),
             claims,
-            expires_at: times.expires_at,
+            expires_at,
             issued: None,
-        };
-        Ok(Verified { identity, fresh_for })
+        })
     }
+}
+
+fn missing_subject() -> Error {
+    let claim = "sub".to_owned();
+    Reason::MissingClaim { claim }.into()
 }

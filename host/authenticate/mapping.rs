@@ -1,7 +1,7 @@
 //! Who a token's bearer is, by the rules of `AuthenticationConfiguration`.
 //!
 //! In: verified claims. Out: name, groups, uid, extra. Never: an empty name, a
-//! `system:` name the settings do not spell out.
+//! reserved name the settings do not list.
 
 use serde_json::{Map, Value, json};
 
@@ -29,6 +29,7 @@ pub(super) struct Mapping {
     extra: Vec<(String, Expression)>,
     user_rules: Vec<(Expression, String)>,
     reserved: Reserved,
+    allowed_reserved: Vec<String>,
 }
 
 /// Which names an issuer cannot choose. Those of Kubernetes never.
@@ -50,7 +51,15 @@ enum Rule {
 #[derive(Debug)]
 enum Part {
     Claim { claim: String, prefix: String },
-    Expression { source: String, expression: Expression },
+    Expression(Expression),
+}
+
+/// The names an issuer's mappings must not give.
+#[derive(Clone, Copy, Debug)]
+struct Guard<'a> {
+    reserved: Reserved,
+    /// Those the settings list all the same.
+    allowed: &'a [String],
 }
 
 /// What a mapping gives.
@@ -102,6 +111,7 @@ impl Mapping {
             extra,
             user_rules,
             reserved,
+            allowed_reserved: issuer.allowed_reserved_names.clone(),
         };
         Some(mapping)
     }
@@ -110,14 +120,17 @@ impl Mapping {
     pub(super) fn apply(&self, claims: &Map<String, Value>) -> Result<Mapped, Error> {
         let value = Value::Object(claims.clone());
         self.check_claims(claims, &value)?;
-        let reserved = self.reserved;
-        let username = self.username.name((claims, &value), Field::Username, reserved)?;
+        let guard = Guard {
+            reserved: self.reserved,
+            allowed: &self.allowed_reserved,
+        };
+        let username = self.username.name((claims, &value), Field::Username, guard)?;
         let groups = match &self.groups {
-            Some(groups) => groups.names((claims, &value), reserved)?,
+            Some(groups) => groups.names((claims, &value), guard)?,
             None => Vec::new(),
         };
         let uid = match &self.uid {
-            Some(uid) => Some(uid.name((claims, &value), Field::Uid, reserved)?),
+            Some(uid) => Some(uid.name((claims, &value), Field::Uid, guard)?),
             None => None,
         };
         let mut extra = Vec::new();
@@ -147,9 +160,10 @@ impl Mapping {
         self.claim_rules.iter().try_for_each(|rule| rule.check(claims, value))
     }
 
-    /// Whether the settings name this user, so that the issuer cannot choose it.
-    pub(super) fn spells_out_username(&self, name: &str) -> bool {
-        self.username.spells_out(name)
+    /// Whether the settings list the name, so that its owner and somebody of this
+    /// issuer may be one.
+    pub(super) fn allows_reserved(&self, name: &str) -> bool {
+        self.allowed_reserved.iter().any(|allowed| allowed == name)
     }
 
     fn check_user(&self, mapped: &Mapped) -> Result<(), Reason> {
@@ -201,7 +215,7 @@ impl Part {
         &self,
         (claims, value): (&Map<String, Value>, &Value),
         part: Field,
-        reserved: Reserved,
+        guard: Guard<'_>,
     ) -> Result<String, Reason> {
         let name = match self {
             Self::Claim { claim, prefix } => {
@@ -214,57 +228,47 @@ impl Part {
                 }
                 format!("{prefix}{found}")
             }
-            Self::Expression { expression, .. } => expression
+            Self::Expression(expression) => expression
                 .eval_string(&[("claims", value)])
                 .map_err(|_| Reason::Mapping { part })?,
         };
         if name.is_empty() {
             return Err(Reason::Mapping { part });
         }
-        self.check_name(&name, part, reserved)?;
+        guard.check(&name, part)?;
         Ok(name)
     }
 
-    fn names(&self, (claims, value): (&Map<String, Value>, &Value), reserved: Reserved) -> Result<Vec<String>, Error> {
+    fn names(&self, (claims, value): (&Map<String, Value>, &Value), guard: Guard<'_>) -> Result<Vec<String>, Error> {
         let names = match self {
             Self::Claim { claim, prefix } => group_claim(claims, claim)?
                 .into_iter()
                 .filter(|name| !name.is_empty())
                 .map(|name| format!("{prefix}{name}"))
                 .collect(),
-            Self::Expression { expression, .. } => expression
+            Self::Expression(expression) => expression
                 .eval_strings(&[("claims", value)])
                 .map_err(|_| Reason::Mapping { part: Field::Groups })?,
         };
         let mut kept = Vec::with_capacity(names.len());
         for name in names.into_iter().filter(|name| !name.is_empty()) {
-            self.check_name(&name, Field::Groups, reserved)?;
+            guard.check(&name, Field::Groups)?;
             kept.push(name);
         }
         Ok(kept)
     }
+}
 
-    /// SECURITY: a reserved name passes only where an expression has it as a
-    /// whole literal, so that an issuer cannot choose one.
-    fn check_name(&self, name: &str, part: Field, reserved: Reserved) -> Result<(), Reason> {
+impl Guard<'_> {
+    /// SECURITY: the name is judged as it comes out, whatever made it. A literal in an
+    /// expression says what the name may be compared with, not whom it may be given to.
+    fn check(self, name: &str, part: Field) -> Result<(), Reason> {
         check_characters(name, part)?;
-        if !reserved.has(name, part) {
-            return Ok(());
+        let is_allowed = || self.allowed.iter().any(|allowed| allowed == name);
+        if self.reserved.has(name, part) && !is_allowed() {
+            return Err(Reason::ReservedName { part });
         }
-        if self.spells_out(name) {
-            Ok(())
-        } else {
-            Err(Reason::ReservedName { part })
-        }
-    }
-
-    fn spells_out(&self, name: &str) -> bool {
-        match self {
-            Self::Claim { .. } => false,
-            Self::Expression { source, .. } => ['"', '\'']
-                .iter()
-                .any(|quote| source.contains(&format!("{quote}{name}{quote}"))),
-        }
+        Ok(())
     }
 }
 
@@ -277,7 +281,7 @@ pub(super) fn check_characters(name: &str, part: Field) -> Result<(), Reason> {
     Ok(())
 }
 
-/// As [`Part::check_name`], for issuers without mapping.
+/// As [`Guard::check`], for issuers without mapping.
 pub(super) fn check_unmapped_name(name: &str, part: Field) -> Result<(), Reason> {
     check_characters(name, part)?;
     if Reserved::KubernetesAndArgocd.has(name, part) {
@@ -367,13 +371,7 @@ impl Compiler<'_> {
                 claim: claim.clone(),
                 prefix: prefix.clone(),
             }),
-            ClaimMapping::Expression(source) => {
-                self.expression(source, "claims", key)
-                    .map(|expression| Part::Expression {
-                        source: source.clone(),
-                        expression,
-                    })
-            }
+            ClaimMapping::Expression(source) => self.expression(source, "claims", key).map(Part::Expression),
         }
     }
 
@@ -391,7 +389,7 @@ impl Compiler<'_> {
     /// Kubernetes: a username from `claims.email` needs `claims.email_verified`
     /// in one of three places.
     fn check_email(&mut self, username: Option<&Part>, rules: &[Rule], extra: &[(String, Expression)]) {
-        let Some(Part::Expression { expression, .. }) = username else {
+        let Some(Part::Expression(expression)) = username else {
             return;
         };
         if !expression.mentions("claims", "email") {

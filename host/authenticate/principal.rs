@@ -91,9 +91,9 @@ pub(super) struct Issued {
 }
 
 impl Principal {
-    /// What it was issued as, where Argo CD signed it.
-    pub(super) fn issued(&self) -> Option<&Issued> {
-        self.identity.issued.as_ref()
+    /// What its token says.
+    pub(super) fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     pub(super) fn new(identity: Identity, presented: Presented) -> Self {

@@ -105,9 +105,14 @@ impl Sessions {
         Ok(self.identity((kind, user_id), claims, times, issued))
     }
 
-    /// Whether a token that was verified before would be now.
-    pub(super) fn still(&self, issued: &Issued) -> bool {
-        issued.key == self.mark && self.check(issued).is_ok()
+    /// Whether a token that was verified before would be now, and mean the same.
+    pub(super) fn still(&self, known: &Identity) -> bool {
+        let issued = known.issued.as_ref().filter(|issued| issued.key == self.mark);
+        let subject = issued.and_then(|issued| self.check(issued).ok());
+        subject.is_some_and(|(kind, user_id)| {
+            let same = kind == known.kind && user_id == known.user_id;
+            same && scope_values(&known.claims, &self.scopes) == known.groups
+        })
     }
 
     /// Who a token stands for, if what it was issued for is still there.

@@ -26,7 +26,7 @@ use crate::record::{Check, Open};
 use crate::snapshot::Snapshot;
 
 /// What a caller wants of a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wanted {
     /// To ask its API server something that changes nothing and runs nothing.
     Read,
@@ -103,6 +103,21 @@ pub fn authorize_cluster(
         record.destination = access.map(|access| Arc::clone(access.cluster()));
     });
     found.map(|access| ClusterPermit { access, wanted })
+}
+
+/// As [`authorize_cluster`], of what was permitted before by another snapshot: without a
+/// record.
+///
+/// # Errors
+/// As [`authorize_cluster`].
+pub fn authorize_cluster_again(
+    snapshot: &Snapshot,
+    caller: &Caller,
+    asked: (&str, Wanted),
+) -> Result<ClusterPermit, Error> {
+    let (_, wanted) = asked;
+    let access = judge(snapshot, caller, asked, &mut Vec::new())?;
+    Ok(ClusterPermit { access, wanted })
 }
 
 /// The clusters the caller may see, in the order of servers.

@@ -218,7 +218,7 @@ impl KubernetesPermit {
     }
 
     /// What is asked of the cluster.
-    pub fn attributes(&self) -> &Attributes {
+    pub fn attributes(&self) -> &Arc<Attributes> {
         &self.attributes
     }
 

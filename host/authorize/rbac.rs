@@ -37,9 +37,9 @@ mod tests;
 
 pub use crate::claims::{is_member, project_of_subject, scope_values, user_identifier};
 pub use can::{Advice, Question, RequestError, resolve_resource, validate_request};
-pub use differences::{Difference, differences};
+pub use differences::{Difference, Issuer, differences};
 pub use explain::{Explanation, Field, MatchedRule, NearMiss, Tried, TriedOutcome};
-pub use identity::{Identity, PrincipalKind};
+pub use identity::{Identity, PrincipalKind, TokenIssuer};
 pub use names::{cluster_object_name, is_project_scoped, object_name, repository_object_name};
 pub use project::{
     Error as ProjectError, validate_action, validate_group_name, validate_object, validate_policy, validate_role_name,
@@ -237,6 +237,8 @@ pub struct Rbac {
     /// Projects whose roles or rows name a subject.
     mentions: HashMap<SubjectId, Vec<ProjectId>>,
     identities: identity::Cache,
+    /// What this one allows has to be allowed by as well.
+    narrowed_by: Option<Arc<Self>>,
 }
 
 impl std::fmt::Debug for Rbac {
@@ -250,6 +252,15 @@ impl std::fmt::Debug for Rbac {
 }
 
 impl Rbac {
+    /// With what `narrower` does not allow callers taken away.
+    #[must_use]
+    pub fn narrowed_by(mut self, narrower: &Arc<Self>) -> Self {
+        // Whoever was identified before is nobody to this one.
+        self.identities = identity::Cache::new();
+        self.narrowed_by = Some(Arc::clone(narrower));
+        self
+    }
+
     /// A row of this policy.
     pub fn rule(&self, id: RuleId) -> Option<&Rule> {
         self.rules.get(id.0 as usize)

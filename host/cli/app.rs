@@ -13,8 +13,8 @@ use serde::Serialize;
 use tabled::Tabled;
 use tabled::settings::Style;
 
-use super::USAGE;
 use super::format::Format;
+use super::{NO_ANSWER, USAGE};
 use crate::applications::{Applications, Governed, Mode};
 use crate::config::{self, raw};
 use crate::diagnostic::{Diagnostic, Loaded, Location, one_line, with_causes};
@@ -143,7 +143,7 @@ impl Command {
     /// Runs the command.
     pub(super) fn run(&self, out: &mut dyn Write) -> ExitCode {
         match self {
-            Self::Identity(identity) => identity.run_with(out, &mut std::io::stderr().lock()),
+            Self::Identity(identity) => identity.run_with(out, &mut super::errors()),
         }
     }
 }
@@ -163,7 +163,7 @@ impl Identity {
         let _ = writeln!(complaints, "tollgate: {error}");
         ExitCode::from(match error {
             Error::Usage(_) => USAGE,
-            Error::Refused(_) | Error::Unknown { .. } | Error::Output(_) => REFUSED,
+            Error::Refused(_) | Error::Unknown { .. } | Error::Output(_) => NO_ANSWER,
         })
     }
 

@@ -14,11 +14,12 @@ use uuid::Uuid;
 use super::client::{Ask, Failure, Server, print, runtime};
 use super::format::Format;
 use super::listed::{Table, Whose, agent, lines, show, text};
+use super::terminal;
 
 /// Time between two questions while following.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Events of one question while following.
+/// Events of one question while following; the most that the API gives.
 const PAGE: u32 = 1_000;
 
 /// Shows what was written down about tokens, sessions and access.
@@ -64,15 +65,24 @@ impl Audit {
     /// Asks again and again; ends with an error or a signal.
     async fn go_on(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let mut shown = HashMap::new();
-        let mut limit = self.limit;
+        // All of the first page counts as shown, so that what `--limit` leaves out does
+        // not come later as if it were new.
+        let mut events = news(&self.fetch(PAGE).await?, &mut shown);
+        let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
+        events.drain(..events.len().saturating_sub(limit));
+        let mut has_header = false;
         loop {
-            let answer = self.fetch(limit).await?;
-            let news = news(&answer, &mut shown);
-            if !news.is_empty() {
-                self.tell(&news, limit != PAGE, out)?;
+            if !events.is_empty() {
+                self.tell(&events, !has_header, out)?;
+                has_header = true;
+                match out.flush() {
+                    // Nobody reads any more.
+                    Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
+                    flushed => flushed.map_err(|error| Failure::new("host.output", error))?,
+                }
             }
-            limit = PAGE;
             tokio::time::sleep(PAUSE).await;
+            events = news(&self.fetch(PAGE).await?, &mut shown);
         }
     }
 
@@ -81,7 +91,7 @@ impl Audit {
         match self.output {
             Format::Json => {
                 for event in events {
-                    print(&event.to_string(), out)?;
+                    print(&terminal::json(event.to_string()), out)?;
                 }
             }
             Format::Yaml => {
@@ -96,7 +106,7 @@ impl Audit {
                 print(if is_first { &text } else { rest }, out)?;
             }
         }
-        out.flush().map_err(failed)
+        Ok(())
     }
 
     async fn fetch(&self, limit: u32) -> Result<Value, Failure> {

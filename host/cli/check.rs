@@ -23,6 +23,7 @@ use crate::config::raw;
 use crate::credential::cache::{self, Cache};
 use crate::diagnostic::{Diagnostic, Severity};
 use crate::metrics::Metrics;
+use crate::running::inputs;
 use crate::snapshot::Loader;
 
 /// Arguments of `tollgate check`.
@@ -46,7 +47,8 @@ pub struct CheckArgs {
 }
 
 impl CheckArgs {
-    /// Runs the command: loads everything once, as a starting gateway would.
+    /// Runs the command: loads everything once, and tries the files and the store that
+    /// the settings name, as a starting gateway would.
     pub fn run(&self, out: &mut dyn Write) -> ExitCode {
         let found = self.findings();
         let written = found.and_then(|found| {
@@ -75,13 +77,11 @@ impl CheckArgs {
             .map_err(|error| error.to_string())?;
         let clock = Arc::new(cache::clock::SystemClock::start());
         let cache = Arc::new(Cache::new(cache::Settings::default(), clock, runtime.handle().clone()));
-        let loader = Loader::new(
-            Arc::new(config),
-            checker,
-            Arc::new(Metrics::new()),
-            (cache, Clock::default()),
-        )
-        .map_err(|error| error.to_string())?;
+        let config = Arc::new(config);
+        let places = raw::Places::read(&self.config);
+        found.extend(runtime.block_on(inputs::findings(&config, &places, &Clock::default())));
+        let loader = Loader::new(config, checker, Arc::new(Metrics::new()), (cache, Clock::default()))
+            .map_err(|error| error.to_string())?;
         found.extend(loader.first().diagnostics);
         Ok(found)
     }

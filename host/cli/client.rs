@@ -16,7 +16,12 @@ use serde_json::Value;
 use url::Url;
 use zeroize::Zeroizing;
 
+use super::terminal;
 use crate::config::is_loopback;
+
+mod unreachable;
+
+pub(crate) use unreachable::unreachable;
 
 /// Longest wait for the whole answer: the gateway itself waits up to 15 s for a
 /// mint, and generates for up to 30 s unless its settings say otherwise.
@@ -83,8 +88,8 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        write!(f, "{}: {}", self.code, one_line(&self.message))?;
+        let one_line = |text: &str| terminal::line(&text.split_whitespace().collect::<Vec<_>>().join(" ")).into_owned();
+        write!(f, "{}: {}", one_line(&self.code), one_line(&self.message))?;
         match &self.hint {
             Some(hint) => write!(f, " ({})", one_line(hint)),
             None => Ok(()),
@@ -170,12 +175,8 @@ impl Server {
             request = request.json(content);
         }
         let mut answer = request.send().await.map_err(|error| {
-            let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-            Failure::new(
-                "gateway.unreachable",
-                format_args!("the gateway at `{}` does not answer: {cause}", self.server),
-            )
-            .with_hint("name it with `--server`")
+            let whom = format!("the gateway at `{}`", self.server);
+            unreachable(&whom, &error, "--server", Some("--certificate-authority"))
         })?;
         let status = answer.status();
         let decision = answer.headers().get("tollgate-decision-id").cloned();
@@ -304,7 +305,7 @@ fn refusals(document: &Value) -> Vec<String> {
             rule => format!(" ({rule})"),
         };
         let line = format!("  {}: {}{rule}", text("about"), text("reason"));
-        line.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+        terminal::line(&line).into_owned()
     };
     listed.into_iter().flatten().map(line).collect()
 }

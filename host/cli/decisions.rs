@@ -4,13 +4,13 @@
 //! the gateway's read behind its back.
 
 use std::io::Write;
-use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::Value;
 
-use super::complain;
+use super::client::{Failure, print, runtime, unreachable};
 use super::format::Format;
+use super::terminal;
 
 /// Shows the latest decisions, newest first, or one.
 #[derive(Debug, Args)]
@@ -46,30 +46,19 @@ struct Row {
 
 impl Decisions {
     /// Runs the command.
-    pub fn run(&self, out: &mut dyn Write) -> ExitCode {
-        let fetched = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| error.to_string())
-            .and_then(|runtime| runtime.block_on(self.fetch()));
-        let printed = fetched.and_then(|records| self.print(&records, out));
-        match printed {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                complain(error);
-                ExitCode::FAILURE
-            }
-        }
+    pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        let records = runtime()?.block_on(self.fetch())?;
+        self.print(&records, out)
     }
 
-    async fn fetch(&self) -> Result<Vec<Value>, String> {
+    async fn fetch(&self) -> Result<Vec<Value>, Failure> {
         let base = self.admin.trim_end_matches('/');
         let client = reqwest::Client::new();
         let request = match self.id {
             Some(id) => client.get(format!("{base}/decisions/{id}")),
             None => {
-                let mut url =
-                    url::Url::parse(&format!("{base}/decisions")).map_err(|error| format!("`{base}`: {error}"))?;
+                let mut url = url::Url::parse(&format!("{base}/decisions"))
+                    .map_err(|error| Failure::new("gateway.url", format_args!("`{base}`: {error}")))?;
                 url.query_pairs_mut().append_pair("most", &self.most.to_string());
                 if let Some(user) = &self.user {
                     url.query_pairs_mut().append_pair("user", user);
@@ -77,38 +66,43 @@ impl Decisions {
                 client.get(url)
             }
         };
-        let answer = request
-            .send()
-            .await
-            .map_err(|error| format!("the admin listener at `{base}` does not answer: {error}"))?;
+        let answer = request.send().await.map_err(|error| {
+            let whom = format!("the admin listener at `{base}`");
+            unreachable(&whom, &error, "--admin", None)
+        })?;
+        let broken = |error: &dyn std::error::Error| Failure::new("gateway.answer", error);
         let status = answer.status();
-        let text = answer.text().await.map_err(|error| error.to_string())?;
+        let text = answer.text().await.map_err(|error| broken(&error))?;
         if !status.is_success() {
-            return Err(format!("the admin listener at `{base}` says {status}: {}", text.trim()));
+            let message = format!("the admin listener at `{base}` says {status}: {}", text.trim());
+            return Err(Failure::new("gateway.refused", message));
         }
-        match serde_json::from_str(&text).map_err(|error| error.to_string())? {
+        match serde_json::from_str(&text).map_err(|error| broken(&error))? {
             Value::Array(records) => Ok(records),
             record => Ok(vec![record]),
         }
     }
 
-    fn print(&self, records: &[Value], out: &mut dyn Write) -> Result<(), String> {
+    fn print(&self, records: &[Value], out: &mut dyn Write) -> Result<(), Failure> {
         let text = match self.output {
             Format::Table => tabled::Table::new(records.iter().map(Row::of))
                 .with(tabled::settings::Style::blank())
                 .to_string(),
-            Format::Json | Format::Yaml => self.output.document(&records).map_err(|error| error.to_string())?,
+            Format::Json | Format::Yaml => {
+                let document = self.output.document(&records);
+                document.map_err(|error| Failure::new("host.output", error))?
+            }
         };
-        writeln!(out, "{}", text.trim_end()).map_err(|error| error.to_string())
+        print(text.trim_end(), out)
     }
 }
 
 impl Row {
     fn of(record: &Value) -> Self {
         let text = |pointer: &str| match record.pointer(pointer) {
-            Some(Value::String(text)) => text.clone(),
+            Some(Value::String(text)) => terminal::line(text).into_owned(),
             Some(Value::Null) | None => "-".to_owned(),
-            Some(other) => other.to_string(),
+            Some(other) => terminal::line(&other.to_string()).into_owned(),
         };
         // The last check decides; one that no row answers has none.
         let checks = record.get("checks").and_then(Value::as_array);
@@ -133,7 +127,7 @@ impl Row {
             extension: text("/extension"),
             reason,
             decision: text("/decision_id"),
-            row: rule.unwrap_or("-").to_owned(),
+            row: terminal::line(rule.unwrap_or("-")).into_owned(),
         }
     }
 }

@@ -14,6 +14,7 @@ use tabled::settings::Style;
 
 use super::client::{Failure, print};
 use super::format::Format;
+use super::terminal;
 
 /// Longest text of a table's cell, in characters.
 const CELL: usize = 100;
@@ -100,8 +101,7 @@ pub(super) fn agent(item: &Value) -> String {
 }
 
 fn clean(cell: &str) -> String {
-    let plain = |c: char| if c.is_control() { '?' } else { c };
-    let mut text: String = cell.chars().map(plain).take(CELL + 1).collect();
+    let mut text: String = terminal::line(cell).chars().take(CELL + 1).collect();
     if text.chars().count() > CELL {
         text.pop();
         text.pop();

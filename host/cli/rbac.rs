@@ -2,19 +2,18 @@
 //! print the roles the gateway needs in clusters.
 //!
 //! In: a folder of Kubernetes objects or one policy file. Out: an answer for
-//! people or machines; exit 0 yes or done, 1 no or refused, 2 differences, 64
-//! usage. Never: another evaluation than the gateway's.
+//! people or machines; exit 0 yes or done, 1 no or not valid, 2 differences, 64
+//! usage, 69 no answer. Never: another evaluation than the gateway's.
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
 
 use super::format::Format;
 use crate::authorize::rbac::{
-    self, Explanation, MatchedRule, Question, Rbac, Tuple, Verdict, resolve_resource, validate_request,
+    self, Explanation, MatchedRule, Question, Rbac, TokenIssuer, Verdict, resolve_resource, validate_request,
 };
 use crate::config::Semantics;
 use crate::diagnostic::{Diagnostic, Loaded};
@@ -28,12 +27,14 @@ mod tests;
 use input::{Input, Other};
 use manifest::ManifestArgs;
 
-/// Exit code: refused, failed, or no.
+/// Exit code: refused, or no.
 const NO: u8 = 1;
 /// Exit code: differences found.
 const DIFFERENT: u8 = 2;
 /// Exit code: wrong usage (`EX_USAGE`).
 const USAGE: u8 = 64;
+/// Exit code: the question has no answer.
+const NO_ANSWER: u8 = super::NO_ANSWER;
 
 /// Arguments of `tollgate rbac`.
 #[derive(Args, Clone, Debug)]
@@ -106,7 +107,7 @@ struct CanArgs {
 
 #[derive(Args, Clone, Debug)]
 struct ExplainArgs {
-    /// The caller's `sub`; a local account with --local, a project token as `proj:<project>:<role>`
+    /// The caller's `sub`, a project token as `proj:<project>:<role>`, or a role
     #[arg(value_name = "USER")]
     user: String,
     /// Action
@@ -119,9 +120,10 @@ struct ExplainArgs {
     /// Group of the caller; repeatable, in token order
     #[arg(short, long = "group", value_name = "GROUP")]
     groups: Vec<String>,
-    /// The token is Argo CD's own, not an identity provider's
-    #[arg(long)]
-    local: bool,
+    /// Whether the token is Argo CD's own and not an identity provider's; when left out,
+    /// as the name tells: local accounts and project tokens have Argo CD's
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    local: Option<bool>,
     #[command(flatten)]
     input: Input,
     /// How verdicts are reached
@@ -179,7 +181,7 @@ impl RbacCommand {
     /// Runs the command; answers go to `out`, findings and complaints to
     /// standard error.
     pub fn run(self, out: &mut dyn Write) -> ExitCode {
-        self.run_with(out, &mut std::io::stderr().lock())
+        self.run_with(out, &mut super::errors())
     }
 
     fn run_with(self, out: &mut dyn Write, complaints: &mut dyn Write) -> ExitCode {
@@ -201,7 +203,12 @@ impl RbacCommand {
             }
         }
         let _ = writeln!(complaints, "tollgate: {error}");
-        ExitCode::from(if matches!(error, Error::Usage(_)) { USAGE } else { NO })
+        ExitCode::from(match error {
+            Error::Usage(_) => USAGE,
+            // Which prints roles and answers nothing.
+            _ if matches!(self.action, Action::Manifest(_)) => NO,
+            Error::Refused(_) | Error::Failed(_) | Error::Output(_) => NO_ANSWER,
+        })
     }
 }
 
@@ -281,28 +288,24 @@ fn can(args: &CanArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Resul
 
 fn explain(args: &ExplainArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Result<u8, Error> {
     let rbac = compiled(args.input.compile(args.semantics.into())?, complaints)?;
-    let mut claims: Map<String, Value> = Map::new();
-    claims.insert("sub".to_owned(), json!(args.user));
-    if args.local || rbac::project_of_subject(&args.user).is_some() {
-        claims.insert("iss".to_owned(), json!("argocd"));
+    if rbac.scopes().is_empty() && !args.groups.is_empty() {
+        return Err(Error::Usage(
+            "the policy has no `scopes`, so groups cannot count".to_owned(),
+        ));
     }
-    match (rbac.scopes().first(), args.groups.is_empty()) {
-        (Some(scope), _) => {
-            claims.insert(scope.clone(), json!(args.groups));
-        }
-        (None, true) => {}
-        (None, false) => {
-            return Err(Error::Usage(
-                "the policy has no `scopes`, so groups cannot count".to_owned(),
-            ));
-        }
-    }
-    let who = rbac.identify(&claims);
-    let tuple = Tuple {
-        resource: resolve_resource(&args.resource),
-        action: &args.action,
-        object: &args.object,
+    let issuer = match args.local {
+        None => TokenIssuer::Assumed,
+        Some(true) => TokenIssuer::Argocd,
+        Some(false) => TokenIssuer::Provider,
     };
+    let who = rbac.identify_name(&args.user, &args.groups, issuer);
+    let question = Question {
+        subject: &args.user,
+        action: &args.action,
+        resource: &args.resource,
+        sub_resource: &args.object,
+    };
+    let tuple = question.tuple();
     let explanation: Explanation = rbac.explain(&who, tuple);
     match args.output {
         Format::Table => print::explanation(out, tuple, &explanation)?,

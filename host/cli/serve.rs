@@ -13,8 +13,10 @@ use clap::Args;
 use super::complain;
 use crate::applications::Mode;
 use crate::authorize::rego::Checker;
+use crate::clock::Clock;
 use crate::config::{Config, raw};
-use crate::running::Running;
+use crate::diagnostic::Diagnostic;
+use crate::running::{Running, inputs};
 
 /// Stack of each worker. Policies recurse in the evaluator; with this much it
 /// meets its instruction limit first. The memory is only reserved.
@@ -71,19 +73,19 @@ impl From<Impersonates> for Mode {
 impl Serve {
     /// Runs the command.
     pub fn run(&self) -> ExitCode {
-        let loaded = raw::load(&self.config);
-        for finding in &loaded.diagnostics {
-            complain(finding);
+        // Before anything is said, so that all of it has the form `--log-json` promises.
+        if let Err(error) = self.start_logging() {
+            complain(error);
+            return ExitCode::FAILURE;
         }
+        let loaded = raw::load(&self.config);
+        loaded.diagnostics.iter().for_each(crate::diagnostic::log);
         let Some(mut config) = loaded.value else {
+            fatal("the settings cannot be used");
             return ExitCode::FAILURE;
         };
         if let (Some(applications), Some(flag)) = (&mut config.applications, self.enable_impersonation) {
             applications.mode = Some(flag.into());
-        }
-        if let Err(error) = self.start_logging() {
-            complain(error);
-            return ExitCode::FAILURE;
         }
         // Each client is a socket, each upgrade two; the soft limit is for programs
         // that call `select`. Where it cannot be raised, fewer clients fit.
@@ -94,13 +96,13 @@ impl Serve {
             .thread_name("gateway")
             .build();
         let served = match runtime {
-            Ok(runtime) => runtime.block_on(serve(Arc::new(config))),
+            Ok(runtime) => runtime.block_on(serve(Arc::new(config), &raw::Places::read(&self.config))),
             Err(error) => Err(error.into()),
         };
         match served {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                complain(format_args!("{error:#}"));
+                fatal(&format!("{error:#}"));
                 ExitCode::FAILURE
             }
         }
@@ -122,8 +124,23 @@ impl Serve {
     }
 }
 
-async fn serve(config: Arc<Config>) -> anyhow::Result<()> {
+/// Says why the gateway ends, also where the log filter leaves errors out.
+fn fatal(text: &str) {
+    if tracing::enabled!(tracing::Level::ERROR) {
+        tracing::error!("{text}");
+    } else {
+        complain(text);
+    }
+}
+
+async fn serve(config: Arc<Config>, places: &raw::Places) -> anyhow::Result<()> {
     warn_root();
+    let found = inputs::findings(&config, places, &Clock::default()).await;
+    found.iter().for_each(crate::diagnostic::log);
+    anyhow::ensure!(
+        !found.iter().any(Diagnostic::is_error),
+        "nothing is served, because the settings name what cannot be used; `tollgate check` shows it"
+    );
     let mut running = Running::start(config, Checker::current()?).await?;
     tokio::select! {
         () = stopped() => {

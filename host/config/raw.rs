@@ -141,6 +141,7 @@ struct RawLimits {
     body_bytes: Option<u64>,
     header_timeout: Option<String>,
     connections: Option<usize>,
+    connections_per_address: Option<usize>,
     requests_per_person: Option<usize>,
 }
 
@@ -185,7 +186,7 @@ pub fn parse(text: &str, file: &str, base: &Path) -> Loaded<Config> {
     let mut check = Check {
         file,
         base,
-        document: yaml::parse(text).documents.into_iter().next(),
+        places: Places::of_text(text, file.to_owned()),
         findings: Vec::new(),
     };
     let config = check.config(raw);
@@ -211,11 +212,51 @@ fn syntax(file: &str, error: &serde_saphyr::Error) -> Diagnostic {
     Diagnostic::error(place, first.to_owned()).with_hint("docs/configuration.md lists every key")
 }
 
+/// Where the values of a settings file stand.
+#[derive(Debug)]
+pub struct Places {
+    file: String,
+    /// The file again, with places.
+    document: Option<Rc<yaml::Node>>,
+}
+
+impl Places {
+    /// Of the settings file at `path`; of one that cannot be read, the file alone.
+    pub fn read(path: &Path) -> Self {
+        Self::of_text(
+            &std::fs::read_to_string(path).unwrap_or_default(),
+            path.display().to_string(),
+        )
+    }
+
+    fn of_text(text: &str, file: String) -> Self {
+        Self {
+            file,
+            document: yaml::parse(text).documents.into_iter().next(),
+        }
+    }
+
+    /// Where the value of `key`, such as `authentication.jwt[0].issuer.url`,
+    /// stands, or the deepest part of it that is written.
+    pub fn of(&self, key: &str) -> Location {
+        let mut place = Location::new(self.file.as_str(), 0);
+        let mut at = self.document.as_ref();
+        for part in key.split(['.', '[']) {
+            at = at.and_then(|node| match part.strip_suffix(']') {
+                Some(index) => node.items()?.get(index.parse::<usize>().ok()?),
+                None => node.get(part),
+            });
+            let Some(node) = at else { break };
+            (place.line, place.column) = (node.line, node.column);
+        }
+        place
+    }
+}
+
 struct Check<'a> {
     file: &'a str,
     base: &'a Path,
-    /// The file again, with places.
-    document: Option<Rc<yaml::Node>>,
+    places: Places,
     findings: Vec<Diagnostic>,
 }
 
@@ -318,6 +359,13 @@ impl Check<'_> {
                 Duration::from_secs(10),
             ),
             connections: self.bounded("limits.connections", raw.connections, 10_000, 1, 1_000_000),
+            connections_per_address: self.bounded(
+                "limits.connectionsPerAddress",
+                raw.connections_per_address,
+                2_500,
+                1,
+                1_000_000,
+            ),
             requests_per_person: self.bounded("limits.requestsPerPerson", raw.requests_per_person, 100, 1, 100_000),
         }
     }
@@ -401,20 +449,9 @@ impl Check<'_> {
         self.findings.push(finding);
     }
 
-    /// Where the value of `key`, such as `authentication.jwt[0].issuer.url`,
-    /// stands, or the deepest part of it that is written.
+    /// Where the value of `key` stands.
     fn place(&self, key: &str) -> Location {
-        let mut place = Location::new(self.file, 0);
-        let mut at = self.document.as_ref();
-        for part in key.split(['.', '[']) {
-            at = at.and_then(|node| match part.strip_suffix(']') {
-                Some(index) => node.items()?.get(index.parse::<usize>().ok()?),
-                None => node.get(part),
-            });
-            let Some(node) = at else { break };
-            (place.line, place.column) = (node.line, node.column);
-        }
-        place
+        self.places.of(key)
     }
 }
 

@@ -333,6 +333,11 @@ impl ClusterAccess {
         &self.cluster
     }
 
+    /// Whether requests may go there by the same way as by `connection` before.
+    pub fn is_still(&self, connection: Key) -> bool {
+        self.connection == connection && self.backend.is_some() && !matches!(self.supply, Supply::Unusable(_))
+    }
+
     /// What its connections depend on: equal keys of one server lead to one
     /// cluster by one way, whatever the credential is.
     pub fn connection(&self) -> Key {

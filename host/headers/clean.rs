@@ -7,7 +7,7 @@ use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE, TRAILER, TRANSFER_ENCOD
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, request};
 use hyper::upgrade::OnUpgrade;
 
-use super::names::{Owner, owner};
+use super::names::{CONTENT_NAMES, Owner, owner};
 use super::{Error, is_host_owned};
 use crate::authenticate::agent;
 
@@ -42,6 +42,28 @@ impl Protocol {
             value if value.eq_ignore_ascii_case("websocket") => Some(Self::WebSocket),
             value if value.eq_ignore_ascii_case("spdy/3.1") => Some(Self::Spdy),
             _ => None,
+        }
+    }
+}
+
+/// Which of a client's fields may reach an upstream. The gateway's own never do.
+#[derive(Clone, Copy, Debug)]
+pub enum ClientFields<'a> {
+    /// All but those that some backend takes for the word of somebody else.
+    Unlisted,
+    /// These, and what content needs to be read.
+    Listed(&'a [HeaderName]),
+}
+
+impl ClientFields<'_> {
+    fn contains(self, name: &HeaderName) -> bool {
+        let name = name.as_str();
+        match (self, owner(name)) {
+            (_, Owner::Host) | (Self::Unlisted, Owner::Operator) => false,
+            (Self::Unlisted, Owner::Client) => true,
+            (Self::Listed(listed), Owner::Operator | Owner::Client) => {
+                CONTENT_NAMES.binary_search(&name).is_ok() || listed.iter().any(|listed| listed == name)
+            }
         }
     }
 }
@@ -93,15 +115,23 @@ impl Cleaned {
     }
 }
 
+/// As [`clean_for`], for an upstream without a list of its own.
+///
+/// # Errors
+/// As [`clean_for`].
+pub fn clean(head: request::Parts) -> Result<Cleaned, Error> {
+    clean_for(head, ClientFields::Unlisted)
+}
+
 /// Takes away credentials, identity and forwarding fields in every spelling,
-/// hop-by-hop fields, and those `Connection` names.
+/// hop-by-hop fields, those `Connection` names, and what `allowed` does not contain.
 ///
 /// # Errors
 /// [`Error::Authority`], [`Error::NotUtf8`], [`Error::ConnectionOption`],
 /// [`Error::UpgradeContent`].
 ///
 /// Source: RFC 9110, section 7.6.1.
-pub fn clean(head: request::Parts) -> Result<Cleaned, Error> {
+pub fn clean_for(head: request::Parts, allowed: ClientFields<'_>) -> Result<Cleaned, Error> {
     let request::Parts {
         method,
         uri,
@@ -119,10 +149,14 @@ pub fn clean(head: request::Parts) -> Result<Cleaned, Error> {
     let upgrade = wanted_upgrade(version, &method, &fields)?
         .and_then(|protocol| extensions.remove::<OnUpgrade>().map(|upgrade| (protocol, upgrade)));
     let accepts_trailers = lists(&fields, &TE, "trailers");
-    let trailer = announced_trailers(&fields);
+    let trailer = match allowed {
+        ClientFields::Unlisted => announced_trailers(&fields),
+        // Servers merge trailers into the fields.
+        ClientFields::Listed(_) => None,
+    };
     remove_named_by_connection(&mut fields)?;
     let via = joined(&fields, &VIA);
-    remove_foreign(&mut fields)?;
+    remove_foreign(&mut fields, allowed)?;
     agent::strip_subprotocols(&mut fields);
     if upgrade.is_none() {
         fields.remove("sec-websocket-key");
@@ -149,10 +183,10 @@ pub(super) fn joined(fields: &HeaderMap, name: &HeaderName) -> Option<HeaderValu
     HeaderValue::try_from([&[first], rest.as_slice()].concat().join(", ")).ok()
 }
 
-fn remove_foreign(fields: &mut HeaderMap) -> Result<(), Error> {
+fn remove_foreign(fields: &mut HeaderMap, allowed: ClientFields<'_>) -> Result<(), Error> {
     let mut foreign = Vec::new();
     for (name, value) in fields.iter() {
-        if owner(name.as_str()) != Owner::Client {
+        if !allowed.contains(name) {
             if foreign.last() != Some(name) {
                 foreign.push(name.clone());
             }

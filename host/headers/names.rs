@@ -51,28 +51,112 @@ pub(super) const HOST_NAMES: [&str; 18] = [
     "x-real-ip",
 ];
 
-/// Fields with these prefixes tell backends who calls, by common custom.
-const OPERATOR_PREFIXES: [&str; 5] = [
+/// Fields with these prefixes tell backends who calls, where from or what for, by the
+/// custom of one proxy or another.
+const OPERATOR_PREFIXES: [&str; 31] = [
+    "cf-access-",
+    "cf-connecting-",
+    "l5d-",
+    "mellon-",
+    "oidc-",
     "remote-",
+    "shib-",
     "ssl-client-",
+    "tailscale-user-",
+    "wl-proxy-",
+    "x-amzn-oidc-",
+    "x-appengine-",
     "x-auth-request-",
+    "x-authenticated-",
+    "x-authentik-",
+    "x-consumer-",
+    "x-credential-",
+    "x-endpoint-api-",
+    "x-envoy-",
+    "x-goog-authenticated-user-",
+    "x-goog-iap-",
+    "x-ms-client-principal",
+    "x-ms-token-",
+    "x-okta-",
+    "x-original-",
+    "x-pomerium-",
+    "x-scope-",
     "x-ssl-client-",
+    "x-token-user-",
+    "x-vouch-",
     "x-webauth-",
 ];
 
-/// Fields with these names change the method, the path or the caller's address
-/// for some backends, after the gateway decided on the ones it saw; sorted.
-pub(super) const OPERATOR_NAMES: [&str; 10] = [
+/// Fields with these names say who calls, or change the method, the path or the
+/// caller's address for some backends, after the gateway decided on the ones it saw;
+/// sorted.
+pub(super) const OPERATOR_NAMES: [&str; 36] = [
     "client-ip",
+    "fastly-client-ip",
+    "fly-client-ip",
     "true-client-ip",
+    "x-auth-user",
+    "x-azure-clientip",
+    "x-azure-socketip",
     "x-client-cert",
+    "x-client-dn",
     "x-client-ip",
+    "x-client-verify",
     "x-cluster-client-ip",
+    "x-email",
+    "x-grafana-user",
+    "x-groups",
     "x-http-method",
     "x-http-method-override",
+    "x-jwt-assertion",
     "x-method-override",
-    "x-original-url",
+    "x-org-id",
+    "x-orgid",
+    "x-proxyuser-ip",
     "x-rewrite-url",
+    "x-role",
+    "x-roles",
+    "x-tenant",
+    "x-tenant-id",
+    "x-user",
+    "x-user-email",
+    "x-user-groups",
+    "x-user-id",
+    "x-user-name",
+    "x-user-roles",
+    "x-userid",
+    "x-userinfo",
+    "x-username",
+];
+
+/// What of a client says how content is to be read and sent, and nothing of who it is;
+/// sorted. It passes where an extension lists the fields that may.
+pub(super) const CONTENT_NAMES: [&str; 25] = [
+    "accept",
+    "accept-charset",
+    "accept-encoding",
+    "accept-language",
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-type",
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "if-unmodified-since",
+    "last-event-id",
+    "origin",
+    "pragma",
+    "range",
+    "sec-websocket-extensions",
+    "sec-websocket-key",
+    "sec-websocket-protocol",
+    "sec-websocket-version",
+    "traceparent",
+    "tracestate",
+    "user-agent",
 ];
 
 /// Longest of all names and prefixes above, in bytes, rounded up.
@@ -81,9 +165,8 @@ const COMPARED_BYTES: usize = 32;
 /// Who may write the field `name` (lower case, as `HeaderName` has it).
 pub fn owner(name: &str) -> Owner {
     // Letters that begin none of the names: most fields end here.
-    match name.as_bytes().first() {
-        Some(b'a' | b'c' | b'e' | b'f' | b'h' | b'i' | b'k' | b'p' | b'r' | b's' | b't' | b'u' | b'v' | b'x') => {}
-        _ => return Owner::Client,
+    if let Some(b'b' | b'd' | b'g' | b'j' | b'n' | b'q' | b'y' | b'z') = name.as_bytes().first() {
+        return Owner::Client;
     }
     if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
         return plain_owner(name);

@@ -30,7 +30,7 @@ pub struct About<'a> {
 }
 
 /// Header values that say what a request is about. Cloning one costs a count.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject(Vec<(HeaderName, HeaderValue)>);
 
 impl Subject {

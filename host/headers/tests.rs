@@ -146,6 +146,30 @@ fn what_a_client_cannot_say_does_not_leave() {
         "X-Auth-Request-Email",
         "Remote-User",
         "Remote_User",
+        "Audit-ID",
+        "Audit_Id",
+        "X-Scope-OrgID",
+        "X_Scope_OrgID",
+        "X-Original-URI",
+        "X-Original-Host",
+        "X-Goog-Authenticated-User-Email",
+        "X-Goog-IAP-JWT-Assertion",
+        "X-Ms-Client-Principal",
+        "X-Ms-Client-Principal-Id",
+        "X-Auth-Request-User",
+        "X-Auth-Request-Access-Token",
+        "X-Amzn-Oidc-Data",
+        "Cf-Access-Authenticated-User-Email",
+        "Cf-Access-Jwt-Assertion",
+        "X-Envoy-Original-Path",
+        "X-Pomerium-Jwt-Assertion",
+        "X-Authentik-Username",
+        "X-Consumer-Username",
+        "Tailscale-User-Login",
+        "OIDC-Claim-Email",
+        "X-User-Id",
+        "X-Tenant-Id",
+        "WL-Proxy-Client-IP",
     ] {
         check(&[(name, "forged")], &[]);
         check(
@@ -155,6 +179,51 @@ fn what_a_client_cannot_say_does_not_leave() {
     }
     let long = format!("argocd_{}", "a".repeat(200));
     check(&[(&long, "forged")], &[]);
+}
+
+#[test]
+fn where_fields_are_listed_no_other_passes() {
+    let listed = [
+        HeaderName::from_static("x-scope-orgid"),
+        HeaderName::from_static("x-page"),
+    ];
+    let passing = |fields: &[(&str, &str)]| {
+        let cleaned = clean_for(head(fields), ClientFields::Listed(&listed)).unwrap();
+        let mut names: Vec<String> = seal(cleaned).unwrap().keys().map(ToString::to_string).collect();
+        names.retain(|name| !ALWAYS.iter().any(|(always, _)| always == name));
+        names.sort_unstable();
+        names
+    };
+    let sent = [
+        ("x-scope-orgid", "tenant"),
+        ("x-page", "3"),
+        ("accept", "a"),
+        ("content-type", "a/b"),
+        ("x-anything", "1"),
+        ("x_page", "4"),
+        ("x_scope_orgid", "evil"),
+        ("x-webauth-user", "root"),
+        ("argocd-username", "root"),
+        ("trailer", "x-page, x-sum"),
+    ];
+    assert_eq!(passing(&sent), ["accept", "content-type", "x-page", "x-scope-orgid"]);
+    // The gateway's own stay its own, whatever a list says.
+    let own = [
+        HeaderName::from_static("argocd-username"),
+        HeaderName::from_static("authorization"),
+        HeaderName::from_static("connection"),
+    ];
+    let cleaned = clean_for(
+        head(&[
+            ("argocd-username", "root"),
+            ("authorization", "x"),
+            ("connection", "close"),
+        ]),
+        ClientFields::Listed(&own),
+    );
+    let sealed = seal(cleaned.unwrap()).unwrap();
+    assert_eq!(sealed["argocd-username"], "ada");
+    assert!(!sealed.contains_key("authorization") && !sealed.contains_key("connection"));
 }
 
 #[test]
@@ -447,6 +516,8 @@ fn values_of_the_gateway_are_checked_too() {
 
 #[test]
 fn lists_are_sorted_for_the_search() {
+    assert!(names::CONTENT_NAMES.is_sorted());
+    assert!(names::CONTENT_NAMES.iter().all(|name| owner(name) == Owner::Client));
     for list in [names::HOST_NAMES.as_slice(), names::OPERATOR_NAMES.as_slice()] {
         assert!(list.is_sorted(), "{list:?}");
         assert!(

@@ -32,6 +32,11 @@ pub(crate) enum RequestHeader {
 }
 
 impl Upstream {
+    /// Whether requests to both go to the same URL.
+    pub(crate) fn is_at(&self, other: &Self) -> bool {
+        self.scheme == other.scheme && self.authority == other.authority && self.base == other.base
+    }
+
     /// - `base`: path of the service's URL, `/` or more.
     /// - `headers`: set on each request, checked by [`Upstream::may_configure`].
     pub(crate) fn new(

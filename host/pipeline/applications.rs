@@ -5,11 +5,13 @@
 //! somebody RBAC refuses; the account of another Application; an object that is not the
 //! Application's for somebody who may not override it.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use http::{Response, StatusCode, request};
 
 use super::exchange::{Answered, Exchange, Told};
+use super::open::{Question, Shared};
 use super::{Gateway, Walk};
 use crate::applications::{Mode, Tracking};
 use crate::authenticate::Principal;
@@ -23,7 +25,7 @@ use crate::clock::Clock;
 use crate::credential::cache::key::Key;
 use crate::credential::clusters::ClusterAccess;
 use crate::discovery::{Discovery, Kind};
-use crate::forward::{self, Body, Gathered};
+use crate::forward::{Body, Gathered};
 use crate::headers::{self, Cleaned, client_impersonates};
 use crate::record::{KubernetesNote, Open, Step};
 use crate::rejection::Rejection;
@@ -36,9 +38,6 @@ use crate::state::{Cluster, ObjectName};
 mod audit;
 mod human;
 mod object;
-mod streams;
-
-use streams::Streams;
 
 /// Longest content in which the name of a new object is looked for, in bytes: what
 /// kube-apiserver takes of a request.
@@ -49,14 +48,43 @@ const NAMED_BYTES: u64 = 3 * 1024 * 1024;
 pub struct Desk {
     discovery: Discovery,
     restrictions: Kept,
-    streams: Arc<Streams<Admitted>>,
     extras: ExtraGrants,
 }
 
-/// What was permitted, to be asked again after a reload.
-#[derive(Clone, Debug)]
+/// What was permitted, to be asked again after a change, and who can say.
+#[derive(Debug)]
+pub(super) struct ApplicationQuestion {
+    desk: Arc<Desk>,
+    admitted: Admitted,
+}
+
+impl ApplicationQuestion {
+    /// Whether it would be let in, as the same identity and by the same way.
+    pub(super) fn passes(&self, now: &Snapshot) -> bool {
+        self.desk.still(now, &self.admitted)
+    }
+}
+
+impl PartialEq for ApplicationQuestion {
+    fn eq(&self, other: &Self) -> bool {
+        self.admitted == other.admitted
+    }
+}
+
+impl Eq for ApplicationQuestion {}
+
+impl Hash for ApplicationQuestion {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.admitted.principal.hash(state);
+        self.admitted.name.hash(state);
+        self.admitted.attributes.path.hash(state);
+    }
+}
+
+/// What was permitted.
+#[derive(Debug, PartialEq)]
 struct Admitted {
-    principal: Arc<Principal>,
+    principal: Shared<Principal>,
     name: ObjectName,
     attributes: Arc<Attributes>,
     kind: Option<Kind>,
@@ -75,27 +103,18 @@ impl Desk {
         Self {
             discovery: Discovery::new(clock),
             restrictions: Kept::default(),
-            streams: Arc::default(),
             extras,
-        }
-    }
-
-    /// Ends what is open and would not begin under this snapshot.
-    pub fn recheck(&self, snapshot: &Snapshot) {
-        let closed = self.streams.recheck(|admitted| self.still(snapshot, admitted));
-        if closed > 0 {
-            tracing::info!(closed, "streams that are not permitted any more were closed");
         }
     }
 
     /// Whether it would be let in as it was, by the same way.
     fn still(&self, snapshot: &Snapshot, admitted: &Admitted) -> bool {
         let way = snapshot.clusters.of_server(&admitted.cluster.server);
-        let same_way = way.is_some_and(|way| way.connection() == admitted.connection);
-        if !same_way || !snapshot.authenticator.still(&admitted.principal) {
+        let same_way = way.is_some_and(|way| way.is_still(admitted.connection));
+        if !same_way || !snapshot.authenticator.still(&admitted.principal.0) {
             return false;
         }
-        let caller = snapshot.callers.of(&admitted.principal, &snapshot.rbac);
+        let caller = snapshot.callers.of(&admitted.principal.0, &snapshot.rbac);
         let known = (admitted.kind.as_ref(), admitted.named.as_ref());
         let found = |access: &ApplicationAccess| {
             let listed = self.listed(snapshot, access, known);
@@ -138,7 +157,7 @@ impl Desk {
         record.step(Step::Authorize);
         let permit = permit?;
         let admitted = Admitted {
-            principal: Arc::clone(principal),
+            principal: Shared(Arc::clone(principal)),
             name,
             attributes,
             kind,
@@ -280,13 +299,11 @@ impl Gateway {
         let (permit, admitted, body) = desk.admit((name, attributes), (format, body), walk).await?;
         let cluster = snapshot.clusters.of_server(&permit.cluster().server);
         let cluster = cluster.ok_or(Rejection::NoCluster)?;
-        let place = desk.streams.enter(admitted);
-        let current = self.current.load();
-        if current.generation != snapshot.generation && !desk.still(&current, place.question()) {
-            // The reload looked at what was open before this was.
-            return Err(Rejection::Forward(forward::Error::Withdrawn));
-        }
-        drop(current);
+        let question = Question::Application(ApplicationQuestion {
+            desk: Arc::clone(desk),
+            admitted,
+        });
+        let place = self.open.enter(question, (snapshot, record.id()))?;
         let sending = Sending {
             desk,
             path: ApplicationPath { rest, ..*path },
@@ -335,12 +352,12 @@ impl Gateway {
             cluster,
             rest: path.rest,
             query: path.query,
-            is_proxied: permit.attributes().is_proxied(),
+            attributes: permit.attributes(),
             told: Told::Caller(&told.impersonation),
             peer,
             decision: record.id(),
             until: principal.expires_at(),
-            ending: Some(ending),
+            ending,
         };
         let audits = snapshot
             .applications

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use http::{Response, request};
 use serde_json::Value;
 
-use super::Gateway;
+use super::{Gateway, OpenExchanges};
 use crate::applicationset::decode;
 use crate::applicationset::generate::static_inputs;
 use crate::applicationset::plan::Existing;
@@ -56,6 +56,7 @@ struct Desk<'a, 'b> {
     record: &'b mut Open,
     room: &'b Arc<Room>,
     current: &'b Current,
+    open: &'b Arc<OpenExchanges>,
     writer: Writer,
     /// What was looked up, for the record.
     checks: Vec<Check>,
@@ -108,6 +109,7 @@ impl Gateway {
             record,
             room,
             current: &self.current,
+            open: &self.open,
         };
         let done = match request {
             Request::List(filter) => desk.list(&filter).await.map(Answer::Document),

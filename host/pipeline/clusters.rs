@@ -11,11 +11,13 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Response, request};
 
 use super::exchange::{Answered, Exchange, Told, lease, note_lease};
+use super::open::{Question, Shared};
 use super::{Gateway, Walk, json};
 use crate::authenticate::Principal;
-use crate::authorize::clusters::{ClusterPermit, Wanted, authorize_cluster, visible};
+use crate::authorize::clusters::{ClusterPermit, Wanted, authorize_cluster, authorize_cluster_again, visible};
 use crate::authorize::kubernetes::Attributes;
 use crate::config::ClusterFront;
+use crate::credential::cache::key::Key;
 use crate::forward::Body;
 use crate::front::clusters::ClusterView;
 use crate::front::clusters::exec::{Version, exec_credential, usable_until};
@@ -24,6 +26,44 @@ use crate::record::{Open, Step};
 use crate::rejection::Rejection;
 use crate::route::{ClusterPath, ClusterRoute};
 use crate::snapshot::Snapshot;
+
+/// What was permitted, to be asked again after a change.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct ClusterQuestion {
+    principal: Shared<Principal>,
+    /// As the caller named it.
+    name: String,
+    wanted: Wanted,
+    server: String,
+    connection: Key,
+}
+
+impl ClusterQuestion {
+    fn new(principal: &Arc<Principal>, name: &str, permit: &ClusterPermit) -> Self {
+        let access = permit.access();
+        Self {
+            principal: Shared(Arc::clone(principal)),
+            name: name.to_owned(),
+            wanted: permit.wanted(),
+            server: access.cluster().server.clone(),
+            connection: access.connection(),
+        }
+    }
+
+    /// Whether it would be permitted, and lead to the same cluster by the same way.
+    pub(super) fn passes(&self, now: &Snapshot) -> bool {
+        let Shared(principal) = &self.principal;
+        if !now.authenticator.still(principal) {
+            return false;
+        }
+        let caller = now.callers.of(principal, &now.rbac);
+        let permit = authorize_cluster_again(now, &caller, (&self.name, self.wanted));
+        permit.is_ok_and(|permit| {
+            let access = permit.access();
+            access.cluster().server == self.server && access.is_still(self.connection)
+        })
+    }
+}
 
 impl Gateway {
     /// The stages after authentication, for each route about clusters.
@@ -55,6 +95,8 @@ impl Gateway {
     /// Gives a credential to a caller who is granted it.
     async fn hand_out(&self, name: &str, walk: Walk<'_>) -> Result<Response<Body>, Rejection> {
         let permit = permit((name, Wanted::Credential), walk.snapshot, walk.principal, walk.record)?;
+        let question = Question::Cluster(ClusterQuestion::new(walk.principal, name, &permit));
+        let _place = self.open.enter(question, (walk.snapshot, walk.record.id()))?;
         let _held = self.persons.acquire(walk.principal.key())?;
         let access = permit.access();
         let lease = lease(access, walk.record).await?;
@@ -90,19 +132,21 @@ impl Gateway {
         let attributes = Attributes::read(cleaned.method(), path.rest, path.query, cleaned.upgrade());
         let wanted = Wanted::of(cleaned.method(), &attributes);
         let permit = permit((&path.name, wanted), snapshot, principal, record)?;
+        let question = Question::Cluster(ClusterQuestion::new(principal, &path.name, &permit));
+        let place = self.open.enter(question, (snapshot, record.id()))?;
         let held = self.persons.acquire(principal.key())?;
         let exchange = Exchange {
             cluster: permit.access(),
             rest: path.rest,
             query: path.query,
-            is_proxied: attributes.is_proxied(),
+            attributes: &attributes,
             told: Told::Nothing,
             peer,
             decision: record.id(),
             until: principal.expires_at(),
-            ending: None,
+            ending: place.ending(),
         };
-        let answered = exchange.send((cleaned, body), held, record).await;
+        let answered = exchange.send((cleaned, body), (held, place), record).await;
         record.step(Step::Forward);
         match answered? {
             // A 401 may be the cluster's word about the gateway's credential. It passes

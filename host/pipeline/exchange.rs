@@ -1,20 +1,22 @@
 //! One request to a cluster: its credential, and a second try with another one.
 //!
-//! In: a permitted request, cleaned. Out: the cluster's answer. Never: content
-//! sent twice that was not whole in memory; a cluster's 401 to the gateway taken
-//! for one to the caller.
+//! In: a permitted request, cleaned. Out: the cluster's answer. Never: a request sent
+//! twice that may have done something; a cluster's 401 to the gateway taken for one to
+//! the caller.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Response, StatusCode};
+use http_body::Body as _;
 use jiff::Timestamp;
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use crate::authorize::kubernetes::Attributes;
 use crate::credential::cache::Lease;
 use crate::credential::clusters::ClusterAccess;
-use crate::forward::{self, Body, Gathered};
+use crate::forward::{self, Body};
 use crate::headers::{self, Cleaned, Outbound, Upstream};
 use crate::impersonate::Impersonation;
 use crate::record::{CredentialNote, Open, Step};
@@ -22,9 +24,6 @@ use crate::rejection::Rejection;
 use crate::route;
 use crate::server::Peer;
 use crate::sessions::EndSignal;
-
-/// Longest content that is kept for a second try, in bytes.
-const REPLAYED_BYTES: u64 = 64 * 1024;
 
 /// Longest wait for a cluster's response head. An API server gives up its own
 /// short requests after 60 s and begins to answer watches at once.
@@ -44,15 +43,15 @@ pub(super) struct Exchange<'a> {
     /// Behind the cluster's URL, encoded as the client sent it.
     pub(super) rest: &'a str,
     pub(super) query: Option<&'a str>,
-    /// Whether a pod, service or node answers, not the API server.
-    pub(super) is_proxied: bool,
+    /// What it asks of Kubernetes.
+    pub(super) attributes: &'a Attributes,
     pub(super) told: Told<'a>,
     pub(super) peer: &'a Arc<Peer>,
     pub(super) decision: Uuid,
     /// When the caller's credential ends.
     pub(super) until: Option<Timestamp>,
     /// What else ends it.
-    pub(super) ending: Option<EndSignal>,
+    pub(super) ending: EndSignal,
 }
 
 /// How often a request was sent.
@@ -73,8 +72,12 @@ pub(super) enum Answered {
 
 impl Exchange<'_> {
     /// Gets a credential, sends the request, and once more with another
-    /// credential when the cluster does not know the first and the request can
-    /// be sent again.
+    /// credential when the cluster does not know the first and the request only
+    /// reads.
+    ///
+    /// SECURITY: a 401 may come from behind the API server, where an aggregated one or
+    /// a webhook has already done something. What may have done something is sent once;
+    /// its 401 passes, and the next request finds another credential.
     ///
     /// - `held`: kept until the answer's content or the tunnel ended.
     pub(super) async fn send<H: Send + Sync + 'static>(
@@ -85,19 +88,17 @@ impl Exchange<'_> {
     ) -> Result<Answered, Rejection> {
         let lease = lease(self.cluster, record).await?;
         let held = Arc::new(held);
-        let (body, again) = match body.gather(REPLAYED_BYTES).await? {
-            Gathered::Whole(bytes) => (Body::from(bytes.clone()), Some((cleaned.clone(), bytes))),
-            Gathered::Stream(body) => (body, None),
-        };
+        let only_reads = self.attributes.is_plain_read(cleaned.method()) && body.is_end_stream();
+        let again = only_reads.then(|| cleaned.clone());
         note(record, self.cluster, Some(&lease), Tries::One);
         let generation = lease.generation;
         let first = self.attempt((cleaned, body), (&lease, &held), record).await?;
         // What answers behind the API server's own proxy says nothing of the
         // gateway's credential.
-        if first.status() != StatusCode::UNAUTHORIZED || self.is_proxied {
+        if first.status() != StatusCode::UNAUTHORIZED || self.attributes.is_proxied() {
             return Ok(Answered::Answer(first));
         }
-        let Some((cleaned, bytes)) = again else {
+        let Some(cleaned) = again else {
             self.cluster.note_refused(generation).await;
             return Ok(Answered::Unknown(first));
         };
@@ -106,9 +107,7 @@ impl Exchange<'_> {
         };
         drop(first);
         note(record, self.cluster, Some(&lease), Tries::Two);
-        let second = self
-            .attempt((cleaned, Body::from(bytes)), (&lease, &held), record)
-            .await?;
+        let second = self.attempt((cleaned, Body::empty()), (&lease, &held), record).await?;
         Ok(if second.status() == StatusCode::UNAUTHORIZED {
             Answered::Unknown(second)
         } else {
@@ -130,9 +129,7 @@ impl Exchange<'_> {
         let mut outbound = self.seal(cleaned, backend.upstream(), lease)?;
         outbound.hold(Arc::clone(held));
         outbound.end_with(self.until, self.decision);
-        if let Some(ending) = &self.ending {
-            outbound.end_on(ending.clone());
-        }
+        outbound.end_on(self.ending.clone());
         record.step(Step::Headers);
         let sending = backend.forward(outbound, body);
         let answered = match follows_log(self.rest, self.query) {

@@ -4,19 +4,22 @@
 //! to a cluster without access to its agent, a permit of the policy and a row in
 //! the audit log; another's headers for an identity.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use http::{Response, request};
 
 use super::Gateway;
 use super::exchange::{Answered, Exchange, Told};
+use super::open::{OpenExchanges, Question as OpenQuestion, Shared, Withdrawn};
 use crate::access::endpoint::{self, Endpoint};
-use crate::access::{Access, AccessKey, AccessType, AgentId, Authorizer, Bearer, IdToken, Judge, Question};
+use crate::access::{Access, AccessKey, AccessType, AgentId, Authorizer, Bearer, IdToken, Question};
 use crate::audit::{self, AccessEntry, Audit};
 use crate::authenticate::agent::{self, CiTokens, Presented};
 use crate::authorize;
 use crate::authorize::kubernetes::{Attributes, KubernetesPermit};
 use crate::clock::Clock;
+use crate::credential::cache::key::Key;
 use crate::credential::clusters::Found;
 use crate::forward::{self, Body, Gathered};
 use crate::headers::{self, Cleaned, client_impersonates};
@@ -25,7 +28,7 @@ use crate::record::{Open, Step};
 use crate::rejection::{Rejection, Voice};
 use crate::route::KubernetesPath;
 use crate::server::Peer;
-use crate::sessions::{Entering, Holder, Rules, Sessions};
+use crate::sessions::{Ending, Entering, Holder, Sessions};
 use crate::snapshot::{KubernetesFront, Snapshot};
 use crate::store::{self, Store};
 
@@ -47,22 +50,6 @@ pub struct Services {
 }
 
 impl Services {
-    /// Ends what is open of people to whom this snapshot gives it no longer.
-    pub fn recheck(&self, snapshot: &Snapshot) {
-        let Some(front) = &snapshot.kubernetes else { return };
-        let judge = match self.authorizer.is_embedded() {
-            true => Judge::Embedded,
-            false => Judge::Remote,
-        };
-        let closed = self.sessions.recheck(Rules {
-            agents: Arc::clone(&front.agents),
-            judge,
-        });
-        if closed > 0 {
-            tracing::info!(closed, "streams of people who lost access were closed");
-        }
-    }
-
     /// Binds tokens of earlier versions to the agents of this snapshot.
     ///
     /// # Errors
@@ -111,12 +98,58 @@ impl Services {
     }
 }
 
+/// What was permitted, to be asked again after a change.
+#[derive(Debug)]
+pub(super) struct KubernetesQuestion {
+    services: Arc<Services>,
+    access: Shared<Access>,
+    attributes: Arc<Attributes>,
+    impersonation: Arc<Impersonation>,
+    connection: Key,
+}
+
+impl KubernetesQuestion {
+    /// Whether the same agent gives the same person access, the policy lets the request
+    /// in as the same identity, and its cluster is reached by the same way.
+    pub(super) fn passes(&self, now: &Snapshot) -> bool {
+        let Some(front) = &now.kubernetes else { return false };
+        let Some(access) = self.services.authorizer.again(&front.agents, &self.access.0) else {
+            return false;
+        };
+        let Found::One(cluster) = now.clusters.find(&access.agent().cluster) else {
+            return false;
+        };
+        let permit = front.policy.authorize(&access, &self.attributes);
+        let is_same = permit.is_ok_and(|permit| **permit.impersonation() == *self.impersonation);
+        is_same && cluster.is_still(self.connection)
+    }
+}
+
+impl PartialEq for KubernetesQuestion {
+    fn eq(&self, other: &Self) -> bool {
+        self.access == other.access
+            && self.attributes == other.attributes
+            && self.impersonation == other.impersonation
+            && self.connection == other.connection
+    }
+}
+
+impl Eq for KubernetesQuestion {}
+
+impl Hash for KubernetesQuestion {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.access.hash(state);
+        self.attributes.path.hash(state);
+    }
+}
+
 /// What the stages know of a request.
 pub(super) struct Walk<'a> {
     pub(super) peer: &'a Arc<Peer>,
     pub(super) snapshot: &'a Snapshot,
     pub(super) front: &'a KubernetesFront,
-    pub(super) services: &'a Services,
+    pub(super) services: &'a Arc<Services>,
+    pub(super) open: &'a Arc<OpenExchanges>,
     pub(super) record: &'a mut Open,
 }
 
@@ -283,7 +316,9 @@ impl Walk<'_> {
                 note.session = known.bearer.as_ref().map(|bearer| bearer.session.to_string());
             }
         });
-        Ok(access?)
+        let access = access?;
+        self.peer.mark_known();
+        Ok(access)
     }
 
     /// One row, or one more of a row, in the audit log.
@@ -324,6 +359,7 @@ impl Walk<'_> {
             snapshot,
             front: _,
             services,
+            open,
             record,
         } = self;
         let Admitted { permit, cleaned, held } = admitted;
@@ -335,19 +371,28 @@ impl Walk<'_> {
         record.note(|record| record.destination = Some(Arc::clone(cluster.cluster())));
         let entering = Entering::new(permit.attributes(), record.id(), peer.address().ip());
         let entered = services.sessions.enter(access, entering).map_err(Rejection::Ended)?;
+        let question = OpenQuestion::Kubernetes(KubernetesQuestion {
+            services: Arc::clone(services),
+            access: Shared(Arc::clone(access)),
+            attributes: Arc::clone(permit.attributes()),
+            impersonation: Arc::clone(permit.impersonation()),
+            connection: cluster.connection(),
+        });
+        let place = open.enter_session(question, (snapshot, record.id()), Arc::new(entered));
+        let place = place.map_err(|Withdrawn| Rejection::Ended(Ending::Withdrawn))?;
         let exchange = Exchange {
             cluster,
             rest: path.rest,
             query: path.query,
-            is_proxied: permit.attributes().is_proxied(),
+            attributes: permit.attributes(),
             told: Told::Caller(permit.impersonation()),
             peer,
             decision: record.id(),
             until: None,
-            ending: Some(entered.ending()),
+            ending: place.ending(),
         };
         let answered = exchange
-            .send((cleaned, body.without_trailers()), (held, entered), record)
+            .send((cleaned, body.without_trailers()), (held, place), record)
             .await;
         record.step(Step::Forward);
         match answered? {

@@ -1,4 +1,5 @@
-//! The decision file: one JSON line a decision.
+//! The decision file: one JSON line a decision, and one for each that was ended from
+//! outside later.
 //!
 //! In: closed records. Out: lines appended to a file only its owner reads.
 //! Never: a request that waits for the disk; a lost line that is not counted.
@@ -9,9 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use prometheus_client::metrics::counter::Counter;
+use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
+use uuid::Uuid;
 
-use super::{Record, View};
+use super::{Ended, Record, View};
 
 /// The decision file cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +30,8 @@ pub struct FileError {
 pub(super) enum Line {
     /// A record to append.
     Record(Arc<Record>),
+    /// The end of what a decision had let in.
+    Ended(Uuid, Ended),
     /// Answered when everything before is written.
     Flush(oneshot::Sender<()>),
 }
@@ -58,14 +63,17 @@ pub(super) fn write_lines(path: &Path, mut lines: mpsc::Receiver<Line>, lost: Co
                     let mut failed = None;
                     let mut next = Some(line);
                     while let Some(line) = next {
-                        match line {
-                            Line::Record(record) => {
-                                if let Some(error) = write(&mut file, &record) {
-                                    lost.inc();
-                                    failed = Some(error);
-                                }
+                        let written = match line {
+                            Line::Record(record) => write(&mut file, &View::of(&record)),
+                            Line::Ended(id, ended) => write(&mut file, &EndView { decision_id: id, ended }),
+                            Line::Flush(done) => {
+                                waiting.push(done);
+                                None
                             }
-                            Line::Flush(done) => waiting.push(done),
+                        };
+                        if let Some(error) = written {
+                            lost.inc();
+                            failed = Some(error);
                         }
                         next = lines.try_recv().ok();
                     }
@@ -83,8 +91,15 @@ pub(super) fn write_lines(path: &Path, mut lines: mpsc::Receiver<Line>, lost: Co
     Ok(())
 }
 
-fn write(file: &mut impl Write, record: &Record) -> Option<std::io::Error> {
-    let mut line = match serde_json::to_vec(&View::of(record)) {
+/// A line about what a decision of an earlier line had let in.
+#[derive(Debug, Serialize)]
+struct EndView {
+    decision_id: Uuid,
+    ended: Ended,
+}
+
+fn write(file: &mut impl Write, view: &impl Serialize) -> Option<std::io::Error> {
+    let mut line = match serde_json::to_vec(view) {
         Ok(line) => line,
         Err(error) => return Some(error.into()),
     };

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Check, CredentialNote, KubernetesNote, Outcome, Record};
+use super::{Check, CredentialNote, Ended, KubernetesNote, Outcome, Record};
 
 /// A record as JSON shows it.
 #[derive(Debug, Serialize)]
@@ -24,6 +24,8 @@ pub struct View<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     detail: &'a str,
     status: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended: Option<Ended>,
     #[serde(skip_serializing_if = "Option::is_none")]
     peer: Option<SocketAddr>,
     method: &'a str,
@@ -99,6 +101,7 @@ impl<'a> View<'a> {
             reason: record.reason,
             detail: &record.detail,
             status: record.status,
+            ended: record.ended,
             peer: record.peer,
             method: record.method.as_str(),
             path: &record.path,

@@ -88,11 +88,10 @@ pub(super) fn store_unavailable() -> Answer {
 }
 
 pub(super) fn ended(ending: Ending) -> Answer {
-    let reason = match ending {
-        Ending::Revoked => "session_revoked",
-        Ending::Expired => "credential_ended",
-        Ending::Withdrawn => "access_withdrawn",
-        Ending::StoreUnavailable => return store_unavailable(),
-    };
-    Answer::denied(StatusCode::UNAUTHORIZED, reason, UNAUTHORIZED)
+    match ending {
+        Ending::Revoked | Ending::Expired | Ending::Withdrawn => {
+            Answer::denied(StatusCode::UNAUTHORIZED, ending.code(), UNAUTHORIZED)
+        }
+        Ending::StoreUnavailable => store_unavailable(),
+    }
 }

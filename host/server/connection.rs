@@ -25,6 +25,7 @@ use tokio::net::TcpStream;
 use tokio::time::{interval, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::connections::Connections;
 use super::peer::{Peer, Transport};
 use super::socket::{Ended, Socket, Watched};
 use super::{Certificates, Handler, Limits, Refusal, Slot};
@@ -58,6 +59,7 @@ pub(super) struct Shared<H> {
     handler: Arc<H>,
     limits: Limits,
     tls: Option<Arc<Certificates>>,
+    connections: Arc<Connections>,
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
 }
@@ -71,7 +73,12 @@ impl<H> fmt::Debug for Shared<H> {
 }
 
 impl<H: Handler> Shared<H> {
-    pub(super) fn new(handler: Arc<H>, limits: Limits, tls: Option<Arc<Certificates>>) -> Self {
+    pub(super) fn new(
+        handler: Arc<H>,
+        limits: Limits,
+        tls: Option<Arc<Certificates>>,
+        connections: Arc<Connections>,
+    ) -> Self {
         let mut http1 = http1::Builder::new();
         // Times are kept by `Watched`, which can answer 408.
         http1
@@ -94,6 +101,7 @@ impl<H: Handler> Shared<H> {
             handler,
             limits,
             tls,
+            connections,
             http1,
             http2,
         }
@@ -105,6 +113,8 @@ impl<H: Handler> Shared<H> {
 pub(super) struct Ends {
     /// After the requests that are open.
     pub(super) drain: CancellationToken,
+    /// Others need its place: after the requests that are open.
+    pub(super) evict: CancellationToken,
     /// At once.
     pub(super) cut: CancellationToken,
 }
@@ -125,6 +135,7 @@ pub(super) async fn run<H: Handler>(
         Transport::Plain
     };
     let peer = Arc::new(Peer::new(address, transport, ends.cut.clone(), slot));
+    let _listing = shared.connections.list(&peer, &ends.evict);
     let begin = async {
         match &shared.tls {
             None => sniff(stream, bound).await,
@@ -134,16 +145,17 @@ pub(super) async fn run<H: Handler>(
     let begun = tokio::select! {
         biased;
         () = ends.drain.cancelled() => return,
+        () = ends.evict.cancelled() => return,
         begun = begin => begun,
     };
     match begun {
         Ok(Begun::Http1(socket, prefix)) => {
             let io = Watched::http1(socket, prefix, peer.clone(), &shared.limits);
-            serve_http1(shared, io, peer, ends).await;
+            serve_http1(shared.clone(), io, peer, ends).await;
         }
         Ok(Begun::Http2(socket, prefix)) => {
             let io = Watched::http2(socket, prefix, &shared.limits);
-            serve_http2(shared, io, peer, ends).await;
+            serve_http2(shared.clone(), io, peer, ends).await;
         }
         Ok(Begun::Late(socket)) => {
             drop(
@@ -215,14 +227,22 @@ async fn serve_http1<H: Handler>(shared: Arc<Shared<H>>, io: Watched, peer: Arc<
         service_fn(move |request| Box::pin(answer(shared.clone(), peer.clone(), request)))
     };
     let mut connection = shared.http1.serve_connection(TokioIo::new(io), service).with_upgrades();
-    let Ends { drain, cut } = ends;
+    let Ends { drain, evict, cut } = ends;
     let mut draining = pin!(drain.cancelled());
+    let mut evicting = pin!(evict.cancelled());
     let mut cutting = pin!(cut.cancelled());
     let mut asked = false;
     let result = loop {
         tokio::select! {
             biased;
             result = &mut connection => break result,
+            () = evicting.as_mut(), if !asked => {
+                if gives_way_at_once(&peer) {
+                    return;
+                }
+                asked = true;
+                Pin::new(&mut connection).graceful_shutdown();
+            }
             () = draining.as_mut(), if !asked => {
                 asked = true;
                 Pin::new(&mut connection).graceful_shutdown();
@@ -247,6 +267,11 @@ async fn serve_http1<H: Handler>(shared: Arc<Shared<H>>, io: Watched, peer: Arc<
     }
     // Whatever the client still does, the time is bounded.
     let _ = timeout(LINGER, part(io.ended(), io.into_socket())).await;
+}
+
+/// Whether nobody would miss the connection: a stranger's, without a request.
+fn gives_way_at_once(peer: &Peer) -> bool {
+    peer.open() == 0 && !peer.is_known()
 }
 
 /// Tells the handler of a request that ended before its head was read: nobody
@@ -300,8 +325,9 @@ async fn serve_http2<H: Handler>(shared: Arc<Shared<H>>, io: Watched, peer: Arc<
         service_fn(move |request| Box::pin(answer(shared.clone(), peer.clone(), request)))
     };
     let mut connection = pin!(shared.http2.serve_connection(TokioIo::new(io), service));
-    let Ends { drain, cut } = ends;
+    let Ends { drain, evict, cut } = ends;
     let mut draining = pin!(drain.cancelled());
+    let mut evicting = pin!(evict.cancelled());
     let mut cutting = pin!(cut.cancelled());
     let mut asked = false;
     // A client that opens no window keeps a response from being looked at.
@@ -315,6 +341,13 @@ async fn serve_http2<H: Handler>(shared: Arc<Shared<H>>, io: Watched, peer: Arc<
         tokio::select! {
             biased;
             result = connection.as_mut() => break result,
+            () = evicting.as_mut(), if !asked => {
+                if gives_way_at_once(&peer) {
+                    return;
+                }
+                asked = true;
+                connection.as_mut().graceful_shutdown();
+            }
             () = draining.as_mut(), if !asked => {
                 asked = true;
                 connection.as_mut().graceful_shutdown();

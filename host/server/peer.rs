@@ -16,6 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::Slot;
 
+/// Counts what happens to peers: which of two was idle longer is a matter of order.
+static TURN: AtomicU64 = AtomicU64::new(0);
+
 /// What is known of a client connection, shared by its requests and tunnels.
 #[derive(Debug)]
 pub struct Peer {
@@ -26,6 +29,10 @@ pub struct Peer {
     closing: CancellationToken,
     open: AtomicU32,
     begun: AtomicU64,
+    /// The turn at which it was accepted or its last request ended.
+    quiet_since: AtomicU64,
+    /// Somebody was authenticated here.
+    known: AtomicBool,
     /// Requests before one whose fields were refused.
     refused_after: AtomicU64,
     /// A response to HTTP/1.0 was begun: its end may be the connection's.
@@ -65,6 +72,8 @@ impl Peer {
             closing: CancellationToken::new(),
             open: AtomicU32::new(0),
             begun: AtomicU64::new(0),
+            quiet_since: AtomicU64::new(turn()),
+            known: AtomicBool::new(false),
             refused_after: AtomicU64::new(u64::MAX),
             old: AtomicBool::new(false),
             dues: OnceLock::new(),
@@ -134,7 +143,24 @@ impl Peer {
     }
 
     pub(super) fn end(&self) {
+        self.quiet_since.store(turn(), Ordering::Relaxed);
         self.open.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// The turn at which it was accepted or its last request ended: the lower, the
+    /// longer ago.
+    pub(super) fn quiet_since(&self) -> u64 {
+        self.quiet_since.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a caller was authenticated on the connection.
+    pub(crate) fn mark_known(&self) {
+        self.known.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a caller was authenticated on the connection.
+    pub(super) fn is_known(&self) -> bool {
+        self.known.load(Ordering::Relaxed)
     }
 
     pub(super) fn begin_old(&self) {
@@ -172,6 +198,10 @@ impl Peer {
         });
         first.is_some_and(|at| at.elapsed() > grace)
     }
+}
+
+fn turn() -> u64 {
+    TURN.fetch_add(1, Ordering::Relaxed)
 }
 
 /// An exchange that must end in time. Dropping it says that it ended.

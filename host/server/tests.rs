@@ -161,21 +161,111 @@ async fn requests_in_a_row_are_answered_in_a_row() {
     );
 }
 
+/// A gateway whose backend begins an answer to everything and ends none of `/stall`.
+async fn stalling(limits: Limits) -> World {
+    let backend = Backend::start(|seen| match seen.line().contains("/stall") {
+        true => Reply::Stall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\na".to_vec()),
+        false => Reply::ok("x"),
+    })
+    .await;
+    let specs = [spec("metrics", &format!("http://{}/base", backend.address))];
+    World::with(Gateway::new(&specs).unwrap(), limits, None).await
+}
+
 #[tokio::test]
-async fn connections_above_the_bound_wait() {
-    let (world, _backend) = world(Limits {
+async fn connections_above_the_bound_wait_for_those_that_are_answered() {
+    let world = stalling(Limits {
         connections: 1,
         ..limits()
     })
     .await;
     let mut first = Client::connect(world.address).await;
-    assert_eq!(first.exchange(&request(GET, "")).await.status, 200);
+    first.send(&request("GET /extensions/metrics/stall", "")).await;
+    assert_eq!(first.head().await.unwrap().status, 200);
     let mut second = Client::connect(world.address).await;
     second.send(&request(GET, "")).await;
-    let early = timeout(SHORT, second.answer()).await;
+    let early = timeout(SHORT * 3, second.answer()).await;
     assert!(early.is_err(), "answered above the bound");
+    assert_eq!(first.through(b"a").await, b"a", "the first goes on");
     drop(first);
     assert_eq!(second.answer().await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn idle_connections_give_way_whatever_they_began_with() {
+    let (world, _backend) = world(Limits {
+        connections: 8,
+        ..limits()
+    })
+    .await;
+    let mut strangers = Vec::new();
+    for begins in [
+        b"".as_slice(),
+        b"PRI * HT",
+        b"GET /extensions/metrics/x HTTP/1.1\r\nHost: gateway\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
+    ] {
+        for answered in [false, true] {
+            let mut stranger = Client::connect(world.address).await;
+            if answered {
+                assert_eq!(stranger.exchange(&request("GET /none", "")).await.status, 404);
+            }
+            stranger.send(begins).await;
+            strangers.push(stranger);
+        }
+    }
+    // More come than the bound: each is answered, at the cost of those before.
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        let mut client = Client::connect(world.address).await;
+        assert_eq!(client.exchange(&request(GET, "")).await.status, 200);
+        clients.push(client);
+    }
+    for stranger in &mut strangers {
+        stranger.rest().await;
+    }
+}
+
+#[tokio::test]
+async fn one_address_cannot_have_every_connection() {
+    let world = stalling(Limits {
+        connections: 10,
+        connections_per_address: 2,
+        ..limits()
+    })
+    .await;
+    let mut busy = Vec::new();
+    for _ in 0..2 {
+        let mut client = Client::connect(world.address).await;
+        client.send(&request("GET /extensions/metrics/stall", "")).await;
+        assert_eq!(client.head().await.unwrap().status, 200);
+        busy.push(client);
+    }
+    let mut third = Client::connect(world.address).await;
+    assert!(third.rest().await.is_empty(), "closed at once");
+    // Somebody else's is another count.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let mut other = socket.connect(world.address).await.unwrap();
+    other.write_all(&request(GET, "Connection: close\r\n")).await.unwrap();
+    let mut answer = Vec::new();
+    other.read_to_end(&mut answer).await.unwrap();
+    assert!(
+        answer.starts_with(b"HTTP/1.1 200"),
+        "{}",
+        String::from_utf8_lossy(&answer)
+    );
+    // The bound is of those that are open.
+    drop(busy.pop());
+    let mut again = Client::connect(world.address).await;
+    loop {
+        again.send(&request(GET, "")).await;
+        // Until the gateway has seen that the other one is gone.
+        match again.answer().await {
+            Some(answer) => break assert_eq!(answer.status, 200),
+            None => again = Client::connect(world.address).await,
+        }
+    }
 }
 
 #[tokio::test]

@@ -106,6 +106,11 @@ impl Certificates {
         Ok(Reloaded::Changed)
     }
 
+    /// The chain that clients see, the gateway's own certificate first.
+    pub(crate) fn chain(&self) -> Vec<CertificateDer<'static>> {
+        self.current.0.load().cert.clone()
+    }
+
     pub(super) fn acceptor(&self) -> &TlsAcceptor {
         &self.acceptor
     }

@@ -11,8 +11,10 @@ use std::task::{Context, Poll};
 
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use uuid::Uuid;
 
 use super::Ending;
+use crate::record::Recorder;
 use crate::server::{Due, Peer};
 
 /// Ends one exchange. Only registries of what is open have it.
@@ -23,9 +25,22 @@ pub(crate) struct Switch {
     peer: OnceLock<Arc<Peer>>,
     /// Makes the connection end when its client keeps the end from being sent.
     due: OnceLock<Option<Due>>,
+    /// Where its end is written down, and as that of which decision.
+    record: OnceLock<(Arc<Recorder>, Uuid)>,
 }
 
 impl Switch {
+    /// Why the exchange must end, once it must.
+    pub(crate) fn ending(&self) -> Option<Ending> {
+        self.ending.get().copied()
+    }
+
+    /// Has the end written down as that of what `decision` let in.
+    pub(crate) fn write_to(&self, recorder: &Arc<Recorder>, decision: Uuid) {
+        // One exchange has one record.
+        let _same = self.record.set((Arc::clone(recorder), decision));
+    }
+
     /// Ends the exchange; whether it had not been ended before.
     pub(crate) fn end(&self, ending: Ending) -> bool {
         let first = self.ending.set(ending).is_ok();
@@ -33,6 +48,9 @@ impl Switch {
             self.due.get_or_init(|| peer.due(Instant::now()));
         }
         self.token.cancel();
+        if first && let Some((recorder, decision)) = self.record.get() {
+            recorder.ended(*decision, ending.code());
+        }
         first
     }
 }
@@ -55,7 +73,7 @@ impl EndSignal {
 
     /// Why the exchange must end, once it must.
     pub fn ending(&self) -> Option<Ending> {
-        self.0.ending.get().copied()
+        self.0.ending()
     }
 
     /// Waits until the exchange must end, perhaps forever. Cancel safe.

@@ -186,21 +186,18 @@ impl Table {
         ended
     }
 
-    /// What is open that `must` end, by its session, person and agent, comes back.
-    pub(super) fn withdraw(&self, now: Timestamp, must: impl Fn(&SessionId, &User, AgentId) -> bool) -> Vec<Ended> {
+    /// Everything that is open comes back, to be ended.
+    pub(super) fn end_all(&self, now: Timestamp) -> Vec<Ended> {
         let mut ended = Vec::new();
-        self.each(|id, session| {
-            let withdrawn: Vec<AgentId> = session
-                .uses
-                .iter()
-                .filter(|one| must(id, &one.user, one.agent))
-                .map(|one| one.agent)
-                .collect();
-            if !withdrawn.is_empty() {
-                ended.extend(session.end(id, now, |open| withdrawn.contains(&open.agent)));
-            }
-        });
+        self.each(|id, session| ended.extend(session.end(id, now, |_| true)));
         ended
+    }
+
+    /// Takes out one exchange that must end; nothing when it ended before.
+    pub(super) fn end(&self, id: &SessionId, number: u64, now: Timestamp) -> Option<Ended> {
+        let mut shard = self.shard(id);
+        let session = shard.sessions.get_mut(id)?;
+        session.take(id, number, now)
     }
 
     /// Rows that the store does not have as they are here.
@@ -389,22 +386,25 @@ impl Session {
             .collect();
         let mut ended = Vec::with_capacity(numbers.len());
         for number in numbers {
-            let Some(open) = self.open.remove(&number) else {
-                continue;
-            };
-            self.closed(&open, now);
-            // INVARIANT: uses are not forgotten while something is open.
-            let user = self.uses.iter().find(|one| one.agent == open.agent);
-            ended.push(Ended {
-                session: id.clone(),
-                user: user.map(|one| one.user.clone()).unwrap_or_else(|| User {
-                    id: 0,
-                    username: String::new(),
-                }),
-                open,
-            });
+            ended.extend(self.take(id, number, now));
         }
         ended
+    }
+
+    /// Takes one out.
+    fn take(&mut self, id: &SessionId, number: u64, now: Timestamp) -> Option<Ended> {
+        let open = self.open.remove(&number)?;
+        self.closed(&open, now);
+        // INVARIANT: uses are not forgotten while something is open.
+        let user = self.uses.iter().find(|one| one.agent == open.agent);
+        Some(Ended {
+            session: id.clone(),
+            user: user.map(|one| one.user.clone()).unwrap_or_else(|| User {
+                id: 0,
+                username: String::new(),
+            }),
+            open,
+        })
     }
 }
 

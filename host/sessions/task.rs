@@ -137,7 +137,6 @@ async fn see(sessions: Weak<Sessions>, clock: Clock) {
         health.note(&sessions, "seen", sent);
         let now = clock.now();
         sessions.table.forget(before(now, ACTIVE), now);
-        sessions.recheck_again();
     }
 }
 

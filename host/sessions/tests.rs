@@ -484,83 +484,31 @@ async fn revocations_are_read_from_the_first_every_few_minutes() {
     until(async || world.sessions.is_revoked(&oidc("other"))).await;
 }
 
-/// Bob, in a state of the directory, and an agent shared with his group.
-fn rules(state: &str, role: &str, sharing: &str) -> Rules {
-    let text = format!(
-        "
-apiVersion: tollgate.dev/v1alpha1
-kind: UserDirectory
-metadata: {{name: people}}
-spec:
-  users: [{{id: 102, username: bob, state: {state}}}]
-  groups: [{{id: 2, path: group-2, members: [{{username: bob, role: {role}}}]}}]
----
-apiVersion: tollgate.dev/v1alpha1
-kind: Agent
-metadata: {{name: my-agent}}
-spec:
-  id: {AGENT}
-  configProject: {{id: 1234}}
-  cluster: in-cluster
-  config: {{{sharing}}}
-"
-    );
-    let loaded = crate::state::directory::load_text(&text, "state.yaml", "argocd");
-    let resources = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
-    Rules {
-        agents: Agents::build(&resources, None),
-        judge: Judge::Embedded,
-    }
-}
-
-const SHARED: &str = "user_access: {access_as: {user: {}}, groups: [{id: group-2}]}";
-
 #[tokio::test]
-async fn what_is_open_ends_when_access_is_withdrawn() {
-    for withdrawn in [
-        rules("blocked", "developer", SHARED),
-        rules("active", "reporter", SHARED),
-        rules("active", "developer", ""),
-    ] {
-        let world = World::start().await;
-        let pat = SessionId::new(AccessType::PersonalAccessToken, Uuid::nil().to_string());
-        let ci = SessionId::new(AccessType::CiJobToken, "job");
-        let entered = ["create", "watch", "get"].map(|verb| world.enter(&pat, verb).unwrap());
-        let job = world.enter(&ci, "watch").unwrap();
-        assert_eq!(world.sessions.recheck(rules("active", "developer", SHARED)), 0);
-        assert!(entered.iter().all(|one| one.ending().ending().is_none()));
-        assert_eq!(world.sessions.recheck(withdrawn), 2);
-        for one in &entered {
-            assert_eq!(one.ending().ended().await, Ending::Withdrawn);
-        }
-        assert_eq!((world.open_streams(), job.ending().ending()), (1, None));
-        let heard = world.heard.lock().unwrap().clone();
-        let endings: Vec<_> = heard
-            .iter()
-            .map(|closed| (&closed.session, closed.ending.as_str()))
-            .collect();
-        assert_eq!(endings, [(&pat, "access withdrawn"), (&pat, "access withdrawn")]);
-        // Let in by the agents before, while these were loaded.
-        let late = world.enter(&pat, "watch").unwrap();
-        world.clock.advance(Duration::from_secs(6));
-        assert_eq!(late.ending().ended().await, Ending::Withdrawn);
-    }
-}
-
-#[tokio::test]
-async fn of_what_is_judged_elsewhere_the_agent_counts() {
+async fn what_is_withdrawn_ends_alone_and_is_heard_of_once() {
     let world = World::start().await;
-    let entered = world.enter(&oidc("one"), "watch").unwrap();
-    let mut elsewhere = rules("blocked", "guest", "");
-    elsewhere.judge = Judge::Remote;
-    assert_eq!(world.sessions.recheck(elsewhere), 0);
-    assert_eq!(entered.ending().ending(), None);
-    let none = Rules {
-        agents: Agents::build(&crate::state::Resources::default(), None),
-        judge: Judge::Remote,
+    let pat = SessionId::new(AccessType::PersonalAccessToken, Uuid::nil().to_string());
+    let [tunnel, watch, get] = ["create", "watch", "get"].map(|verb| world.enter(&pat, verb).unwrap());
+    assert!(tunnel.end(Ending::Withdrawn) && get.end(Ending::Withdrawn));
+    for one in [&tunnel, &get] {
+        assert_eq!(one.ending().ended().await, Ending::Withdrawn);
+    }
+    assert_eq!((world.open_streams(), watch.ending().ending()), (1, None));
+    assert!(!tunnel.end(Ending::Revoked));
+    let heard = || {
+        let heard = world.heard.lock().unwrap().clone();
+        heard
+            .into_iter()
+            .map(|closed| (closed.session, closed.ending))
+            .collect::<Vec<_>>()
     };
-    assert_eq!(world.sessions.recheck(none), 1);
-    assert_eq!(entered.ending().ended().await, Ending::Withdrawn);
+    assert_eq!(heard(), [(pat.clone(), Ending::Withdrawn)]);
+    drop((tunnel, get));
+    assert_eq!(world.open_streams(), 1);
+    // What was revoked before is not withdrawn besides.
+    world.revoke(&pat).await.unwrap();
+    assert!(!watch.end(Ending::Withdrawn));
+    assert_eq!(heard(), [(pat.clone(), Ending::Withdrawn), (pat, Ending::Revoked)]);
 }
 
 #[test]

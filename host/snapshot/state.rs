@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::take;
+use super::{Snapshot, take};
 use crate::authenticate::Authenticator;
 use crate::authorize::rbac::{PolicySource, Rbac};
 use crate::config::{Compatibility, Config};
@@ -22,6 +22,28 @@ pub(super) struct FromState {
     pub(super) rbac: Arc<Rbac>,
     pub(super) authenticator: Arc<Authenticator>,
     pub(super) extensions: Arc<Registry>,
+}
+
+impl FromState {
+    /// What a snapshot is made of.
+    pub(super) fn of(snapshot: &Snapshot) -> Self {
+        Self {
+            resources: Arc::clone(&snapshot.resources),
+            rbac: Arc::clone(&snapshot.rbac),
+            authenticator: Arc::clone(&snapshot.authenticator),
+            extensions: Arc::clone(&snapshot.extensions),
+        }
+    }
+}
+
+/// What came of a load.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// It may be put in force.
+    Good(FromState),
+    /// It has mistakes. What it would be with each of them as it was before, if anything
+    /// can be told of it: for judging what is withdrawn.
+    Refused(Option<FromState>),
 }
 
 /// Makes [`FromState`] and keeps the last good one with what there was to say of it.
@@ -63,60 +85,118 @@ impl Maker {
     pub(super) fn make(
         &self,
         config: &Config,
-        earlier: Option<&FromState>,
+        (earlier, narrower): (Option<&FromState>, Option<&FromState>),
         findings: &mut Vec<Diagnostic>,
-    ) -> Option<FromState> {
+    ) -> Outcome {
         let loaded = take(self.source.load(), findings);
         // A watch that broke is told, and what is known stays in force.
         findings.extend(self.source.health());
-        let resources = loaded?;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = make((config, resources), (last.as_ref(), earlier), findings)?;
-        let made = last.insert(made);
-        Some(made.made.clone())
+        let readable = narrower.or(earlier);
+        let Some(resources) = loaded else {
+            let parts = self.source.mended().map(|resources| {
+                let known = (last.as_ref(), earlier);
+                // They are told of with the load itself.
+                make((config, &resources), known, &mut Vec::new()).or_as_in(readable, resources)
+            });
+            return Outcome::Refused(parts.flatten());
+        };
+        let parts = make((config, &resources), (last.as_ref(), earlier), findings);
+        match parts.whole(resources) {
+            Ok(made) => Outcome::Good(last.insert(*made).made.clone()),
+            Err((parts, resources)) => Outcome::Refused(parts.or_as_in(readable, resources)),
+        }
+    }
+}
+
+/// What is made of objects, each by itself.
+struct Parts {
+    rbac: Made<Rbac>,
+    authenticator: Made<Authenticator>,
+    extensions: Made<Registry>,
+}
+
+impl Parts {
+    /// All of them, or none.
+    fn whole(self, resources: Arc<Resources>) -> Result<Box<Last>, (Self, Arc<Resources>)> {
+        let all = (&self.rbac.value, &self.authenticator.value, &self.extensions.value);
+        let (Some(rbac), Some(authenticator), Some(extensions)) = all else {
+            return Err((self, resources));
+        };
+        Ok(Box::new(Last {
+            made: FromState {
+                resources,
+                rbac: Arc::clone(rbac),
+                authenticator: Arc::clone(authenticator),
+                extensions: Arc::clone(extensions),
+            },
+            rbac: self.rbac.findings,
+            authenticator: self.authenticator.findings,
+            extensions: self.extensions.findings,
+        }))
+    }
+
+    /// Those that could not be made as they were.
+    fn or_as_in(self, earlier: Option<&FromState>, resources: Arc<Resources>) -> Option<FromState> {
+        let earlier = earlier?.clone();
+        Some(FromState {
+            resources,
+            rbac: self.rbac.value.unwrap_or(earlier.rbac),
+            authenticator: self.authenticator.value.unwrap_or(earlier.authenticator),
+            extensions: self.extensions.value.unwrap_or(earlier.extensions),
+        })
     }
 }
 
 /// Every part is tried, so that one load reports all mistakes.
 fn make(
-    (config, resources): (&Config, Arc<Resources>),
+    (config, resources): (&Config, &Arc<Resources>),
     (last, earlier): (Option<&Last>, Option<&FromState>),
     findings: &mut Vec<Diagnostic>,
-) -> Option<Last> {
-    let same = last.map(|last| Same::of(&last.made.resources, &resources));
+) -> Parts {
+    let same = last.map(|last| Same::of(&last.made.resources, resources));
     let kept = |is: fn(&Same) -> bool| last.filter(|_| same.as_ref().is_some_and(is));
     let rbac = match kept(|same| same.argocd_cm && same.rbac_cm && same.projects) {
         Some(last) => Made::kept(&last.made.rbac, &last.rbac),
-        None => Made::new(rbac(config, &resources)),
+        None => Made::new(rbac(config, resources)),
     };
     let extensions = match kept(|same| same.argocd_cm && same.secrets && same.extensions && same.clusters) {
         Some(last) => Made::kept(&last.made.extensions, &last.extensions),
-        None => Made::new(extensions(config, &resources, earlier)),
+        None => Made::new(extensions(config, resources, earlier)),
     };
     findings.extend_from_slice(&rbac.findings);
     findings.extend_from_slice(&extensions.findings);
-    let compiled = rbac.value?;
-    let same_scopes = last.is_some_and(|last| last.made.rbac.scopes() == compiled.scopes());
+    let compiled = rbac.value.as_ref().or(earlier.map(|earlier| &earlier.rbac));
+    let scopes = compiled.map_or(&[][..], |compiled| compiled.scopes());
+    let same_scopes = last.is_some_and(|last| last.made.rbac.scopes() == scopes);
     let authenticator = match kept(|same| same.argocd_cm && same.secrets && same.projects) {
         Some(last) if same_scopes => Made::kept(&last.made.authenticator, &last.authenticator),
         Some(_) | None => {
             let earlier = earlier.map(|earlier| &*earlier.authenticator);
-            let (settings, scopes) = (&config.authentication, compiled.scopes());
-            Made::new(Authenticator::build(settings, &resources, scopes, earlier))
+            Made::new(Authenticator::build(&config.authentication, resources, scopes, earlier))
         }
     };
-    findings.extend_from_slice(&authenticator.findings);
-    Some(Last {
-        made: FromState {
-            resources,
-            rbac: compiled,
-            authenticator: authenticator.value?,
-            extensions: extensions.value?,
+    // Without a policy it is not known which claims are groups.
+    let authenticator = match (&rbac.value, earlier) {
+        (None, None) => Made {
+            value: None,
+            findings: Vec::new(),
         },
-        rbac: rbac.findings,
-        authenticator: authenticator.findings,
-        extensions: extensions.findings,
-    })
+        (Some(_), _) | (None, Some(_)) => authenticator,
+    };
+    findings.extend_from_slice(&authenticator.findings);
+    Parts {
+        rbac,
+        authenticator,
+        extensions,
+    }
+}
+
+/// A policy as it is in force, with what `narrower` does not allow taken away; none where
+/// it is not even a policy.
+pub(super) fn narrowed_rbac(config: &Config, resources: &Resources, narrower: &Arc<Rbac>) -> Option<Arc<Rbac>> {
+    let compiled = rbac(config, resources).value?;
+    Some(Arc::new(compiled.narrowed_by(narrower)))
 }
 
 /// A part, and what there is to say of it.

@@ -11,13 +11,14 @@ use std::sync::Arc;
 use rustc_hash::FxBuildHasher;
 
 use super::agent::AgentObject;
-use super::{Application, Cluster, ClusterConfig, ObjectName, Resources, destination};
+use super::{Application, Cluster, ClusterConfig, ObjectName, Resources, SetAside, destination};
 use crate::diagnostic::{Diagnostic, Location};
 
 mod agent;
 mod application_set;
 mod cluster;
 mod extension;
+pub(in crate::state) mod mended;
 mod people;
 mod project;
 pub(in crate::state) mod read;
@@ -35,6 +36,8 @@ pub(crate) struct Collector<'p> {
     found_clusters: Vec<(Cluster, Location)>,
     agents: agent::Draft,
     people: Vec<Arc<people::Draft>>,
+    /// Of tenants, defined twice: nobody can say which one is meant.
+    twins: Vec<&'p Decoded>,
     /// Every finding so far.
     pub(crate) findings: Vec<Diagnostic>,
 }
@@ -45,8 +48,19 @@ pub(super) fn is_configuration(path: &str) -> bool {
     agent::configured_by(path).is_some()
 }
 
+/// The objects of pieces whose mistakes do not matter.
+///
+/// - `memo`: of the load they are a part of.
+pub(in crate::state) fn collected(said: &[mended::Said], namespace: &str, memo: &Memo) -> Arc<Resources> {
+    let mut collector = Collector::new(namespace);
+    for said in said {
+        collector.take(&said.pieces);
+    }
+    Arc::new(collector.finish(&mut memo.clone()).0)
+}
+
 /// What one source keeps from load to load of what is made of several objects.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Memo {
     people: people::Memo,
     agents: BTreeMap<String, Arc<AgentObject>>,
@@ -68,6 +82,7 @@ impl<'p> Collector<'p> {
             found_clusters: Vec::new(),
             agents: agent::Draft::default(),
             people: Vec::new(),
+            twins: Vec::new(),
             findings: Vec::new(),
         }
     }
@@ -99,12 +114,22 @@ impl<'p> Collector<'p> {
                 let location = decoded.location.clone();
                 let named = format!("{} `{}` in namespace `{}`", kind.as_str(), name.name, name.namespace);
                 let message = format!("{named} is defined twice, first at {}", first.get());
-                self.findings.push(if kind == Kind::Agent {
-                    self.agents.shut(&name.name);
-                    Diagnostic::warning(location, format!("{message}; it is closed"))
-                } else {
-                    Diagnostic::error(location, message)
-                });
+                let what = match kind {
+                    Kind::Agent => {
+                        self.agents.shut(&name.name);
+                        "it is closed"
+                    }
+                    Kind::AppProject | Kind::Application | Kind::ApplicationSet | Kind::ArgoCDExtension => {
+                        self.twins.push(decoded);
+                        "neither is used"
+                    }
+                    Kind::ConfigMap | Kind::Secret | Kind::UserDirectory => {
+                        self.findings.push(Diagnostic::error(location, message));
+                        return false;
+                    }
+                };
+                self.findings
+                    .push(Diagnostic::warning(location, format!("{message}; {what}")));
                 false
             }
         }
@@ -115,6 +140,12 @@ impl<'p> Collector<'p> {
         let resources = &mut self.resources;
         match &decoded.content {
             Content::Nothing => {}
+            Content::SetAside(mistake) => resources.set_aside.push(SetAside {
+                kind: decoded.kind.as_str(),
+                name: name.clone(),
+                location: decoded.location.clone(),
+                mistake: mistake.clone(),
+            }),
             Content::ArgocdCm(map) => {
                 resources.argocd_cm = map.clone();
                 resources.argocd_cm_at = Some(decoded.location.clone());
@@ -150,6 +181,25 @@ impl<'p> Collector<'p> {
             }
             Content::Agent(read) => self.agents.add(read.clone()),
             Content::People(part) => self.people.push(Arc::clone(part)),
+        }
+    }
+
+    fn leave_out_twins(&mut self) {
+        for twin in std::mem::take(&mut self.twins) {
+            let (name, resources) = (&twin.name, &mut self.resources);
+            match twin.kind {
+                Kind::AppProject => drop(resources.projects.remove(&name.name)),
+                Kind::Application => drop(resources.applications.remove(name)),
+                Kind::ApplicationSet => drop(resources.application_sets.remove(name)),
+                Kind::ArgoCDExtension => drop(resources.extensions.remove(&name.name)),
+                Kind::ConfigMap | Kind::Secret | Kind::Agent | Kind::UserDirectory => continue,
+            }
+            resources.set_aside.push(SetAside {
+                kind: twin.kind.as_str(),
+                name: name.clone(),
+                location: twin.location.clone(),
+                mistake: "it is defined twice".to_owned(),
+            });
         }
     }
 
@@ -212,7 +262,8 @@ impl<'p> Collector<'p> {
         let doubtful = self.shared_servers();
         self.shared_names();
         // Of thousands at once a map is made faster than one by one.
-        self.resources.applications = self.applications.into_iter().collect();
+        self.resources.applications = std::mem::take(&mut self.applications).into_iter().collect();
+        self.leave_out_twins();
         let found = self.found_clusters.into_iter().map(|(cluster, _)| cluster).collect();
         let mut known = destination::known_clusters(&self.resources.argocd_cm, found);
         // Also the control plane's own, which would be there without a Secret. A name
@@ -222,6 +273,10 @@ impl<'p> Collector<'p> {
                 .iter()
                 .any(|twin| twin.server == cluster.server || (!twin.name.is_empty() && twin.name == cluster.name))
         });
+        // SECURITY: what such a project denies is denied nowhere; so nobody enters its
+        // clusters, as nobody enters those of its Applications.
+        let lost = |cluster: &Cluster| !cluster.project.is_empty() && self.resources.is_set_aside(&cluster.project);
+        known.retain(|cluster| !lost(cluster));
         self.resources.clusters = known;
         let configs = &mut self.resources.cluster_configs;
         configs.retain(|server, _| self.resources.clusters.iter().any(|known| known.server == *server));

@@ -52,6 +52,10 @@ impl Source for Directory {
         kept.load(&self.folder, &self.namespace, &[])
     }
 
+    fn mended(&self) -> Option<Arc<Resources>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).mended()
+    }
+
     fn health(&self) -> Vec<Diagnostic> {
         Vec::new()
     }

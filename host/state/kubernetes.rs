@@ -17,8 +17,9 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Resources;
+use super::decode::mended::{self, Said};
 use super::decode::read::Piece;
-use super::decode::{Collector, Memo};
+use super::decode::{Collector, Memo, collected};
 use super::source::{Error, Place, Source};
 use super::watch::{Timing, Watch, follow as follow_count};
 use crate::config::KubernetesState;
@@ -69,12 +70,16 @@ impl fmt::Debug for Kubernetes {
 struct Kept {
     memo: Memo,
     last: Option<Last>,
+    /// What each object said last without mistakes.
+    good: Vec<Said>,
 }
 
 /// The result of the last load.
 struct Last {
     said: Vec<Arc<[Piece]>>,
     resources: Option<Arc<Resources>>,
+    /// Of a load that was refused.
+    mended: Option<Arc<Resources>>,
     findings: Vec<Diagnostic>,
 }
 
@@ -117,6 +122,11 @@ impl Source for Kubernetes {
         kept.load(said, &self.namespace)
     }
 
+    fn mended(&self) -> Option<Arc<Resources>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.last.as_ref()?.mended.clone()
+    }
+
     fn health(&self) -> Vec<Diagnostic> {
         self.shared.health()
     }
@@ -147,8 +157,24 @@ impl Kept {
         }
         let (resources, findings) = collector.finish(&mut self.memo);
         let loaded = Loaded::new(Arc::new(resources), findings);
+        let of = |pieces: &Arc<[Piece]>| Said {
+            file: None,
+            pieces: Arc::clone(pieces),
+        };
+        let now: Vec<Said> = said.iter().map(of).collect();
+        let mended = match &loaded.value {
+            Some(_) => {
+                self.good = now;
+                None
+            }
+            None => {
+                self.good = mended::mended(&now, &self.good, mended::Found::All);
+                Some(collected(&self.good, namespace, &self.memo))
+            }
+        };
         self.last = Some(Last {
             said,
+            mended,
             resources: loaded.value.clone(),
             findings: loaded.diagnostics.clone(),
         });

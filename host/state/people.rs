@@ -52,7 +52,7 @@ pub struct Directory {
 
 impl Directory {
     /// Of entries whose numbers, names and paths are unique; of two that are
-    /// not, the latter stays.
+    /// not, the latter stays, and a person who is blocked once is blocked.
     pub(crate) fn new(people: Vec<Person>, groups: Vec<Namespace>, projects: Vec<Namespace>) -> Self {
         let by_path = |spaces: Vec<Namespace>| {
             let keyed = spaces.into_iter().map(|space| (Arc::clone(&space.path), space));
@@ -61,9 +61,19 @@ impl Directory {
         let names = people
             .iter()
             .map(|person| (person.user.username.clone(), person.user.id));
+        let by_name = names.collect();
+        let mut by_id: BTreeMap<i64, Person> = BTreeMap::new();
+        for person in people {
+            let before = by_id.get(&person.user.id).map(|person| person.state);
+            let state = match (before, person.state) {
+                (Some(PersonState::Blocked), _) | (_, PersonState::Blocked) => PersonState::Blocked,
+                (Some(PersonState::Active) | None, PersonState::Active) => PersonState::Active,
+            };
+            by_id.insert(person.user.id, Person { state, ..person });
+        }
         Self {
-            by_name: names.collect(),
-            people: people.into_iter().map(|person| (person.user.id, person)).collect(),
+            by_name,
+            people: by_id,
             groups: by_path(groups),
             projects: by_path(projects),
         }

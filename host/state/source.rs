@@ -29,6 +29,11 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// As findings: what cannot be read or decoded and refuses the load.
     fn load(&self) -> Loaded<Arc<Resources>>;
 
+    /// Where the last load was refused: every object as it is now, but those with mistakes
+    /// as they were when they had none. For judging what is withdrawn, and for nothing
+    /// else.
+    fn mended(&self) -> Option<Arc<Resources>>;
+
     /// What keeps the source from being up to date, as findings of severity error;
     /// none while it is. What it gave last stays true as far as anybody knows.
     fn health(&self) -> Vec<Diagnostic>;

@@ -94,6 +94,20 @@ impl Database {
         })
     }
 
+    /// Connects to a PostgreSQL server and changes nothing.
+    pub(super) async fn probe(url: &SecretString) -> Result<(), Error> {
+        install_default_drivers();
+        let url = url.expose_secret();
+        let options = AnyConnectOptions::from_str(url).map_err(|_| open_error("its URL is not valid"))?;
+        let connected = timeout(CONNECT, AnyConnection::connect_with(&options)).await;
+        let connection = connected
+            .unwrap_or(Err(sqlx::Error::PoolTimedOut))
+            .map_err(|error| open_error(detail(&error)))?;
+        // The server notices by itself when this one goes away.
+        drop(timeout(CONNECT, connection.close()).await);
+        Ok(())
+    }
+
     /// Which kind it is.
     pub(super) fn kind(&self) -> Kind {
         self.kind

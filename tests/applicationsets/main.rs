@@ -14,6 +14,7 @@
 #[path = "../../xtask/src/cache.rs"]
 mod cache;
 mod compare;
+mod differential;
 mod examples;
 mod functions;
 mod judge;

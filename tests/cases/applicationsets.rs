@@ -38,7 +38,7 @@ impl Suite for ApplicationSets {
     fn run(&self, table: &Table, case: &Case) -> Result<(), String> {
         match case.kind.as_str() {
             "request" => whole_gateway(request::run(table, case.read()?)),
-            "applicationset" => whole_gateway(behavior::run(case.read()?)),
+            "applicationset" => whole_gateway(behavior::run(case.read()?, case.is_own)),
             "rbac_object_name" => whole_gateway(request::object_name(case.read()?)),
             "unknown_generators" => unknown_generators(&case.read()?),
             "generated_application_validation" => validation(&case.read()?),

@@ -66,7 +66,7 @@ impl Suite for KubernetesAccess {
         let question: Question = case.read()?;
         // Taken away: what a panic leaves behind is not used again.
         let mut shared = lock().take().unwrap_or_default();
-        let done = runtime().block_on(shared.run(table, &case.id, &question));
+        let done = runtime().block_on(shared.run(table, case, &question));
         *lock() = Some(shared);
         done
     }
@@ -82,26 +82,32 @@ fn lock() -> std::sync::MutexGuard<'static, Option<Shared>> {
 }
 
 impl Shared {
-    async fn run(&mut self, table: &Table, id: &str, question: &Question) -> Result<(), String> {
+    async fn run(&mut self, table: &Table, case: &Case, question: &Question) -> Result<(), String> {
+        let ours = case.ours()?;
         let head = match self.heads.remove(&table.path) {
             Some(head) => head,
             None => Head::read(table)?,
         };
         let plan = Plan::of(question, &head);
         let done = match plan {
-            Ok(plan) => self.run_on(&plan, question, &head).await,
+            Ok(plan) => self.run_on(&plan, (question, ours), &head).await,
             Err(error) => Err(error),
         };
         self.heads.insert(table.path.clone(), head);
         match (done?, &question.expect.indistinguishable_group) {
             (Some(Done { answer, outcome }), Some(group)) if outcome != Outcome::Passed => {
-                self.compare((table.path.clone(), group.clone()), id, &response::face(&answer))
+                self.compare((table.path.clone(), group.clone()), &case.id, &response::face(&answer))
             }
             (Some(_) | None, _) => Ok(()),
         }
     }
 
-    async fn run_on(&mut self, plan: &Plan, question: &Question, head: &Head) -> Result<Option<Done>, String> {
+    async fn run_on(
+        &mut self,
+        plan: &Plan,
+        (question, ours): (&Question, Option<u16>),
+        head: &Head,
+    ) -> Result<Option<Done>, String> {
         if matches!(question.credential, Credential::Sequence {}) || !question.steps.is_empty() {
             if question.request.is_some() {
                 return Err("a sequence has its requests in its steps".to_owned());
@@ -111,7 +117,7 @@ impl Shared {
         }
         if single::needs_fresh(question, head) {
             let mut stage = self.fresh(plan, head).await?;
-            return single::run(question, head, &mut stage).await.map(Some);
+            return single::run(question, ours, (head, &mut stage)).await.map(Some);
         }
         let fits = |stage: &Stage| {
             stage.plan == *plan
@@ -122,7 +128,7 @@ impl Shared {
             Some(at) => self.stages.remove(at),
             None => self.fresh(plan, head).await?,
         };
-        let done = single::run(question, head, &mut stage).await;
+        let done = single::run(question, ours, (head, &mut stage)).await;
         if self.stages.len() >= KEPT {
             self.stages.remove(0);
         }

@@ -5,6 +5,9 @@
 //! total; exit 1 when a case fails. Never: a case skipped in silence; a kind
 //! or a field that nobody reads.
 //!
+//! The last line but the total is of `mutations`: cases with one wrong expectation each,
+//! on which the runner has to fail.
+//!
 //! `cargo test --test cases [-- ID]`: only cases whose id contains ID.
 
 #![expect(
@@ -28,6 +31,7 @@ mod extension_requests;
 mod glob;
 mod impersonation;
 mod kubernetes_access;
+mod mutations;
 mod project_destinations;
 mod providers;
 mod rbac;
@@ -36,7 +40,7 @@ mod suite;
 #[path = "../gateway/support.rs"]
 mod support;
 
-use suite::{Case, Exceptions, Suite, Table};
+use suite::{Case, Exceptions, Outcomes, Suite, Table};
 
 /// Everyone who can run cases. A new table's kinds get a module and a line.
 const SUITES: &[&dyn Suite] = &[
@@ -75,7 +79,14 @@ fn run(out: &mut impl Write) -> Result<Tally, String> {
     let filter = wanted(std::env::args().skip(1));
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let exceptions = Exceptions::read(&own.join("not-applicable.yaml"))?;
+    let outcomes = Outcomes::read(&own.join("outcomes.yaml"))?;
     let mut files = tables_in(&own)?;
+    let known = files.iter().filter_map(|file| Table::read(file, &outcomes).ok());
+    let known = known.flat_map(|table| table.cases).map(|case| case.id).collect();
+    let unknown = outcomes.unknown(&known);
+    if !unknown.is_empty() {
+        return Err(format!("outcomes.yaml names cases that are not there: {unknown:?}"));
+    }
     if let Some(folder) = std::env::var_os("TOLLGATE_CASES").filter(|folder| !folder.is_empty()) {
         let more = tables_in(Path::new(&folder))?;
         if more.is_empty() {
@@ -88,10 +99,16 @@ fn run(out: &mut impl Write) -> Result<Tally, String> {
     }
     let mut total = Tally::default();
     for file in &files {
-        let tally = run_file(out, file, &exceptions, filter.as_deref()).map_err(|error| error.to_string())?;
+        let tally =
+            run_file(out, file, (&exceptions, &outcomes), filter.as_deref()).map_err(|error| error.to_string())?;
         total.passed += tally.passed;
         total.failed += tally.failed;
         total.exempt += tally.exempt;
+    }
+    if filter.is_none() {
+        let tally = mutations::run(out, &own, &outcomes)?;
+        total.passed += tally.passed;
+        total.failed += tally.failed;
     }
     let write = |error: std::io::Error| error.to_string();
     if total.exempt > 0 {
@@ -124,7 +141,11 @@ fn tables_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
     for entry in entries {
         let path = entry.map_err(|error| error.to_string())?.path();
         let is_table = path.extension().is_some_and(|extension| extension == "yaml");
-        if is_table && path.file_name().is_some_and(|name| name != "not-applicable.yaml") {
+        if is_table
+            && path
+                .file_name()
+                .is_some_and(|name| name != "not-applicable.yaml" && name != "outcomes.yaml")
+        {
             files.push(path);
         }
     }
@@ -135,12 +156,12 @@ fn tables_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
 fn run_file(
     out: &mut impl Write,
     path: &Path,
-    exceptions: &Exceptions,
+    (exceptions, outcomes): (&Exceptions, &Outcomes),
     filter: Option<&str>,
 ) -> std::io::Result<Tally> {
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let mut tally = Tally::default();
-    match Table::read(path) {
+    match Table::read(path, outcomes) {
         Err(error) => {
             tally.failed += 1;
             writeln!(out, "{name}: FAILED: {error}")?;

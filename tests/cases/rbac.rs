@@ -45,7 +45,7 @@ impl Suite for Rbac {
 
     fn run(&self, table: &Table, case: &Case) -> Result<(), String> {
         match case.kind.as_str() {
-            "enforce" => enforce::enforce(table, &case.read()?),
+            "enforce" => enforce::enforce(table, case, &case.read()?),
             "cli_can" => enforce::can(table, &case.read()?),
             "policy_line" => line(&case.read()?),
             "policy_text" | "policy_role_integrity" => text(&case.read()?),

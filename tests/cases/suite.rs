@@ -41,20 +41,53 @@ pub(crate) struct Table {
 }
 
 /// One case.
+#[derive(Clone)]
 pub(crate) struct Case {
     /// Its id, unique in its file.
     pub(crate) id: String,
     /// Which suite runs it.
     pub(crate) kind: String,
     fields: Map<String, Value>,
+    /// Which outcome is this gateway's, where the table allows several or tells it in
+    /// words.
+    ours: Option<Value>,
+    /// Whether the table is one of ours, so that `outcomes.yaml` has to know its cases.
+    pub(crate) is_own: bool,
 }
+
+/// Fields of a case that people read, each with why nothing is compared with it. Every
+/// other field is read by somebody, or an error.
+const DOCUMENTATION: &[(&str, &str)] = &[
+    ("source", "where the case was taken from"),
+    ("note", "an explanation of the input or of the outcome"),
+    ("notes", "an explanation of the input or of the outcome"),
+    ("why", "the reason of what a derived case recommends"),
+    ("confidence", "how sure the author of a derived case is"),
+    ("title", "a name for people; the id is for programs"),
+    ("tags", "topics, to search for"),
+    (
+        "kas_observed",
+        "what GitLab's program does; the seed's words win where both differ",
+    ),
+    (
+        "go",
+        "what Go's own engine makes of a template, of which `expect` is our reading",
+    ),
+    ("differs_from_go", "that `go` and `expect` are not the same, on purpose"),
+    (
+        "intermediate",
+        "steps of a signature, to find a mistake by; requests are compared with it whole",
+    ),
+    ("cts", "the name of the case in the compliance test suite of RFC 9535"),
+];
 
 impl Table {
     /// Reads a file.
     ///
     /// # Errors
     /// What is wrong with it as a table.
-    pub(crate) fn read(path: &Path) -> Result<Self, String> {
+    pub(crate) fn read(path: &Path, outcomes: &Outcomes) -> Result<Self, String> {
+        let is_own = path.parent() == Some(outcomes.folder.as_path());
         let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
         let document: Value =
             serde_saphyr::from_str_with_options(&text, serde_saphyr::options! { strict_booleans: true })
@@ -68,7 +101,9 @@ impl Table {
         let mut cases = Vec::new();
         let mut seen = std::collections::BTreeSet::new();
         for case in list {
-            let case = Case::new(case)?;
+            let mut case = Case::new(case)?;
+            case.is_own = is_own;
+            case.ours = outcomes.of(&case.id);
             if !seen.insert(case.id.clone()) {
                 return Err(format!("id `{}` occurs twice", case.id));
             }
@@ -96,7 +131,59 @@ impl Case {
             text("id").ok_or("a case has no `id`")?,
             text("kind").unwrap_or_default(),
         );
-        Ok(Self { id, kind, fields })
+        Ok(Self {
+            id,
+            kind,
+            fields,
+            ours: None,
+            is_own: false,
+        })
+    }
+
+    /// The outcome of ours, as the suite writes it.
+    ///
+    /// # Errors
+    /// `outcomes.yaml` writes it in another way.
+    pub(crate) fn ours<T: DeserializeOwned>(&self) -> Result<Option<T>, String> {
+        let read = |ours: &Value| serde_json::from_value(ours.clone());
+        let ours = self.ours.as_ref().map(read).transpose();
+        ours.map_err(|error| format!("outcomes.yaml: {error}"))
+    }
+
+    /// The outcome of ours of a case whose table tells it in words. Our own tables have
+    /// one for each; of other folders nothing is known.
+    ///
+    /// # Errors
+    /// `outcomes.yaml` has none, or writes it in another way.
+    pub(crate) fn ours_for_words<T: DeserializeOwned>(&self, words: &str) -> Result<Option<T>, String> {
+        match self.ours()? {
+            None if self.is_own => Err(format!(
+                "`{words}` is in words: outcomes.yaml has to say what it means here"
+            )),
+            ours => Ok(ours),
+        }
+    }
+
+    /// The same case with another value at a JSON pointer, whose last member may be new.
+    ///
+    /// # Errors
+    /// The case has nothing there.
+    pub(crate) fn mutated(&self, pointer: &str, value: Value) -> Result<Self, String> {
+        let mut fields = Value::Object(self.fields.clone());
+        let (parent, key) = pointer.rsplit_once('/').ok_or("no pointer")?;
+        let members = fields.pointer_mut(parent).and_then(Value::as_object_mut);
+        let members = members.ok_or_else(|| format!("`{}` has no mapping `{parent}`", self.id))?;
+        members.insert(key.to_owned(), value);
+        let Value::Object(fields) = fields else {
+            return Err("a case is a mapping".to_owned());
+        };
+        Ok(Self {
+            id: self.id.clone(),
+            kind: self.kind.clone(),
+            fields,
+            ours: self.ours.clone(),
+            is_own: self.is_own,
+        })
     }
 
     /// The same case with every text `from` another one, wherever it stands.
@@ -109,6 +196,8 @@ impl Case {
             id: self.id.clone(),
             kind: self.kind.clone(),
             fields,
+            ours: self.ours.clone(),
+            is_own: self.is_own,
         }
     }
 
@@ -119,8 +208,8 @@ impl Case {
     /// Which field is unknown, missing or of another type.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, String> {
         let mut fields = self.fields.clone();
-        for told in ["source", "note", "why", "confidence"] {
-            fields.remove(told);
+        for (told, _) in DOCUMENTATION {
+            fields.remove(*told);
         }
         serde_json::from_value(Value::Object(fields)).map_err(|error| error.to_string())
     }
@@ -138,6 +227,72 @@ fn replace(value: &mut Value, (from, to): (&str, &str)) {
             }));
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// A field within a case that people read, such as a `note`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Documentation;
+
+impl<'de> serde::Deserialize<'de> for Documentation {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        serde::de::IgnoredAny::deserialize(deserializer).map(|_| Self)
+    }
+}
+
+/// Which of several outcomes is this gateway's.
+pub(crate) struct Outcomes {
+    /// Where our own tables are.
+    folder: PathBuf,
+    ours: BTreeMap<String, Value>,
+}
+
+impl Outcomes {
+    /// Reads the file of outcomes.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn read(path: &Path) -> Result<Self, String> {
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct File {
+            cases: Vec<Entry>,
+        }
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Entry {
+            id: String,
+            outcome: Value,
+            reason: String,
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| format!("`{}`: {error}", path.display()))?;
+        let file: File = serde_saphyr::from_str(&text).map_err(|error| error.to_string())?;
+        let mut ours = BTreeMap::new();
+        for Entry { id, outcome, reason } in file.cases {
+            if reason.trim().is_empty() {
+                return Err(format!("outcome `{id}` has no reason"));
+            }
+            if ours.insert(id.clone(), outcome).is_some() {
+                return Err(format!("outcome `{id}` is there twice"));
+            }
+        }
+        Ok(Self {
+            folder: path.parent().map(Path::to_owned).unwrap_or_default(),
+            ours,
+        })
+    }
+
+    fn of(&self, id: &str) -> Option<Value> {
+        self.ours.get(id).cloned()
+    }
+
+    /// Cases it names that no table of ours has.
+    pub(crate) fn unknown<'a>(&'a self, known: &std::collections::BTreeSet<String>) -> Vec<&'a str> {
+        self.ours
+            .keys()
+            .map(String::as_str)
+            .filter(|id| !known.contains(*id))
+            .collect()
     }
 }
 

@@ -27,7 +27,7 @@ const POLICY: &str = "p, alice, applications, get, shop/*, allow\np, alice, appl
 const CART: &str = "/applications/argocd/cart/k8s";
 
 /// Kinds of the fake cluster, as discovery has them.
-fn kinds() -> Value {
+pub(crate) fn kinds() -> Value {
     let kind = |resource: &str, kind: &str, scope: &str| {
         json!({"resource": resource, "responseKind": {"group": "", "version": "", "kind": kind}, "scope": scope,
                "singularResource": kind.to_lowercase(), "verbs": ["get"]})

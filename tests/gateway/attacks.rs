@@ -104,7 +104,7 @@ async fn ambiguous_requests_come_to_nothing() {
 }
 
 /// Fields that say who calls, for whom, from where or about what.
-const SPOKEN: [&str; 40] = [
+const SPOKEN: [&str; 48] = [
     "Argocd-Username",
     "Argocd-User-Id",
     "Argocd-User-Groups",
@@ -145,6 +145,14 @@ const SPOKEN: [&str; 40] = [
     "Ssl-Client-Cert",
     "X-Original-URL",
     "X-HTTP-Method-Override",
+    "X-Scope-OrgID",
+    "X-Original-URI",
+    "X-Goog-Authenticated-User-Email",
+    "X-Ms-Client-Principal",
+    "X-Auth-Request-Email",
+    "Cf-Access-Authenticated-User-Email",
+    "X-Envoy-External-Address",
+    "Audit-ID",
 ];
 
 /// What a client may try with the field `name`: lines, each ended by CRLF.
@@ -247,6 +255,57 @@ async fn nobody_forges_over_what_he_has() {
         ("argocd-user-groups", "dev,ops"),
     ];
     check_forgeries(&target, &expected).await;
+}
+
+#[tokio::test]
+async fn a_service_may_list_what_clients_say_to_it() {
+    let backend = Backend::start(|_| Reply::ok("x")).await;
+    let block = format!(
+        "{{identity: {{allowHeaders: [X-Scope-OrgID, X-Page]}}, services: [{{url: 'http://{}'}}]}}",
+        backend.address
+    );
+    let world = Setup::with_extension(&block).start().await;
+    let answer = world
+        .get("alice", "/x")
+        .header("X-Scope-OrgID", "tenant-1")
+        .header("X-Page", "3")
+        .header("Accept", "text/plain")
+        .header("X-Anything", "evil")
+        .header("X_Page", "evil")
+        .header("X-WebAuth-User", "evil")
+        .header("Argocd-Username", "evil")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(answer.status(), 200);
+    let seen = backend.seen();
+    let [seen] = seen.as_slice() else { panic!("{seen:#?}") };
+    assert_eq!(seen.values("x-scope-orgid"), ["tenant-1"]);
+    assert_eq!(seen.values("x-page"), ["3"]);
+    assert_eq!(seen.values("accept"), ["text/plain"]);
+    assert_eq!(seen.values("argocd-username"), ["alice"]);
+    assert!(!seen.head.contains("evil"), "{}", seen.head);
+    // Trailers become fields at some servers.
+    let token = crate::support::token::session(crate::support::world::SESSION_KEY, "alice");
+    let request = format!(
+        "POST /extensions/echo/x HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer {token}\r\n\
+         Argocd-Application-Name: argocd:cart\r\nArgocd-Project-Name: shop\r\nTrailer: x-anything\r\n\
+         Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nx-anything: evil\r\n\r\n"
+    );
+    let mut client = Client::connect(world.address()).await;
+    assert_eq!(client.exchange(request.as_bytes()).await.status, 200);
+    let seen = backend.seen().pop().unwrap();
+    assert_eq!(String::from_utf8_lossy(&seen.content), "1\r\na\r\n0\r\n\r\n");
+    assert!(!seen.head.contains("x-anything"), "{}", seen.head);
+}
+
+#[tokio::test]
+async fn the_gateways_own_fields_cannot_be_listed() {
+    for name in ["Argocd-Username", "Authorization", "x_forwarded_for", "a b"] {
+        let block = format!("{{identity: {{allowHeaders: ['{name}']}}, services: [{{url: 'http://127.0.0.1:1'}}]}}");
+        let refused = Setup::with_extension(&block).try_start().await;
+        assert!(refused.is_err(), "{name}");
+    }
 }
 
 #[tokio::test]

@@ -234,23 +234,27 @@ async fn requests_per_person_count_over_all_extensions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_beyond_the_bound_wait() {
+async fn connections_beyond_the_bound_wait_for_those_that_are_answered() {
     let backend = backend().await;
     let mut setup = setup(backend.address, "{}");
     setup.settings = json!({"limits": {"connections": 2}});
     let world = setup.start().await;
-    let mut first = Client::connect(world.address()).await;
-    let mut second = Client::connect(world.address()).await;
-    for client in [&mut first, &mut second] {
-        assert_eq!(client.exchange(&get("other/", "alice")).await.status, 200);
-    }
+    let first = hold(&world, "other/held", "alice").await;
+    let mut second = hold(&world, "other/held", "alice").await;
     let mut third = Client::connect(world.address()).await;
     third.send(&get("other/", "bob")).await;
     let waiting = timeout(Duration::from_millis(300), third.head()).await;
-    assert!(waiting.is_err(), "a third connection is not served while two are open");
-    assert_eq!(first.exchange(&get("other/", "alice")).await.status, 200);
+    assert!(
+        waiting.is_err(),
+        "a third connection is not served while two are answered"
+    );
     drop(first);
     assert_eq!(third.answer().await.unwrap().status, 200);
+    // The one that is answered still stands; the idle one makes room for a fourth.
+    let mut fourth = Client::connect(world.address()).await;
+    assert_eq!(fourth.exchange(&get("other/", "alice")).await.status, 200);
+    assert!(third.rest().await.is_empty());
+    assert!(timeout(Duration::from_millis(100), second.answer()).await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -313,4 +317,31 @@ async fn a_head_that_does_not_end_is_408() {
     assert_eq!(backend.connections(), 0);
     let mut quick = Client::connect(world.address()).await;
     assert_eq!(quick.exchange(&whole).await.status, 200);
+}
+
+#[tokio::test]
+async fn strangers_who_hold_every_connection_keep_nobody_out() {
+    let backend = backend().await;
+    let mut setup = setup(backend.address, "{}");
+    setup.settings = json!({"limits": {"connections": 8}});
+    let world = setup.start().await;
+    let path = "echo/x";
+    let mut alice = Client::connect(world.address()).await;
+    assert_eq!(alice.exchange(&get(path, "alice")).await.status, 200);
+    // Each asks one cheap thing and stays; some begin another and never end it.
+    let mut strangers = Vec::new();
+    for begun in [b"".as_slice(), b"GET /x HTTP/1.1\r\n"] {
+        for _ in 0..20 {
+            let mut stranger = Client::connect(world.address()).await;
+            let asked = stranger.exchange(b"GET /api/v1/extensions/echo/x HTTP/1.1\r\nHost: gateway\r\n\r\n");
+            assert_eq!(asked.await.status, 401);
+            stranger.send(begun).await;
+            strangers.push(stranger);
+        }
+    }
+    let mut bob = Client::connect(world.address()).await;
+    assert_eq!(bob.exchange(&get(path, "bob")).await.status, 200);
+    // The callers' own connections stood all the while.
+    assert_eq!(alice.exchange(&get(path, "alice")).await.status, 200);
+    assert_eq!(bob.exchange(&get(path, "bob")).await.status, 200);
 }

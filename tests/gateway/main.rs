@@ -36,5 +36,7 @@ mod reload;
 mod streaming;
 #[expect(dead_code, reason = "unit tests, case runner and benches use the rest")]
 mod support;
+mod terminal;
 mod unread;
 mod wire;
+mod withdrawal;

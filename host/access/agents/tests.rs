@@ -3,8 +3,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::super::world::{self, LISTS, agent, id, mapped, member, people_and, shared_as};
-use super::{Agents, Claimant, Judge};
-use crate::access::{AccessAs, AccessType, Configuration, Membership, Refusal, Role, User};
+use super::{Agents, Claimant, Granted};
+use crate::access::{Access, AccessAs, AccessType, Agent, Configuration, Membership, Refusal, Role, SessionId, User};
 use crate::config::{PersonKey, UserLink};
 use crate::metrics::Metrics;
 use crate::state::people::PersonState;
@@ -77,41 +77,39 @@ fn an_agent_is_refused_with_its_reason() {
     assert_eq!(judge(&agents, 7, "bob"), Ok(AccessAs::Agent));
 }
 
+/// What was let in stays in while it goes to the same agent as the same person.
 #[test]
-fn what_is_withdrawn_is_told() {
+fn what_is_given_again_is_to_the_same_agent_as_the_same_person() {
     let agents = Agents::build(&world::resources(), None);
-    let still = |agent: i64, kind, username: &str, judge| {
-        let person = agents.user_named(username).map(|person| person.user.clone());
-        let user = person.unwrap_or_else(|| User {
-            id: 0,
-            username: username.to_owned(),
-        });
-        agents.still_grants(id(agent), (kind, &user), judge)
+    let session = || SessionId::new(AccessType::PersonalAccessToken, "x");
+    let now = || {
+        let person = agents.user_named("bob");
+        agents.grant(id(9999), Claimant { person, mapped: None }).unwrap()
     };
-    let (pat, oidc, ci) = (
-        AccessType::PersonalAccessToken,
-        AccessType::OidcIdToken,
-        AccessType::CiJobToken,
+    let before = |change: &dyn Fn(&mut Agent, &mut User)| {
+        let Granted { agent, user, access_as } = now();
+        let (mut agent, mut user) = (Agent::clone(&agent), user);
+        change(&mut agent, &mut user);
+        Access::for_test(agent, user, access_as, session())
+    };
+    let same = before(&|_, _| {});
+    assert!(now().again(&same).is_some_and(|again| Arc::ptr_eq(&again, &same)));
+    for other in [
+        before(&|agent, _| agent.cluster = "other".to_owned()),
+        before(&|agent, _| agent.name = "other".to_owned()),
+        before(&|agent, _| agent.config_project = 1),
+        before(&|_, user| user.username = "other".to_owned()),
+        before(&|_, user| user.id = 1),
+    ] {
+        assert!(now().again(&other).is_none(), "{other:?}");
+    }
+    let Granted { agent, user, .. } = now();
+    let otherwise = Access::for_test(Agent::clone(&agent), user, AccessAs::Agent, session());
+    let again = now().again(&otherwise).unwrap();
+    assert_eq!(
+        (again.access_as(), again.session()),
+        (&now().access_as, otherwise.session())
     );
-    let here = Judge::Embedded;
-    for agent in [9999, 7] {
-        assert!(still(agent, pat, "bob", here) && still(agent, oidc, "bob", here));
-        // No developer, blocked, in no directory.
-        for nobody in ["carol", "heidi", "nobody"] {
-            assert!(!still(agent, pat, nobody, here), "{nobody}");
-        }
-    }
-    // Shared with a group of nobody; not shared; no agent.
-    for agent in [8, 4, 424_242] {
-        assert!(!still(agent, pat, "bob", here), "{agent}");
-    }
-    // By claim and for members: ID tokens alone.
-    assert!(still(6, oidc, "nobody", here) && still(5, oidc, "bob", here));
-    assert!(!still(6, oidc, "heidi", here) && !still(5, oidc, "carol", here));
-    assert!(!still(6, pat, "bob", here) && !still(5, pat, "bob", here));
-    // Judged elsewhere: the agent's existence.
-    assert!(still(4, pat, "heidi", Judge::Remote) && still(4, ci, "heidi", here));
-    assert!(!still(424_242, pat, "bob", Judge::Remote) && !still(424_242, ci, "bob", here));
 }
 
 #[test]

@@ -34,6 +34,7 @@ fn access(session: &str, expires_at: Option<Timestamp>) -> Arc<Access> {
         access_as: AccessAs::Agent,
         session: SessionId::new(AccessType::PersonalAccessToken, session),
         expires_at,
+        linked: None,
     })
 }
 

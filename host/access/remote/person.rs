@@ -59,6 +59,7 @@ pub(super) fn read<'a>(
             access_as,
             session: person.session,
             expires_at: person.id_token.map(|token| token.expires_at),
+            linked: None,
         })
     })
 }

@@ -21,6 +21,7 @@ mod combined;
 mod git;
 mod guests;
 mod list;
+mod portable;
 mod refused;
 mod whole;
 

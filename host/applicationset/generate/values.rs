@@ -24,7 +24,8 @@ impl<'v> Values<'v> {
     pub(super) fn new(run: &Run<'_>, values: settings::Values<'v>, path: &str) -> Result<Self, Error> {
         let path = below(path, "values");
         let entry = |(key, text): (&'v str, &'v str)| {
-            let compiled = Compiled::text(run.engine, text);
+            // Parameters decide names and projects.
+            let compiled = Compiled::judged(run.engine, &Value::String(text.to_owned()));
             Ok((key, compiled.map_err(|error| unrendered(&below(&path, key), error))?))
         };
         let entries = values.into_iter().map(entry).collect::<Result<_, Error>>()?;

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Error, Render, Text, merge, told, tree};
+use super::{Error, Render, Role, Text, merge, role_of, told, tree};
 use crate::applicationset::{Budget, Engine, Params, Spec, fleeting, patch, weight};
 
 /// What Argo CD's controller deletes an Application's resources for.
@@ -32,7 +32,8 @@ impl Applications {
     /// - `namespace`: the set's; Applications are put there whatever the template says.
     ///
     /// # Errors
-    /// [`Error::Syntax`], [`Error::Depth`]; [`Error::Field`]: the template is no object.
+    /// [`Error::Syntax`], [`Error::Depth`], [`Error::Divergent`]; [`Error::Field`]: the
+    /// template is no object.
     pub fn new(spec: &Spec, generator_template: Option<&Value>, namespace: &str) -> Result<Self, Error> {
         let merged = match generator_template {
             Some(own) => merge::fill(own, &spec.template),
@@ -43,9 +44,9 @@ impl Applications {
         Ok(Self {
             engine: spec.engine,
             namespace: namespace.to_owned(),
-            template: tree::Tree::new(spec.engine, &written)?,
+            template: tree::Tree::new(spec.engine, &written, role_of)?,
             written,
-            patch: patch.map(|text| Text::new(spec.engine, text)).transpose()?,
+            patch: patch.map(|text| patch_of(spec.engine, text)).transpose()?,
             cascade: !spec.sync.preserve_resources,
         })
     }
@@ -62,8 +63,8 @@ impl Applications {
     /// finalizer; the patch is laid over it all the same.
     ///
     /// # Errors
-    /// [`Error::Execute`], [`Error::MissingKey`], [`Error::Exceeded`],
-    /// [`Error::Patch`]; [`Error::Field`]: a field the gateway decides on has the
+    /// [`Error::Execute`], [`Error::MissingKey`], [`Error::Bound`], [`Error::Divergent`],
+    /// [`Error::Exceeded`], [`Error::Patch`]; [`Error::Field`]: a field the gateway decides on has the
     /// wrong type.
     pub fn render(&self, params: &Params, budget: &Budget) -> Result<Value, Error> {
         let mut with = Render::new(params, budget);
@@ -83,6 +84,11 @@ impl Applications {
         }
         application(parts, &self.namespace)
     }
+}
+
+/// SECURITY: any part of a patch can give a name or a destination.
+fn patch_of(engine: Engine, text: &str) -> Result<Text, Error> {
+    Text::new(engine, text, Role::Judged).map_err(|error| error.in_field("templatePatch"))
 }
 
 /// `metadata` and `spec` of a template, nothing else.

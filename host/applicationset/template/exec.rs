@@ -152,6 +152,10 @@ impl<'r, 'a> Executor<'r, 'a> {
 
     fn range(&mut self, branch: &BranchNode, dot: &Value) -> Result<Flow, Fault> {
         let over = self.expression_of(&branch.pipe, dot)?;
+        // As Go does: what is ranged over is assigned before its elements are.
+        for name in branch.pipe.decl.iter().filter(|_| branch.pipe.is_assign) {
+            self.assign(name, over.clone())?;
+        }
         let mut any = false;
         match &over {
             Value::Missing | Value::Nil => {}
@@ -196,7 +200,11 @@ impl<'r, 'a> Executor<'r, 'a> {
             }
         }
         match &branch.else_body {
-            Some(other) if !any => self.walk(other, dot),
+            Some(other) if !any => match self.walk(other, dot)? {
+                // As Go does: this loop is the one that ends, not the one around it.
+                Flow::Break => Ok(Flow::Next),
+                flow @ (Flow::Next | Flow::Continue) => Ok(flow),
+            },
             Some(_) | None => Ok(Flow::Next),
         }
     }

@@ -59,6 +59,122 @@ pub(super) const REFUSED: [&str; 13] = [
     "htpasswd",
 ];
 
+/// Functions whose results a differential test compares with Argo CD's
+/// (`tests/applicationsets`), or which refuse what they could take otherwise.
+pub(super) const EQUAL: &[&str] = &[
+    "add",
+    "add1",
+    "adler32sum",
+    "all",
+    "and",
+    "any",
+    "append",
+    "atoi",
+    "b64enc",
+    "base",
+    "biggest",
+    "cat",
+    "clean",
+    "coalesce",
+    "compact",
+    "concat",
+    "contains",
+    "default",
+    "dict",
+    "dig",
+    "dir",
+    "div",
+    "empty",
+    "eq",
+    "ext",
+    "fail",
+    "first",
+    "ge",
+    "get",
+    "gt",
+    "has",
+    "hasKey",
+    "hasPrefix",
+    "hasSuffix",
+    "indent",
+    "index",
+    "initial",
+    "int",
+    "int64",
+    "isAbs",
+    "join",
+    "last",
+    "le",
+    "len",
+    "list",
+    "lower",
+    "lt",
+    "max",
+    "min",
+    "mod",
+    "mul",
+    "ne",
+    "nindent",
+    "normalize",
+    "not",
+    "omit",
+    "or",
+    "pick",
+    "pluck",
+    "plural",
+    "prepend",
+    "print",
+    "printf",
+    "push",
+    "quote",
+    "repeat",
+    "replace",
+    "rest",
+    "reverse",
+    "seq",
+    "sha1sum",
+    "sha256sum",
+    "sha512sum",
+    "slugify",
+    "sortAlpha",
+    "split",
+    "splitList",
+    "splitn",
+    "squote",
+    "sub",
+    "substr",
+    "swapcase",
+    "ternary",
+    "title",
+    "toJson",
+    "toString",
+    "toStrings",
+    "toYaml",
+    "trim",
+    "trimAll",
+    "trimPrefix",
+    "trimSuffix",
+    "trimall",
+    "trunc",
+    "tuple",
+    "uniq",
+    "until",
+    "untilStep",
+    "untitle",
+    "upper",
+    "without",
+];
+
+/// Functions that change a map they are given.
+pub(super) const CHANGING: [&str; 6] = [
+    "merge",
+    "mergeOverwrite",
+    "mustMerge",
+    "mustMergeOverwrite",
+    "set",
+    "unset",
+];
+
 static TABLE: LazyLock<FxHashMap<&'static str, Entry>> = LazyLock::new(|| {
     // A later table wins: `slice` is the library's, not the language's.
     let tables: [&[Entry]; 14] = [
@@ -93,12 +209,14 @@ pub(super) fn known(name: &str) -> bool {
 pub(super) fn call(heap: &mut Heap<'_>, name: &str, arguments: &[Value]) -> Result<Value, Fault> {
     heap.step()?;
     let Some((name, least, most, call)) = TABLE.get(name) else {
-        let text = if REFUSED.contains(&name) {
-            format!("function `{name}` is not offered: it makes keys, certificates or slow hashes")
+        let fault = if REFUSED.contains(&name) {
+            Fault::Bound(format!(
+                "function `{name}` is not offered: it makes keys, certificates or slow hashes"
+            ))
         } else {
-            format!("function `{name}` is not defined")
+            message(format!("function `{name}` is not defined"))
         };
-        return Err(message(text));
+        return Err(fault);
     };
     let observed = arguments.len();
     if observed < *least || observed > *most {
@@ -173,6 +291,8 @@ impl Args<'_> {
     fn map(&self, index: usize) -> Result<&Map, Fault> {
         match self.any(index) {
             Value::Map(map) if map.of == Of::Any => Ok(map),
+            // To Go what is missing is an empty map there, and what is null is a mistake.
+            other if other.is_nil() => Err(Fault::Divergent(format!("nothing where `{}` takes a map", self.name))),
             other => Err(self.wrong("map[string]interface {}", other)),
         }
     }
@@ -182,6 +302,18 @@ impl Args<'_> {
             Value::List(list) => Ok(list),
             other => Err(self.error(format!("cannot do this on type {}", other.kind_name()))),
         }
+    }
+
+    /// A text whose letters have the same cases, kinds and forms to Argo CD.
+    ///
+    /// SECURITY: tables of Unicode have versions, and letters that become several are
+    /// another matter each.
+    fn ascii(&self, heap: &Heap<'_>, index: usize) -> Result<&Rc<str>, Fault> {
+        let text = self.text(index)?;
+        heap.differs(!text.is_ascii(), || {
+            format!("`{}` of other letters than ASCII", self.name)
+        })?;
+        Ok(text)
     }
 
     /// A length or a count that must not be negative.

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Compiled, Error, Render, Text};
+use super::{Compiled, Error, Render, Role, Text};
 use crate::applicationset::{Budget, Engine, MissingKey, Params};
 
 /// Generators whose `values` may name parameters they make themselves.
@@ -25,7 +25,8 @@ const WITH_VALUES: [&str; 6] = [
 /// generator's own parameters to fill. Empty `params` change nothing.
 ///
 /// # Errors
-/// [`Error::Syntax`], [`Error::Execute`], [`Error::MissingKey`], [`Error::Exceeded`].
+/// [`Error::Syntax`], [`Error::Execute`], [`Error::MissingKey`], [`Error::Bound`],
+/// [`Error::Divergent`], [`Error::Exceeded`].
 ///
 /// Source: Argo CD's `RenderGeneratorParams`.
 pub fn generator(engine: Engine, raw: &Value, params: &Params, budget: &Budget) -> Result<Value, Error> {
@@ -37,7 +38,7 @@ pub fn generator(engine: Engine, raw: &Value, params: &Params, budget: &Budget) 
 
 fn entry(engine: Engine, raw: &Value, params: &Params, budget: &Budget) -> Result<Value, Error> {
     let Value::Object(fields) = raw else {
-        return Compiled::value(engine, raw)?.render(params, budget);
+        return Compiled::judged(engine, raw)?.render(params, budget);
     };
     let mut rendered = Map::new();
     for (key, value) in fields {
@@ -49,7 +50,7 @@ fn entry(engine: Engine, raw: &Value, params: &Params, budget: &Budget) -> Resul
             Value::Object(settings) if matches!(key.as_str(), "matrix" | "merge") => {
                 combined(engine, settings, params, budget)?
             }
-            other => Compiled::value(engine, other)?.render(params, budget)?,
+            other => Compiled::judged(engine, other)?.render(params, budget)?,
         };
         rendered.insert(key.clone(), value);
     }
@@ -68,7 +69,7 @@ fn combined(engine: Engine, settings: &Map<String, Value>, params: &Params, budg
                     .map(|child| entry(engine, child, params, budget))
                     .collect::<Result<_, _>>()?,
             ),
-            other => Compiled::value(engine, other)?.render(params, budget)?,
+            other => Compiled::judged(engine, other)?.render(params, budget)?,
         };
         rendered.insert(key.clone(), value);
     }
@@ -86,7 +87,7 @@ fn with_values(
         let value = match value {
             Value::Null => continue,
             Value::Object(values) if key == "values" => own_values(engine, values, params, budget)?,
-            other => Compiled::value(engine, other)?.render(params, budget)?,
+            other => Compiled::judged(engine, other)?.render(params, budget)?,
         };
         rendered.insert(key.clone(), value);
     }
@@ -107,7 +108,7 @@ fn own_values(engine: Engine, values: &Map<String, Value>, params: &Params, budg
             resolved.insert(key.clone(), value.clone());
             continue;
         };
-        let text = match Text::new(strict, text)?.render(&mut with) {
+        let text = match Text::new(strict, text, Role::Judged)?.render(&mut with) {
             Err(Error::MissingKey { .. }) => text.clone(),
             other => other?,
         };

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use gotmpl::parse::{DefineNode, ListNode, Node, Parser};
 
 use super::exec::Executor;
-use super::{Error, Fault, Render, check, excerpt, told};
+use super::{Error, Fault, Render, Role, check, divergent, excerpt, portable, told};
 use crate::applicationset::MissingKey;
 
 /// Ends every source. The parser stops without a word at an `{{end}}` that closes
@@ -25,14 +25,37 @@ pub(super) struct Go {
     body: ListNode,
     defines: BTreeMap<String, ListNode>,
     missing_key: MissingKey,
+    /// Whether functions refuse what Argo CD's could take otherwise.
+    is_exact: bool,
 }
 
 impl Go {
     /// Parses `source`.
     ///
     /// # Errors
-    /// [`Error::Syntax`].
-    pub(super) fn new(source: &str, missing_key: MissingKey) -> Result<Self, Error> {
+    /// [`Error::Syntax`]; [`Error::Divergent`].
+    pub(super) fn new(source: &str, missing_key: MissingKey, role: Role) -> Result<Self, Error> {
+        let differs = |what: String| divergent(&what, excerpt(source));
+        let may_change = match role {
+            Role::Alone => None,
+            // SECURITY: what one text changes in the parameters, the others read.
+            Role::Beside => portable::changes(source).then_some(true),
+            Role::Judged => Some(false),
+        };
+        if may_change.is_some() {
+            portable::source(source).map_err(differs)?;
+        }
+        let parsed = Self::parsed(source, missing_key)?;
+        if let Some(may_change) = may_change {
+            portable::tree(&parsed.body, may_change).map_err(differs)?;
+        }
+        Ok(Self {
+            is_exact: may_change.is_some(),
+            ..parsed
+        })
+    }
+
+    fn parsed(source: &str, missing_key: MissingKey) -> Result<Self, Error> {
         let syntax = |message: String| Error::Syntax {
             template: excerpt(source),
             message: told(&message),
@@ -59,19 +82,22 @@ impl Go {
             body,
             defines,
             missing_key,
+            is_exact: false,
         })
     }
 
     /// Executes it.
     ///
     /// # Errors
-    /// [`Error::Execute`], [`Error::MissingKey`], [`Error::Exceeded`].
+    /// [`Error::Execute`], [`Error::MissingKey`], [`Error::Bound`], [`Error::Divergent`],
+    /// [`Error::Exceeded`].
     pub(super) fn render(&self, with: &mut Render<'_>) -> Result<String, Error> {
         self.execute(with).map_err(|fault| fault.at(&self.source))
     }
 
     fn execute(&self, with: &mut Render<'_>) -> Result<String, Fault> {
         let (heap, root) = with.values()?;
+        heap.be_exact(self.is_exact);
         Executor::new(heap, &self.defines, self.missing_key).run(&self.body, &root)
     }
 }

@@ -30,7 +30,10 @@ pub(super) fn show(heap: &mut Heap<'_>, text: &mut String, value: &Value, depth:
         Value::Missing | Value::Nil => text.push_str("<nil>"),
         Value::Bool(yes) => text.push_str(if *yes { "true" } else { "false" }),
         Value::Int(number) | Value::Int64(number) => push_number(text, *number),
-        Value::Float(number) => text.push_str(&general(*number)),
+        Value::Float(number) => {
+            heap.differs(is_halfway(*number), long_number)?;
+            text.push_str(&general(*number));
+        }
         Value::Text(inner) => text.push_str(inner),
         Value::Time(time) => text.push_str(&layout::written(time)),
         Value::Version(version) => text.push_str(&version.to_string()),
@@ -75,6 +78,19 @@ pub(super) fn digits(number: f64) -> (String, i32) {
     let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
     let exponent: i32 = exponent.parse().unwrap_or(0);
     (digits, exponent + 1)
+}
+
+/// Digits that may stand between two others: Go rounds the last one to the even one.
+const LONG: usize = 17;
+
+/// Whether the last of the shortest digits may be another one to Go.
+pub(super) fn is_halfway(number: f64) -> bool {
+    number.is_finite() && digits(number).0.len() >= LONG
+}
+
+/// What is said of such a number.
+pub(super) fn long_number() -> String {
+    format!("a number of {LONG} digits")
 }
 
 /// Numbers that have no digits.

@@ -11,6 +11,7 @@
 use gotmpl::parse::{BranchNode, Expr, ListNode, Node, Parser, PipeNode};
 use serde_json::Value;
 
+use super::Role;
 use super::go::Go;
 use crate::applicationset::{Engine, KindName, MissingKey, Spec};
 
@@ -48,6 +49,10 @@ const UNSTEADY: [&str; 29] = [
     "uuidv4",
     "values",
 ];
+
+/// Functions that give something else at times: Argo CD keeps the length of a slug in one
+/// place for all sets that it renders at the same time.
+const AT_TIMES: [&str; 1] = ["slugify"];
 
 /// What makes a project or a name change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,7 +138,8 @@ fn functions(spec: &Spec, own: Option<&Value>, found: &mut Vec<Changing>) {
     if spec.engine == Engine::Fast {
         return;
     }
-    if let Some(name) = called(text(own, &spec.template, "/spec/project"), &UNSTEADY) {
+    let project = text(own, &spec.template, "/spec/project");
+    if let Some(name) = called(project, &UNSTEADY).or_else(|| called(project, &AT_TIMES)) {
         add(found, Changing::Function(name));
     }
     // SECURITY: what is called `a` today may be called as somebody else's Application
@@ -230,7 +236,7 @@ fn called(text: &str, names: &[&'static str]) -> Option<&'static str> {
         return None;
     }
     // Which has the bounds the parser lacks.
-    Go::new(text, MissingKey::Default).ok()?;
+    Go::new(text, MissingKey::Default, Role::Alone).ok()?;
     let (body, defines) = Parser::new(text, "{{", "}}").and_then(Parser::parse).ok()?;
     let mut lists = std::iter::once(&body).chain(defines.iter().map(|define| &define.body));
     lists.find_map(|list| in_list(list, names))

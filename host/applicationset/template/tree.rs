@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Error, Render, Text};
+use super::{Error, Render, Role, Text};
 use crate::applicationset::{Engine, weight};
 
 /// Nested lists and objects of a template.
@@ -26,19 +26,30 @@ pub(super) enum Tree {
 impl Tree {
     /// Parses every text of `value`.
     ///
+    /// - `role_of`: what depends on the text at a pointer.
+    ///
     /// # Errors
-    /// [`Error::Syntax`]; [`Error::Depth`].
-    pub(super) fn new(engine: Engine, value: &Value) -> Result<Self, Error> {
-        Self::at(engine, value, 0)
+    /// [`Error::Syntax`]; [`Error::Depth`]; [`Error::Divergent`].
+    pub(super) fn new(engine: Engine, value: &Value, role_of: fn(&str) -> Role) -> Result<Self, Error> {
+        let mut pointer = String::new();
+        let mut parse = |text: &str, pointer: &str| {
+            let parsed = Text::new(engine, text, role_of(pointer));
+            parsed.map_err(|error| error.in_field(pointer))
+        };
+        Self::at(value, &mut parse, (&mut pointer, 0))
     }
 
-    fn at(engine: Engine, value: &Value, depth: usize) -> Result<Self, Error> {
+    fn at(
+        value: &Value,
+        parse: &mut impl FnMut(&str, &str) -> Result<Text, Error>,
+        (pointer, depth): (&mut String, usize),
+    ) -> Result<Self, Error> {
         if depth > DEPTH {
             return Err(Error::Depth { allowed: DEPTH });
         }
         Ok(match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => Self::Fixed(value.clone(), weight::NODE),
-            Value::String(text) => match Text::new(engine, text)? {
+            Value::String(text) => match parse(text, pointer)? {
                 Text::Plain(text) => {
                     let bytes = weight::text(&text).saturating_add(weight::NODE);
                     Self::Fixed(Value::String(text), bytes)
@@ -46,21 +57,35 @@ impl Tree {
                 text @ (Text::Fast(_) | Text::Go(_)) => Self::Text(text),
             },
             Value::Array(items) => {
-                let items = items
-                    .iter()
-                    .map(|item| Self::at(engine, item, depth + 1))
-                    .collect::<Result<Vec<_>, _>>()?;
-                fixed_list(items)
+                let mut parsed = Vec::with_capacity(items.len());
+                for (index, item) in items.iter().enumerate() {
+                    parsed.push(Self::below(item, parse, (pointer, depth), &index.to_string())?);
+                }
+                fixed_list(parsed)
             }
             Value::Object(fields) => {
-                let fields = fields
-                    .iter()
-                    .filter(|(_, value)| !value.is_null())
-                    .map(|(key, value)| Ok((Text::new(engine, key)?, Self::at(engine, value, depth + 1)?)))
-                    .collect::<Result<Vec<_>, Error>>()?;
-                fixed_object(fields)
+                let mut parsed = Vec::with_capacity(fields.len());
+                for (key, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+                    let name = parse(key, pointer)?;
+                    parsed.push((name, Self::below(value, parse, (pointer, depth), key)?));
+                }
+                fixed_object(parsed)
             }
         })
+    }
+
+    fn below(
+        value: &Value,
+        parse: &mut impl FnMut(&str, &str) -> Result<Text, Error>,
+        (pointer, depth): (&mut String, usize),
+        name: &str,
+    ) -> Result<Self, Error> {
+        let length = pointer.len();
+        pointer.push('/');
+        pointer.push_str(name);
+        let parsed = Self::at(value, parse, (pointer, depth + 1));
+        pointer.truncate(length);
+        parsed
     }
 
     /// Puts parameters in.

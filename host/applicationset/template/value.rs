@@ -101,7 +101,7 @@ impl Map {
     fn thawed(&self) -> Result<(), Fault> {
         if self.frozen {
             let why = "parameters cannot be changed; take a `dict` or a `deepCopy`";
-            return Err(Fault::Bound(why.to_owned()));
+            return Err(Fault::Divergent(why.to_owned()));
         }
         Ok(())
     }
@@ -226,6 +226,8 @@ pub(super) struct Heap<'a> {
     steps: u64,
     /// Whether the parameters are being made, and with them maps that are frozen.
     making: bool,
+    /// Whether functions refuse what Argo CD's could take otherwise.
+    exact: bool,
     /// Every map of this render. Emptied at the end, one after the other, so that
     /// maps within themselves are freed and long chains need no deep stack.
     maps: Vec<Map>,
@@ -250,8 +252,22 @@ impl<'a> Heap<'a> {
             memory: 0,
             steps: 0,
             making: false,
+            exact: false,
             maps: Vec::new(),
             expressions: BTreeMap::new(),
+        }
+    }
+
+    /// Whether functions refuse, from now on, what Argo CD's could take otherwise.
+    pub(super) fn be_exact(&mut self, exact: bool) {
+        self.exact = exact;
+    }
+
+    /// Refuses what Argo CD could take otherwise, where that matters.
+    pub(super) fn differs(&self, differs: bool, what: impl FnOnce() -> String) -> Result<(), Fault> {
+        match self.exact && differs {
+            true => Err(Fault::Divergent(what())),
+            false => Ok(()),
         }
     }
 
@@ -333,7 +349,13 @@ impl<'a> Heap<'a> {
 
     /// A text of Go's bytes: each byte that is no UTF-8 becomes U+FFFD, which is
     /// what Go writes for it into JSON.
+    ///
+    /// # Errors
+    /// SECURITY: Go's texts are any bytes, and functions tell such a byte from a letter.
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> Result<Value, Fault> {
+        self.differs(std::str::from_utf8(bytes).is_err(), || {
+            "a function gives bytes that are no text in UTF-8, or cuts a text within a letter".to_owned()
+        })?;
         self.fits(bytes.len(), 3)?;
         let mut text = String::with_capacity(bytes.len());
         for chunk in bytes.utf8_chunks() {

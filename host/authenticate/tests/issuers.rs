@@ -31,6 +31,7 @@ pub(super) fn settings(url: &str) -> config::Authentication {
         uid: None,
         extra: Vec::new(),
         user_validation: Vec::new(),
+        allowed_reserved_names: Vec::new(),
     };
     config::Authentication {
         issuers: vec![issuer],
@@ -101,14 +102,24 @@ async fn an_issuer_cannot_choose_the_name_of_a_local_account() {
     }
     let token = issuer.token(&[("sub", json!("alice2"))]);
     assert_eq!(bearer(&authenticator, &token).await.unwrap().user_id(), "alice2");
-    // The operator may say that they are the same person.
+    // A literal in the expression gives the name to nobody, least of all to those who
+    // chose it themselves.
     let spelled_out = "claims.sub == 'u-7' ? 'alice' : claims.sub";
     username(&mut settings, ClaimMapping::Expression(spelled_out.to_owned()));
     let authenticator = build(&settings, &resources());
+    for name in ["u-7", "alice", "admin"] {
+        let token = issuer.token(&[("sub", json!(name))]);
+        assert_eq!(refusal(&authenticator, &token).await, reserved, "{name}");
+    }
+    // The operator may say that they are the same person.
+    settings.issuers[0].allowed_reserved_names = vec!["alice".to_owned()];
+    let authenticator = build(&settings, &resources());
     let token = issuer.token(&[("sub", json!("u-7"))]);
     assert_eq!(bearer(&authenticator, &token).await.unwrap().user_id(), "alice");
-    let token = issuer.token(&[("sub", json!("admin"))]);
-    assert_eq!(refusal(&authenticator, &token).await, reserved);
+    for name in ["admin", "robot"] {
+        let token = issuer.token(&[("sub", json!(name))]);
+        assert_eq!(refusal(&authenticator, &token).await, reserved, "{name}");
+    }
 }
 
 #[tokio::test]

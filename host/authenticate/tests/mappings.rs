@@ -113,16 +113,22 @@ fn usernames() {
             vec![("sub", json!("system:admin"))],
             Err(reserved.clone()),
         ),
-        (expression("'system:' + claims.sub"), vec![], Err(reserved)),
+        (expression("'system:' + claims.sub"), vec![], Err(reserved.clone())),
+        // What the expression spells out it gives to nobody.
         (
             expression("claims.hd == 'corp' ? 'system:admin' : claims.sub"),
             vec![],
-            Ok("system:admin"),
+            Err(reserved.clone()),
         ),
         (
-            expression(r#"claims.hd == "corp" ? "system:admin" : claims.sub"#),
-            vec![],
-            Ok("system:admin"),
+            expression(r#"claims.hd == "boss" ? "system:admin" : claims.sub"#),
+            vec![("sub", json!("system:admin"))],
+            Err(reserved.clone()),
+        ),
+        (
+            expression("claims.sub == 'role:admin' ? 'x' : claims.nick"),
+            vec![("nick", json!("role:admin"))],
+            Err(reserved),
         ),
     ];
     for (username, changes, expected) in cases {
@@ -182,7 +188,12 @@ fn groups() {
         (
             expression("claims.groups.exists(g, g == 'root') ? ['system:masters'] : []"),
             json!(["root"]),
-            Ok(vec!["system:masters"]),
+            invalid(Reason::ReservedName { part: Field::Groups }),
+        ),
+        (
+            expression("claims.groups.filter(g, g != 'system:masters' || claims.hd == 'corp')"),
+            json!(["system:masters"]),
+            invalid(Reason::ReservedName { part: Field::Groups }),
         ),
     ];
     for (groups, value, expected) in cases {
@@ -195,6 +206,42 @@ fn groups() {
         apply(&issuer(|issuer| issuer.groups = None), &claims()).unwrap().groups,
         Vec::<String>::new()
     );
+}
+
+#[test]
+fn the_settings_list_which_reserved_names_may_come_out() {
+    let allowing = |names: &[&str]| {
+        issuer(|issuer| {
+            issuer.username = expression("claims.hd == 'corp' ? 'system:admin' : claims.sub");
+            issuer.groups = Some(claim("groups", ""));
+            issuer.allowed_reserved_names = names.iter().map(|name| (*name).to_owned()).collect();
+        })
+    };
+    let both = allowing(&["system:admin", "system:masters"]);
+    let masters = with(claims(), &[("groups", json!(["system:masters"]))]);
+    let mapped = apply(&both, &masters).unwrap();
+    assert_eq!(
+        (mapped.username.as_str(), mapped.groups),
+        ("system:admin", vec!["system:masters".to_owned()])
+    );
+    for (allowed, claims, part) in [
+        (&["system:masters"][..], masters.clone(), Field::Username),
+        (&["system:admin"], masters.clone(), Field::Groups),
+        (&["system:admin "], masters, Field::Username),
+        (
+            &["system:admin"],
+            with(claims(), &[("hd", json!("x")), ("sub", json!("system:admin2"))]),
+            Field::Username,
+        ),
+        (
+            &["role:"],
+            with(claims(), &[("hd", json!("x")), ("sub", json!("role:a"))]),
+            Field::Username,
+        ),
+    ] {
+        let refused = apply(&allowing(allowed), &claims);
+        assert_eq!(refused, invalid(Reason::ReservedName { part }), "{allowed:?}");
+    }
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn an_agent_that_is_not_narrowed_leaves_it_to_the_cluster() {
         asks(&Method::GET, "/version", None),
     ] {
         let permit = judge(&alice, attributes.clone()).unwrap();
-        assert_eq!(*permit.attributes(), attributes);
+        assert_eq!(**permit.attributes(), attributes);
         assert!(Arc::ptr_eq(permit.access(), &alice));
         let Impersonation::As(identity) = &**permit.impersonation() else {
             panic!("nobody is impersonated");

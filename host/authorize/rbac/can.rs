@@ -6,7 +6,7 @@
 //! Source: Argo CD `cmd/argocd/commands/admin/settings_rbac.go`.
 
 use super::names::is_project_scoped;
-use super::{Rbac, Tuple, Verdict};
+use super::{Rbac, TokenIssuer, Tuple, Verdict};
 use crate::claims::project_of_subject;
 
 /// What `rbac can` is asked.
@@ -20,6 +20,20 @@ pub struct Question<'a> {
     pub resource: &'a str,
     /// Object; empty and `*` mean every object of a project-scoped resource.
     pub sub_resource: &'a str,
+}
+
+impl<'a> Question<'a> {
+    /// What is judged: short names are resolved, and no object of a project-scoped
+    /// resource is every object.
+    pub fn tuple(&self) -> Tuple<'a> {
+        let resource = resolve_resource(self.resource);
+        let is_everything = is_project_scoped(resource) && matches!(self.sub_resource, "" | "*");
+        Tuple {
+            resource,
+            action: self.action,
+            object: if is_everything { "*/*" } else { self.sub_resource },
+        }
+    }
 }
 
 /// Something the verdict alone does not tell.
@@ -62,23 +76,12 @@ pub enum RequestError {
 }
 
 impl Rbac {
-    /// Answers a question about a subject by name. Project roles do not take
-    /// part; [`Rbac::explain`] judges whole callers.
+    /// Answers a question about a subject by name: what the gateway answers to whoever
+    /// signs in by that name, and what [`Rbac::explain`] explains.
     pub fn can(&self, question: Question<'_>) -> (Verdict, Vec<Advice>) {
-        let Question {
-            subject,
-            action,
-            resource,
-            sub_resource,
-        } = question;
-        let resource = resolve_resource(resource);
-        let everything = is_project_scoped(resource) && matches!(sub_resource, "" | "*");
-        let tuple = Tuple {
-            resource,
-            action,
-            object: if everything { "*/*" } else { sub_resource },
-        };
-        let verdict = self.decide(&self.identify_subject(subject), tuple);
+        let subject = question.subject;
+        let tuple = question.tuple();
+        let verdict = self.decide(&self.identify_name(subject, &[], TokenIssuer::Assumed), tuple);
         let mut advice = Vec::new();
         if !self.knows(subject) {
             advice.push(Advice::UnknownSubject {
@@ -134,7 +137,28 @@ pub fn resolve_resource(name: &str) -> &str {
 /// # Errors
 /// [`RequestError`] names what does not exist.
 pub fn validate_request(resource: &str, action: &str) -> Result<(), RequestError> {
-    let actions: &[&str] = match resource {
+    let Some(actions) = actions(resource) else {
+        return Err(RequestError::Resource {
+            resource: resource.to_owned(),
+        });
+    };
+    let (verb, path) = match action.split_once('/') {
+        Some((verb, path)) => (verb, Some(path)),
+        None => (action, None),
+    };
+    let takes_path = resource == "applications" && matches!(verb, "update" | "delete" | "action");
+    if actions.contains(&verb) && (path.is_none() || takes_path) {
+        return Ok(());
+    }
+    Err(RequestError::Action {
+        action: action.to_owned(),
+        resource: resource.to_owned(),
+    })
+}
+
+/// The actions of a resource, if it exists.
+pub(super) fn actions(resource: &str) -> Option<&'static [&'static str]> {
+    Some(match resource {
         "applications" => &[
             "create", "get", "update", "delete", "action", "override", "sync", "rollback",
         ],
@@ -152,22 +176,6 @@ pub fn validate_request(resource: &str, action: &str) -> Result<(), RequestError
         "credentials" | "audit" => &["get"],
         "tokens" => &["create", "get", "delete"],
         "sessions" => &["get", "delete"],
-        _ => {
-            return Err(RequestError::Resource {
-                resource: resource.to_owned(),
-            });
-        }
-    };
-    let (verb, path) = match action.split_once('/') {
-        Some((verb, path)) => (verb, Some(path)),
-        None => (action, None),
-    };
-    let takes_path = resource == "applications" && matches!(verb, "update" | "delete" | "action");
-    if actions.contains(&verb) && (path.is_none() || takes_path) {
-        return Ok(());
-    }
-    Err(RequestError::Action {
-        action: action.to_owned(),
-        resource: resource.to_owned(),
+        _ => return None,
     })
 }

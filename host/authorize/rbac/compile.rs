@@ -42,6 +42,10 @@ impl Rbac {
             };
             let mut lines = Lines::default();
             lines.read(&text, source.semantics);
+            if author == Author::Argocd {
+                // Argo CD's own text has a row without effect, which is nobody's to mend.
+                lines.diagnostics.clear();
+            }
             let dialect = match (author, source.semantics) {
                 (Author::Argocd, Semantics::Strict) => Dialect::ExactGlob,
                 _ => build.dialect,
@@ -103,6 +107,7 @@ impl Build {
             roles_of: HashMap::new(),
             mentions: HashMap::new(),
             identities: identity::Cache::new(),
+            narrowed_by: None,
         };
         Self {
             rbac,

@@ -78,7 +78,19 @@ impl Rbac {
         let founds = steps
             .filter(|step| step.standing == Standing::Counts)
             .map(|step| self.search(step, tuple));
-        combine(self.semantics, founds)
+        self.narrow(combine(self.semantics, founds), who, tuple)
+    }
+
+    /// What is left of a verdict where another policy narrows this one.
+    fn narrow(&self, verdict: Verdict, who: &Identity, tuple: Tuple<'_>) -> Verdict {
+        let Some(narrower) = self.narrowed_by.as_ref().filter(|_| verdict.is_allowed()) else {
+            return verdict;
+        };
+        // SECURITY: whoever is nobody there may do nothing.
+        let passes = who
+            .narrowed()
+            .is_some_and(|who| narrower.decide(who, tuple).is_allowed());
+        if passes { verdict } else { NO_RULE }
     }
 
     /// [`Rbac::decide`] for many objects of one resource and action: rows are
@@ -104,12 +116,9 @@ impl Rbac {
             let plan = prepared
                 .entry(key)
                 .or_insert_with(|| self.prepare(who.plan(key), tuple));
-            combine(
-                self.semantics,
-                plan.steps
-                    .iter()
-                    .map(|(found, indexes)| self.finish(*found, indexes, object)),
-            )
+            let founds = plan.steps.iter();
+            let founds = founds.map(|(found, indexes)| self.finish(*found, indexes, object));
+            self.narrow(combine(self.semantics, founds), who, tuple)
         };
         objects.map(decide).collect()
     }

@@ -5,19 +5,23 @@
 //!
 //! Requests are derived from the rows: for every pattern texts that match it
 //! shortest, with a filled star, across a `/`, and with overlapping ends; for
-//! every deny and every allow that can meet, a text both match. Callers are
-//! every name by itself, as user and as group, and for every such pair a
-//! caller who holds both. Two globs that can meet are found exactly; regular
+//! every deny and every allow that can meet, a text both match. Actions and
+//! objects are those that exist, where a pattern has some. Callers are every
+//! name by itself, as user and as group, and for every such pair a caller who
+//! holds both; local accounts and project tokens have Argo CD's own token. Of a
+//! caller's requests that differ by the same row one is told, and one of a
+//! caller whom an identity provider gives a name that is not theirs to give: a
+//! role, a project's role, a local account. Two globs that can meet are found exactly; regular
 //! expressions are tried with the texts of all rows and the shortest texts
 //! their own letters give.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
 
 use super::matcher::{Match, Matcher, PatternId};
-use super::{Effect, Rbac, Rule, Tuple, Verdict};
+use super::names::is_project_scoped;
+use super::{Effect, Rbac, Rule, TokenIssuer, Tuple, Verdict};
 
 /// Pairs of rows looked at; beyond it the result says it is cut off.
 const PAIRS: usize = 2_000_000;
@@ -29,6 +33,8 @@ pub struct Difference {
     pub user: String,
     /// Groups of the caller, in token order.
     pub groups: Vec<String>,
+    /// Whose token the caller has: `argocd` or `provider`.
+    pub issuer: Issuer,
     /// Resource.
     pub resource: String,
     /// Action.
@@ -52,10 +58,21 @@ struct Request {
     object: String,
 }
 
+/// Who signed a caller's token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Issuer {
+    /// Argo CD, for a local account or a role of a project.
+    Argocd,
+    /// An identity provider.
+    Provider,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Caller {
     user: String,
     groups: Vec<String>,
+    issuer: Issuer,
 }
 
 /// Every representative request whose outcome differs, sorted by caller. The
@@ -67,17 +84,30 @@ pub fn differences(left: &Rbac, right: &Rbac) -> (Vec<Difference>, bool) {
         right,
         asked: BTreeSet::new(),
         complete: true,
-        scope: "groups".to_owned(),
     };
-    if let Some(scope) = left.scopes().iter().find(|scope| right.scopes().contains(scope)) {
-        work.scope.clone_from(scope);
-    }
     work.collect();
-    let found = work
-        .asked
-        .iter()
-        .filter_map(|(caller, request)| work.compare(caller, request));
+    let mut told = HashSet::new();
+    let found = work.asked.iter().filter_map(|(caller, request)| {
+        let found = work.compare(caller, request)?;
+        let by = if work.is_impostor(caller) {
+            None
+        } else {
+            found.refusal()
+        };
+        told.insert((caller, found.left.outcome, by)).then_some(found)
+    });
     (found.collect(), work.complete)
+}
+
+impl Difference {
+    /// The row that refuses what the other side lets pass; where none does, the row
+    /// that lets it pass.
+    fn refusal(&self) -> Option<String> {
+        let sides = [(self.left, &self.left_rule), (self.right, &self.right_rule)];
+        let of = |is_allowed| sides.iter().find(|(verdict, _)| verdict.is_allowed() == is_allowed);
+        let [denied, allowed] = [false, true].map(|side| of(side).and_then(|(_, rule)| rule.as_ref()));
+        denied.or(allowed).cloned()
+    }
 }
 
 struct Work<'a> {
@@ -85,7 +115,6 @@ struct Work<'a> {
     right: &'a Rbac,
     asked: BTreeSet<(Caller, Request)>,
     complete: bool,
-    scope: String,
 }
 
 impl Work<'_> {
@@ -114,16 +143,32 @@ impl Work<'_> {
 
     /// Asks as user and as group.
     fn ask_as(&mut self, name: &str, request: &Request) {
-        let user = Caller {
+        let user = |issuer| Caller {
             user: name.to_owned(),
             groups: Vec::new(),
+            issuer,
         };
+        if self.is_local(name) {
+            self.asked.insert((user(Issuer::Argocd), request.clone()));
+        }
+        self.asked.insert((user(Issuer::Provider), request.clone()));
         let group = Caller {
             user: String::new(),
             groups: vec![name.to_owned()],
+            issuer: Issuer::Provider,
         };
-        self.asked.insert((user, request.clone()));
         self.asked.insert((group, request.clone()));
+    }
+
+    /// Whether Argo CD's own tokens bear this name.
+    fn is_local(&self, name: &str) -> bool {
+        self.left.is_local(name) || self.right.is_local(name)
+    }
+
+    /// Whether an identity provider gives the caller a name that is not its to give.
+    fn is_impostor(&self, caller: &Caller) -> bool {
+        let mut names = caller.groups.iter().chain([&caller.user]);
+        caller.issuer == Issuer::Provider && names.any(|name| name.starts_with("role:") || self.is_local(name))
     }
 
     /// A caller who holds a deny and an allow that meet, in each order.
@@ -153,13 +198,17 @@ impl Work<'_> {
                     ("", vec![two, one]),
                 ] {
                     let groups = groups.into_iter().map(str::to_owned).collect();
-                    self.asked.insert((
-                        Caller {
-                            user: user.to_owned(),
-                            groups,
-                        },
-                        request.clone(),
-                    ));
+                    let issuer = if self.is_local(user) {
+                        Issuer::Argocd
+                    } else {
+                        Issuer::Provider
+                    };
+                    let caller = Caller {
+                        user: user.to_owned(),
+                        groups,
+                        issuer,
+                    };
+                    self.asked.insert((caller, request.clone()));
                 }
             }
         }
@@ -176,7 +225,11 @@ impl Work<'_> {
             action,
             object,
         };
-        let verdict = |rbac: &Rbac| rbac.decide(&rbac.identify(&claims(caller, &self.scope)), tuple);
+        let issuer = match caller.issuer {
+            Issuer::Argocd => TokenIssuer::Argocd,
+            Issuer::Provider => TokenIssuer::Provider,
+        };
+        let verdict = |rbac: &Rbac| rbac.decide(&rbac.identify_name(&caller.user, &caller.groups, issuer), tuple);
         let (left, right) = (verdict(self.left), verdict(self.right));
         let place = |rbac: &Rbac, verdict: Verdict| {
             verdict
@@ -187,6 +240,7 @@ impl Work<'_> {
         (left.outcome != right.outcome).then(|| Difference {
             user: caller.user.clone(),
             groups: caller.groups.clone(),
+            issuer: caller.issuer,
             resource: resource.clone(),
             action: action.clone(),
             object: object.clone(),
@@ -196,17 +250,6 @@ impl Work<'_> {
             right_rule: place(self.right, right),
         })
     }
-}
-
-/// Claims of a representative caller. A project token is Argo CD's own.
-fn claims(caller: &Caller, scope: &str) -> Map<String, Value> {
-    let mut claims = Map::new();
-    claims.insert("sub".to_owned(), json!(caller.user));
-    claims.insert(scope.to_owned(), json!(caller.groups));
-    if super::project_of_subject(&caller.user).is_some() {
-        claims.insert("iss".to_owned(), json!("argocd"));
-    }
-    claims
 }
 
 /// Names that are no roles, by the subject they inherit.
@@ -243,7 +286,13 @@ fn holder<'a>(holders: &BTreeMap<&'a str, BTreeSet<&'a str>>, subject: &'a str) 
 /// Requests one row is about.
 fn single(rbac: &Rbac, rule: &Rule, words: &[String]) -> Vec<Request> {
     let [resources, actions, objects] = rule.patterns.map(|id| texts(rbac, id, words));
-    let (Some(resource), Some(action)) = (known_resource(rbac, rule, &resources), actions.first()) else {
+    let Some(resource) = known_resource(rbac, rule, &resources) else {
+        return Vec::new();
+    };
+    let [_, pattern, _] = rule.patterns;
+    let Some(action) =
+        known_action(rbac, &resource, &[pattern]).or_else(|| preferred(actions, is_named).into_iter().next())
+    else {
         return Vec::new();
     };
     let request = |object: String| Request {
@@ -251,7 +300,29 @@ fn single(rbac: &Rbac, rule: &Rule, words: &[String]) -> Vec<Request> {
         action: action.clone(),
         object,
     };
-    objects.into_iter().map(request).collect()
+    let is_object = |object: &str| is_named(object) && (!is_project_scoped(&resource) || object.contains('/'));
+    preferred(objects, is_object).into_iter().map(request).collect()
+}
+
+/// Those that requests have, or all where there is none of them.
+fn preferred(texts: Vec<String>, is_preferred: impl Fn(&str) -> bool) -> Vec<String> {
+    if texts.iter().any(|text| is_preferred(text)) {
+        texts.into_iter().filter(|text| is_preferred(text)).collect()
+    } else {
+        texts
+    }
+}
+
+/// Whether no part of a text between slashes is empty.
+fn is_named(text: &str) -> bool {
+    text.split('/').all(|part| !part.is_empty())
+}
+
+/// An action of a resource that all these patterns match.
+fn known_action(rbac: &Rbac, resource: &str, patterns: &[PatternId]) -> Option<String> {
+    let is_matched = |action: &&&str| patterns.iter().all(|id| rbac.pool.judge(*id, action) == Match::Yes);
+    let mut known = super::can::actions(resource)?.iter();
+    known.find(is_matched).map(|action| (*action).to_owned())
 }
 
 /// A resource that exists and matches, else any that matches.
@@ -268,27 +339,37 @@ fn meeting(rbac: &Rbac, one: &Rule, two: &Rule, words: &[String]) -> Option<Requ
     if one.project.is_some() && two.project.is_some() && one.project != two.project {
         return None;
     }
-    let [resource, action, object] = [0, 1, 2].map(|field| {
-        let (left, right) = (one.patterns.get(field)?, two.patterns.get(field)?);
-        if field == 0 {
-            let both =
-                |name: &&str| rbac.pool.judge(*left, name) == Match::Yes && rbac.pool.judge(*right, name) == Match::Yes;
-            if let Some(known) = super::names::RESOURCES.into_iter().find(|name| both(name)) {
-                return Some(known.to_owned());
-            }
-        }
-        common(rbac, *left, *right, words)
-    });
+    let ([resources, actions, objects], [other_resources, other_actions, other_objects]) = (one.patterns, two.patterns);
+    let is_both = |name: &&str| {
+        let is_matched = |id| rbac.pool.judge(id, name) == Match::Yes;
+        is_matched(resources) && is_matched(other_resources)
+    };
+    let known = super::names::RESOURCES.into_iter().find(is_both).map(str::to_owned);
+    let resource = known.or_else(|| common(rbac, [resources, other_resources], words, is_named))?;
+    let known = known_action(rbac, &resource, &[actions, other_actions]);
+    let action = known.or_else(|| common(rbac, [actions, other_actions], words, is_named))?;
+    let is_object = |object: &str| is_named(object) && (!is_project_scoped(&resource) || object.contains('/'));
+    let object = common(rbac, [objects, other_objects], words, is_object)?;
     Some(Request {
-        resource: resource?,
-        action: action?,
-        object: object?,
+        resource,
+        action,
+        object,
     })
 }
 
-fn common(rbac: &Rbac, left: PatternId, right: PatternId, words: &[String]) -> Option<String> {
-    if left == right {
-        return texts(rbac, left, words).into_iter().next();
+/// A text both patterns match, one that is preferred where a simple one is.
+fn common(
+    rbac: &Rbac,
+    [left, right]: [PatternId; 2],
+    words: &[String],
+    is_preferred: impl Fn(&str) -> bool,
+) -> Option<String> {
+    let is_matched = |text: &String| [left, right].iter().all(|id| rbac.pool.judge(*id, text) == Match::Yes);
+    let mut found: Vec<String> = texts(rbac, left, words);
+    found.extend(texts(rbac, right, words));
+    found.retain(is_matched);
+    if let Some(preferred) = preferred(found, is_preferred).into_iter().next() {
+        return Some(preferred);
     }
     if let (Some(Matcher::Glob(one)), Some(Matcher::Glob(two))) = (rbac.pool.matcher(left), rbac.pool.matcher(right)) {
         return match (one.literal(), two.literal()) {
@@ -297,11 +378,7 @@ fn common(rbac: &Rbac, left: PatternId, right: PatternId, words: &[String]) -> O
             (None, None) => one.common_witness(two),
         };
     }
-    let both = |text: &String| rbac.pool.judge(left, text) == Match::Yes && rbac.pool.judge(right, text) == Match::Yes;
-    texts(rbac, left, words)
-        .into_iter()
-        .chain(texts(rbac, right, words))
-        .find(both)
+    None
 }
 
 /// Texts a pattern matches.

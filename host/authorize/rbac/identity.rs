@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::FxHashMap;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{ProjectId, Rbac, SubjectId};
 use crate::claims::{project_of_subject, scope_values, user_identifier};
@@ -34,6 +34,19 @@ pub enum PrincipalKind {
     Group,
     /// The empty subject, which everyone is.
     Everyone,
+}
+
+/// Who vouches for a caller that is known by name only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TokenIssuer {
+    /// Argo CD for its local accounts and project tokens, an identity provider for
+    /// everybody else.
+    #[default]
+    Assumed,
+    /// Argo CD itself.
+    Argocd,
+    /// An identity provider.
+    Provider,
 }
 
 /// Whether a principal counts for a request.
@@ -96,6 +109,8 @@ pub struct Identity {
     /// For a project token and another project.
     foreign: Box<[Step]>,
     projects: FxHashMap<ProjectId, Box<[Step]>>,
+    /// The same caller to the policy that narrows this one.
+    narrowed: Option<Arc<Self>>,
 }
 
 /// Which claims give the same identity.
@@ -132,6 +147,11 @@ impl Identity {
         }
     }
 
+    /// The same caller to the policy that narrows this one.
+    pub(super) fn narrowed(&self) -> Option<&Self> {
+        self.narrowed.as_deref()
+    }
+
     /// The plan for a request of this project.
     pub(super) fn plan_key(&self, project: Option<ProjectId>) -> PlanKey {
         match (project, self.token) {
@@ -165,9 +185,45 @@ impl Rbac {
         if let Some(known) = self.identities.identities.get(&key) {
             return known;
         }
-        let identity = Arc::new(self.judge_claims(&key));
+        let narrowed = self.narrowed_by.as_ref().map(|narrower| narrower.identify(claims));
+        let identity = Arc::new(Identity {
+            narrowed,
+            ..self.judge_claims(&key)
+        });
         self.identities.identities.insert(key, identity.clone());
         identity
+    }
+
+    /// The caller a name stands for on a command line: as the gateway takes whoever
+    /// signs in by that name. A role, which nobody signs in as, is judged by itself.
+    pub fn identify_name(&self, name: &str, groups: &[String], issuer: TokenIssuer) -> Arc<Identity> {
+        if name.starts_with("role:") && groups.is_empty() && issuer == TokenIssuer::Assumed {
+            return Arc::new(self.identify_subject(name));
+        }
+        self.identify(&self.claims_of(name, groups, issuer))
+    }
+
+    /// Claims of the token such a caller has. Groups stand in the policy's first scope.
+    pub(super) fn claims_of(&self, name: &str, groups: &[String], issuer: TokenIssuer) -> Map<String, Value> {
+        let is_local = match issuer {
+            TokenIssuer::Assumed => self.is_local(name),
+            TokenIssuer::Argocd => true,
+            TokenIssuer::Provider => false,
+        };
+        let mut claims = Map::new();
+        claims.insert("sub".to_owned(), json!(name));
+        if is_local {
+            claims.insert("iss".to_owned(), json!(LOCAL_ISSUER));
+        }
+        if let Some(scope) = self.scopes.first() {
+            claims.insert(scope.clone(), json!(groups));
+        }
+        claims
+    }
+
+    /// Whether Argo CD's own tokens bear this name: accounts and roles of projects.
+    pub(super) fn is_local(&self, name: &str) -> bool {
+        self.accounts.contains(name) || project_of_subject(name).is_some()
     }
 
     /// A role, user or group by its name alone, as `argocd admin settings rbac
@@ -202,6 +258,7 @@ impl Rbac {
             base,
             foreign: Box::default(),
             projects: FxHashMap::default(),
+            narrowed: None,
         }
     }
 
@@ -269,6 +326,7 @@ impl Rbac {
             token,
             projects,
             principals,
+            narrowed: None,
         }
     }
 

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use super::can::{RequestError, actions, validate_request};
 use super::line::{self, Line};
 use super::names::{OWN_RESOURCES, RESOURCES};
 use super::{BUILTIN_POLICY, Builtin, Effect, MatchMode, PolicySource, project};
@@ -73,13 +74,21 @@ impl Lines {
                 Effect::Inert
             }
         };
-        let literal = !resource.contains(['*', '?', '[', '{', '\\', '.', '|', '^', '$', '(', '+']);
+        let literal = is_literal(&resource);
         if literal && !RESOURCES.contains(&resource.as_str()) && !OWN_RESOURCES.contains(&resource.as_str()) {
             let message = format!("no resource is called `{}`", line::shorten(&resource));
             let known: Vec<&str> = RESOURCES.into_iter().chain(OWN_RESOURCES).collect();
             self.diagnostics.push(
                 Diagnostic::warning(location.clone(), message).with_hint(format!("known are {}", known.join(", "))),
             );
+        }
+        if literal
+            && is_literal(&action)
+            && let Err(error @ RequestError::Action { .. }) = validate_request(&resource, &action)
+        {
+            let known = actions(&resource).unwrap_or_default().join(", ");
+            let finding = Diagnostic::warning(location.clone(), format!("{error}, so the row does nothing"));
+            self.diagnostics.push(finding.with_hint(format!("known are {known}")));
         }
         let fields = [subject, resource, action, object];
         self.rows.push(Row {
@@ -313,4 +322,9 @@ pub(super) fn undefined<'a>(grants: &'a [Grant], subjects: &HashSet<&'a str>) ->
     grants
         .iter()
         .filter(move |grant| !defined.contains(grant.role.as_str()) && said.insert(grant.role.as_str()))
+}
+
+/// Whether a field is no pattern, be it read as a glob or as a regular expression.
+fn is_literal(field: &str) -> bool {
+    !field.contains(['*', '?', '[', '{', '\\', '.', '|', '^', '$', '(', '+'])
 }

@@ -200,7 +200,7 @@ fn what_cannot_be_answered_is_said() {
         assert_eq!(told(application).0, ExitCode::from(64), "{application}");
     }
     let (code, complaints) = told("none");
-    assert_eq!(code, ExitCode::from(1));
+    assert_eq!(code, ExitCode::from(69));
     assert!(
         complaints.contains("there is no application `none` in namespace `argocd`"),
         "{complaints}"
@@ -211,6 +211,6 @@ fn what_cannot_be_answered_is_said() {
     assert!(complaints.contains("the front is closed"), "{complaints}");
     let broken = world("true", "fallback: nobody\n", OPEN);
     let (code, _, complaints) = run(broken.path(), "guestbook", Format::Table);
-    assert_eq!(code, ExitCode::from(1));
+    assert_eq!(code, ExitCode::from(69));
     assert!(complaints.contains("the configuration is refused"), "{complaints}");
 }

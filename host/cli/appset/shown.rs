@@ -3,7 +3,6 @@
 //! In: answers of the API. Out: texts. Never: a control character of somebody's text
 //! on a terminal, but those of colors.
 
-use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
 
@@ -11,6 +10,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::cli::listed::{Table, lines, text};
+use crate::cli::terminal::{block, line as clean};
 
 /// Applications a question names.
 const NAMED: usize = 10;
@@ -63,7 +63,7 @@ impl Paint {
     fn diff(self, diff: &str) -> String {
         let mut painted = String::with_capacity(diff.len());
         for line in diff.lines() {
-            let line = clean(line);
+            let line = block(line);
             let color = match line.chars().next() {
                 Some('+') => "32",
                 Some('-') => "31",
@@ -77,15 +77,6 @@ impl Paint {
             painted.push('\n');
         }
         painted
-    }
-}
-
-fn clean(line: &str) -> Cow<'_, str> {
-    let odd = |c: char| c.is_control() && c != '\t';
-    if line.contains(odd) {
-        line.chars().map(|c| if odd(c) { '?' } else { c }).collect()
-    } else {
-        line.into()
     }
 }
 

@@ -109,9 +109,13 @@ impl Input {
 
     fn source(&self, semantics: Semantics) -> Result<Loaded<PolicySource>, Error> {
         let mut loaded = match (&self.state, &self.policy_file) {
-            (Some(folder), _) => join(directory::load(folder, &self.namespace), |resources| {
-                PolicySource::from_resources(resources, semantics)
-            }),
+            (Some(folder), _) => {
+                // A folder that cannot be read says nothing of the policy in it.
+                std::fs::read_dir(folder).map_err(|error| Error::Failed(format!("`{}`: {error}", folder.display())))?;
+                join(directory::load(folder, &self.namespace), |resources| {
+                    PolicySource::from_resources(resources, semantics)
+                })
+            }
             (None, Some(file)) => self.policy_source(file, semantics)?,
             (None, None) => return Err(Error::Usage("name a policy: --state or --policy-file".to_owned())),
         };

@@ -11,13 +11,12 @@ use tabled::builder::Builder;
 use tabled::settings::Style;
 
 use super::Differences;
-use crate::authorize::rbac::{Difference, Explanation, Field, Outcome, Tuple, Verdict, Why};
+use crate::authorize::rbac::{Difference, Explanation, Field, Issuer, Outcome, Tuple, Verdict, Why};
+use crate::cli::terminal;
 
 /// What a policy or a command line said, without control characters.
 fn plain(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
+    terminal::line(text).into_owned()
 }
 
 fn word(why: Why) -> &'static str {
@@ -111,7 +110,7 @@ pub(super) fn differences(out: &mut dyn Write, answer: &Differences) -> io::Resu
     let mut callers: BTreeMap<_, (&Difference, usize)> = BTreeMap::new();
     for difference in &answer.differences {
         let verdicts = [difference.left, difference.right].map(|verdict| outcome(verdict.outcome));
-        let caller = (&difference.user, &difference.groups, verdicts);
+        let caller = (&difference.user, &difference.groups, difference.issuer, verdicts);
         callers.entry(caller).or_insert((difference, 0)).1 += 1;
     }
     let side = |verdict: Verdict, rule: &Option<String>| {
@@ -123,8 +122,9 @@ pub(super) fn differences(out: &mut dyn Write, answer: &Differences) -> io::Resu
     let (left, right) = (plain(&answer.left), plain(&answer.right));
     table.push_record(["USER", "GROUPS", "REQUESTS", "SUCH AS", &left, &right]);
     for (first, count) in callers.values() {
+        let is_local = first.issuer == Issuer::Argocd;
         table.push_record([
-            plain(&first.user),
+            plain(&first.user) + if is_local { " (local)" } else { "" },
             plain(&first.groups.join(" ")),
             count.to_string(),
             plain(&format!("{}, {}, {}", first.resource, first.action, first.object)),

@@ -2,6 +2,8 @@
 
 use clap::Parser;
 
+use serde_json::{Value, json};
+
 use super::*;
 
 #[derive(Parser)]
@@ -92,7 +94,10 @@ fn a_configmap_is_read_with_its_settings() {
         "{out}"
     );
     let elsewhere = object.replace("namespace: argocd", "namespace: other");
-    assert_eq!(run(&elsewhere, "argocd-rbac-cm.yaml", line).0, ExitCode::from(NO));
+    assert_eq!(
+        run(&elsewhere, "argocd-rbac-cm.yaml", line).0,
+        ExitCode::from(NO_ANSWER)
+    );
 }
 
 #[test]
@@ -149,7 +154,7 @@ fn validate_reports_every_line() {
     );
     assert_eq!(
         run("", "policy.csv", "validate --policy-file {file}x").0,
-        ExitCode::from(NO)
+        ExitCode::from(NO_ANSWER)
     );
 }
 
@@ -221,4 +226,128 @@ fn arguments_in_the_order_of_policy_csv_are_explained() {
 fn exactly_one_policy_is_named() {
     assert!(Line::try_parse_from(["rbac", "validate"]).is_err());
     assert!(Line::try_parse_from(["rbac", "validate", "--state", "a", "--policy-file", "b"]).is_err());
+}
+
+/// A folder with a project, a local account and one row of policy.
+fn state(policy: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: argocd-cm, namespace: argocd}}\ndata: {{accounts.alice: \
+         apiKey}}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: argocd-rbac-cm, namespace: argocd}}\ndata:\n  \
+         policy.csv: |\n    {}\n---\napiVersion: argoproj.io/v1alpha1\nkind: AppProject\nmetadata: {{name: shop, \
+         namespace: argocd}}\nspec:\n  roles:\n  - name: reader\n    policies: [\"p, proj:shop:reader, applications, get, \
+         shop/*, allow\"]\n",
+        policy.replace('\n', "\n    ")
+    );
+    std::fs::write(folder.path().join("state.yaml"), text).unwrap();
+    folder
+}
+
+fn asked(folder: &std::path::Path, line: &str) -> (ExitCode, String, String) {
+    let line = format!("{line} --state {}", folder.display());
+    let parsed = Line::try_parse_from(std::iter::once("rbac").chain(line.split(' '))).unwrap();
+    let (mut out, mut complaints) = (Vec::new(), Vec::new());
+    let code = parsed.command.run_with(&mut out, &mut complaints);
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (code, text(out), text(complaints))
+}
+
+#[test]
+fn can_and_explain_give_one_answer() {
+    let folder = state("p, alice, applications, get, */*, allow\np, bob, applications, get, dev/*, allow");
+    for (question, allowed) in [
+        ("proj:shop:reader get applications shop/guestbook", true),
+        ("proj:shop:reader get applications dev/guestbook", false),
+        ("alice get applications shop/guestbook", true),
+        ("alice get applications", true),
+        ("alice get app *", true),
+        ("bob get applications dev/guestbook", true),
+        ("bob get applications", false),
+        ("role:readonly get applications shop/guestbook", true),
+        ("role:readonly sync applications shop/guestbook", false),
+        ("nobody get applications shop/guestbook", false),
+    ] {
+        for semantics in ["argocd", "strict"] {
+            let code = if allowed { ExitCode::SUCCESS } else { ExitCode::from(NO) };
+            for command in ["can", "explain"] {
+                let (answered, out, _) = asked(folder.path(), &format!("{command} {question} --semantics {semantics}"));
+                assert_eq!(answered, code, "{command} {question} {semantics}: {out}");
+            }
+        }
+    }
+    // Somebody else's `alice` is not the account.
+    let line = "explain alice get applications shop/guestbook --local=false --semantics strict";
+    assert_eq!(asked(folder.path(), line).0, ExitCode::from(NO));
+}
+
+#[test]
+fn a_question_without_an_answer_is_no_no() {
+    for line in [
+        "can a get applications p/x --state /nonexistent",
+        "explain a get applications p/x --state /nonexistent",
+        "validate --state /nonexistent",
+        "diff --state /nonexistent",
+        "can a get applications p/x --policy-file {file}",
+        "explain a get applications p/x --policy-file {file}",
+        "diff --policy-file {file}",
+    ] {
+        let (code, out, complaints) = run("p, a\n", "policy.csv", line);
+        assert_eq!(
+            (code, out.as_str()),
+            (ExitCode::from(NO_ANSWER), ""),
+            "{line}: {complaints}"
+        );
+        assert!(!complaints.is_empty(), "{line}");
+    }
+}
+
+#[test]
+fn validate_knows_actions_as_can_does() {
+    let policy = "p, role:a, projects, read, *, allow\np, role:a, invoke, htpbin, *, allow\np, role:a, applications, \
+                  action/apps/Deployment/restart, */*, allow\np, role:a, applications, *, */*, allow\np, role:a, logs, \
+                  get/x, */*, allow\n";
+    let (code, out, _) = run(policy, "policy.csv", "validate --policy-file {file}");
+    assert_eq!(code, ExitCode::SUCCESS);
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines.len(), 4, "{out}");
+    for (line, (place, text)) in lines.iter().zip([
+        ("policy.csv:1: warning", "'read' is not a valid action for projects"),
+        ("policy.csv:2: warning", "no resource is called `invoke`"),
+        ("policy.csv:5: warning", "'get/x' is not a valid action for logs"),
+    ]) {
+        assert!(line.contains(place) && line.contains(text), "{out}");
+    }
+}
+
+#[test]
+fn diff_tells_each_row_once_and_true_callers() {
+    let folder = state(
+        "p, role:dev, applications, *, shop/*, allow\np, role:dev, applications, delete, shop/prod-*, deny\ng, alice, \
+         role:dev\ng, my-org:dev, role:dev\np, my-org:ops, applications, sync, */*, allow",
+    );
+    let (code, out, _) = asked(folder.path(), "diff -o json");
+    assert_eq!(code, ExitCode::from(DIFFERENT));
+    let answer: Value = serde_json::from_str(&out).unwrap();
+    let found = answer["differences"].as_array().unwrap();
+    // One for the group without a grant, and one for each name that is not an identity
+    // provider's to give.
+    assert!(found.len() < 20, "{out}");
+    for one in found {
+        let texts = ["resource", "action", "object"].map(|key| one[key].as_str().unwrap());
+        assert!(
+            texts.iter().all(|text| text.split('/').all(|part| !part.is_empty())),
+            "{one}"
+        );
+        let (user, groups) = (one["user"].as_str().unwrap(), one["groups"].as_array().unwrap());
+        // Whoever signs in as alice herself has the same rights under both.
+        assert!(
+            !(user == "alice" && groups.is_empty() && one["issuer"] == "argocd"),
+            "{one}"
+        );
+    }
+    let of_group = |group: &str| found.iter().filter(|one| one["groups"] == json!([group])).count();
+    assert_eq!(of_group("my-org:ops"), 1, "{out}");
+    assert_eq!(of_group("my-org:dev"), 0, "{out}");
+    let (_, table, _) = asked(folder.path(), "diff");
+    assert!(!table.contains(", , "), "{table}");
 }

@@ -5,7 +5,8 @@
 //!
 //! An entry of `jwt` has the shape of one in Kubernetes'
 //! `AuthenticationConfiguration` (`apiserver.config.k8s.io/v1`), so that it can
-//! be copied from there, and two keys of our own: `algorithms`, `jwksMaxAge`.
+//! be copied from there, and three keys of our own: `algorithms`, `jwksMaxAge`,
+//! `allowedReservedNames`.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -60,6 +61,9 @@ pub struct RawIssuerEntry {
     /// Such as `1h`, which is the default.
     #[serde(default)]
     pub jwks_max_age: Option<String>,
+    /// Reserved users and groups, and local accounts, that the mappings may give.
+    #[serde(default)]
+    pub allowed_reserved_names: Vec<String>,
 }
 
 /// `issuer`.
@@ -301,6 +305,13 @@ impl RawIssuerEntry {
             .uid
             .map(|raw| raw.check(&format!("{mappings}.uid"), findings));
         let extra = check_extra(claim_mappings.extra, &format!("{mappings}.extra"), findings);
+        for (index, name) in self.allowed_reserved_names.iter().enumerate() {
+            let is_name = !name.is_empty() && name.trim() == name && !name.chars().any(char::is_control);
+            if !is_name {
+                let message = "is empty, or has blanks at an edge or control characters";
+                findings.error(&format!("{key}.allowedReservedNames[{index}]"), message);
+            }
+        }
         let rules = self.user_validation_rules.into_iter();
         let user_validation = rules
             .map(|rule| (rule.expression, rule.message.unwrap_or_default()))
@@ -321,6 +332,7 @@ impl RawIssuerEntry {
             uid: uid.flatten(),
             extra,
             user_validation,
+            allowed_reserved_names: self.allowed_reserved_names,
         })
     }
 }

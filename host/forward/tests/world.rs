@@ -64,6 +64,7 @@ pub(crate) fn limits() -> Limits {
         write_stall: Duration::from_secs(60),
         streams: 100,
         connections: 1000,
+        connections_per_address: 1000,
         drain: Duration::from_secs(10),
     }
 }

@@ -1,6 +1,5 @@
 use std::sync::Arc;
 
-use http::header::VIA;
 use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use secrecy::SecretString;

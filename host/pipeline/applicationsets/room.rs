@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::applicationset::budget;
@@ -49,8 +49,6 @@ pub struct Room {
     persons: Arc<Limiter>,
     /// Says when objects were made.
     pub(super) clock: Clock,
-    /// Generation of the snapshot in force.
-    changed: watch::Sender<u64>,
 }
 
 /// What work on a set is done with, off the threads that serve.
@@ -81,18 +79,7 @@ impl Room {
                 ..LimitSpec::default()
             }),
             clock,
-            changed: watch::Sender::new(0),
         })
-    }
-
-    /// Tells those who watch that another snapshot is in force.
-    pub fn changed(&self, generation: u64) {
-        self.changed.send_replace(generation);
-    }
-
-    /// Tells when another snapshot comes into force.
-    pub(super) fn changes(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
     }
 
     /// Does what takes long for a big set: generating, planning, judging and showing.

@@ -1,9 +1,9 @@
 //! What becomes of ApplicationSets, as it happens.
 //!
-//! In: snapshots as they come into force. Out: an event for each set that changed,
-//! while the caller may see it. Never: an event after the caller's account was
-//! withdrawn; a set as it was while the caller could not see it; a queue without a
-//! bound: what was not sent yet is compared anew.
+//! In: snapshots by which everything open was judged. Out: an event for each set that
+//! changed, while the caller may see it. Never: an event of a snapshot in which the
+//! caller is nobody any more; a set as it was while the caller could not see it; a queue
+//! without a bound: what was not sent yet is compared anew.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use futures_util::stream::{self, BoxStream};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::super::open::{Question, Shared};
 use super::Desk;
 use super::read::{is_of, labels, literal_project};
 use crate::applicationset::selector::Selector;
@@ -21,7 +22,7 @@ use crate::authorize::applicationsets::{self, ApplicationSetsPolicy};
 use crate::authorize::rbac::Rbac;
 use crate::front::applicationsets::{Error, Watch};
 use crate::rejection::Rejection;
-use crate::snapshot::{Current, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::state::{ObjectName, Resources};
 
 /// What becomes of a set, as Kubernetes says it.
@@ -62,8 +63,9 @@ struct Rules {
 
 /// Somebody who watches.
 struct Watcher {
-    current: Current,
-    changes: watch::Receiver<u64>,
+    judged: watch::Receiver<Arc<Snapshot>>,
+    /// Generation of the snapshot that was looked at last.
+    generation: u64,
     principal: Arc<Principal>,
     wanted: Watch,
     selector: Selector,
@@ -79,12 +81,14 @@ impl Desk<'_, '_> {
     /// as it is.
     pub(super) fn watch(&mut self, wanted: Watch) -> Result<BoxStream<'static, Value>, Rejection> {
         let selector = Selector::parse(&wanted.filter.selector).map_err(Error::Selector)?;
+        let question = Question::ApplicationSets(Shared(Arc::clone(self.principal)));
+        let place = self.open.enter(question, (self.snapshot, self.record.id()))?;
         // First the signal: what changes from now on is not missed.
-        let changes = self.room.changes();
+        let judged = self.open.judged();
         let snapshot = self.current.load_full();
         let mut watcher = Watcher {
-            current: Arc::clone(self.current),
-            changes,
+            judged,
+            generation: snapshot.generation,
             principal: Arc::clone(self.principal),
             selector,
             looked: Sets::new(),
@@ -96,27 +100,29 @@ impl Desk<'_, '_> {
         if watcher.wanted.name.is_empty() || told.is_none() {
             watcher.queue.clear();
         }
-        let events = stream::unfold(watcher, |mut watcher| async move {
+        let ending = place.ending();
+        let events = stream::unfold((watcher, place), |(mut watcher, place)| async move {
             let event = watcher.next().await?;
-            Some((event, watcher))
+            Some((event, (watcher, place)))
         });
-        Ok(events.boxed())
+        let ended = async move { ending.ended().await };
+        Ok(events.take_until(ended).boxed())
     }
 }
 
 impl Watcher {
-    /// The next event; none when the caller is not known any more, or the gateway ends.
+    /// The next event; none when the front is closed, or the gateway ends.
     async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(event) = self.queue.pop_front() {
                 return Some(event);
             }
-            self.changes.changed().await.ok()?;
-            let snapshot = self.current.load_full();
-            if !snapshot.authenticator.still(&self.principal) {
-                return None;
+            self.judged.changed().await.ok()?;
+            let snapshot = Arc::clone(&self.judged.borrow_and_update());
+            if snapshot.generation > self.generation {
+                self.generation = snapshot.generation;
+                self.compare(&snapshot)?;
             }
-            self.compare(&snapshot)?;
         }
     }
 

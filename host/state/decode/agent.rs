@@ -9,7 +9,7 @@
 //! must not stop the gateway for all. What is in force then is for
 //! [`crate::access::Agents`] to say: the last good one in the same process, nothing
 //! after a start. Two agents with one number or name are no agents: nobody can say
-//! which one is meant. Two configurations of one agent are errors.
+//! which one is meant. Of two configurations of one agent neither is used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -172,8 +172,9 @@ impl Draft {
         } = file;
         if let Some((_, first)) = self.files.get(&name) {
             let first = &first.file;
-            let message = format!("agent `{name}` has two configuration files, the other is {first}");
-            findings.push(Diagnostic::error(location, message));
+            let message = format!("agent `{name}` has two configuration files, the other is {first}; neither is used");
+            findings.push(Diagnostic::warning(location.clone(), message));
+            self.files.insert(name, (Sharing::Broken, location));
             return;
         }
         self.files.insert(name, (sharing, location));
@@ -192,11 +193,15 @@ impl Draft {
                 findings.push(Diagnostic::warning(location, message));
                 continue;
             };
-            if let Some(inline) = &read.inline {
-                let message = format!("agent `{name}` has a configuration in its object too, at {inline}");
-                findings.push(Diagnostic::error(location, message));
-            }
-            read.agent.sharing = sharing;
+            read.agent.sharing = match &read.inline {
+                None => sharing,
+                Some(inline) => {
+                    let message =
+                        format!("agent `{name}` has a configuration in its object too, at {inline}; neither is used");
+                    findings.push(Diagnostic::warning(location, message));
+                    Sharing::Broken
+                }
+            };
         }
         let twins = twins(self.agents.values().map(|read| &read.agent), findings);
         // SECURITY: neither of two may take over what the other one is trusted with.

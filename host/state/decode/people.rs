@@ -23,7 +23,7 @@ pub(in crate::state) struct Draft {
 }
 
 /// The directory of the last load, as long as it is made of the same objects.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Memo {
     parts: Vec<Arc<Draft>>,
     directory: Arc<Directory>,
@@ -59,6 +59,23 @@ struct DraftNamespace {
 }
 
 impl Draft {
+    /// This one, with everybody blocked whom `other` blocks.
+    pub(super) fn blocked_by(&self, other: &Self) -> Self {
+        let blocked = other
+            .people
+            .iter()
+            .filter(|(person, _)| person.state == PersonState::Blocked);
+        let blocked: Vec<&User> = blocked.map(|(person, _)| &person.user).collect();
+        let mut draft = self.clone();
+        for (person, _) in &mut draft.people {
+            let is_meant = |user: &&User| user.id == person.user.id || user.username == person.user.username;
+            if blocked.iter().any(is_meant) {
+                person.state = PersonState::Blocked;
+            }
+        }
+        draft
+    }
+
     /// Reads one object.
     pub(super) fn read(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Self {
         let mut draft = Self::default();

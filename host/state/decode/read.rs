@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{agent, application_set, cluster, extension, people, project, repository, secret};
-use crate::diagnostic::{Diagnostic, Location};
+use crate::diagnostic::{Diagnostic, Location, Severity};
 use crate::state::fields::{Fields, Source};
 use crate::state::yaml::{Node, Parsed};
 use crate::state::{
@@ -78,6 +78,15 @@ impl Kind {
         }
     }
 
+    /// Whether its objects are written by tenants: one with a mistake is set aside, and what
+    /// needs it is denied. Agents are as well, see [`agent`].
+    fn is_of_tenants(self) -> bool {
+        match self {
+            Self::AppProject | Self::Application | Self::ApplicationSet | Self::ArgoCDExtension => true,
+            Self::ConfigMap | Self::Secret | Self::Agent | Self::UserDirectory => false,
+        }
+    }
+
     /// Whether its objects count in other namespaces than the control plane's.
     pub(in crate::state) fn is_everywhere(self) -> bool {
         match self {
@@ -123,6 +132,8 @@ pub(crate) struct Decoded {
 pub(in crate::state) enum Content {
     /// Nothing of use, or nothing that can be used.
     Nothing,
+    /// What a tenant wrote with a mistake, and the first of its mistakes.
+    SetAside(String),
     /// ConfigMap `argocd-cm`.
     ArgocdCm(ConfigMap),
     /// ConfigMap `argocd-rbac-cm`.
@@ -262,44 +273,72 @@ impl<'n> Reader<'n> {
 
     /// Reads an object whose kind is known.
     pub(crate) fn known(&mut self, fields: Fields<'_>, kind: Kind) {
-        let Some(metadata) = fields.child("metadata", &mut self.findings) else {
-            let message = format!("{} without `metadata`", kind.as_str());
-            self.findings.push(Diagnostic::error(fields.location(), message));
-            return;
+        let mut findings = Vec::new();
+        let location = fields.location();
+        let object = self.named(fields, kind, &mut findings);
+        let Some(object) = object else {
+            if kind.is_of_tenants() {
+                // Whatever it is called, nothing can need it.
+                set_aside(&mut findings);
+            }
+            return self.findings.append(&mut findings);
         };
-        let namespace = metadata
-            .text("namespace", &mut self.findings)
-            .filter(|namespace| !namespace.is_empty());
-        let namespace = namespace.unwrap_or_else(|| self.namespace.to_owned());
-        let Some(name) = metadata.required("name", &mut self.findings) else {
-            return;
-        };
-        let labels = metadata.text_map("labels", &mut self.findings);
-        let labels = labels
-            .into_iter()
-            .map(|(key, text)| (key, text.value.as_ref().to_owned()))
-            .collect();
-        let name = ObjectName { namespace, name };
-        if !kind.is_everywhere() && name.namespace != self.namespace {
-            tracing::debug!(kind = kind.as_str(), namespace = %name.namespace, location = %fields.location(), "object of another namespace");
+        if !kind.is_everywhere() && object.name.namespace != self.namespace {
+            tracing::debug!(kind = kind.as_str(), namespace = %object.name.namespace, %location, "object of another namespace");
             return;
         }
         self.flush();
-        let object = Object { fields, name, labels };
-        let mut findings = Vec::new();
-        let content = content(kind, &object, &mut findings);
+        let mut content = content(kind, &object, &mut findings);
+        if kind.is_of_tenants()
+            && let Some(mistake) = set_aside(&mut findings)
+        {
+            content = Content::SetAside(mistake);
+        }
         self.pieces.push(Piece::Object(Decoded {
             kind,
-            location: object.fields.location(),
+            location,
             name: object.name,
             findings,
             content,
         }));
     }
 
+    /// What every object has; none for one without a name.
+    fn named<'a>(&self, fields: Fields<'a>, kind: Kind, findings: &mut Vec<Diagnostic>) -> Option<Object<'a>> {
+        let Some(metadata) = fields.child("metadata", findings) else {
+            let message = format!("{} without `metadata`", kind.as_str());
+            findings.push(Diagnostic::error(fields.location(), message));
+            return None;
+        };
+        let namespace = metadata
+            .text("namespace", findings)
+            .filter(|namespace| !namespace.is_empty());
+        let namespace = namespace.unwrap_or_else(|| self.namespace.to_owned());
+        let name = metadata.required("name", findings)?;
+        let labels = metadata.text_map("labels", findings);
+        let labels = labels
+            .into_iter()
+            .map(|(key, text)| (key, text.value.as_ref().to_owned()))
+            .collect();
+        let name = ObjectName { namespace, name };
+        Some(Object { fields, name, labels })
+    }
+
     fn flush(&mut self) {
         self.pieces.extend(self.findings.drain(..).map(Piece::Finding));
     }
+}
+
+/// Makes the mistakes of an object warnings that say what follows from them; gives the
+/// first one.
+pub(in crate::state) fn set_aside(findings: &mut [Diagnostic]) -> Option<String> {
+    let mut first = None;
+    for finding in findings.iter_mut().filter(|finding| finding.is_error()) {
+        first.get_or_insert_with(|| finding.message.clone());
+        finding.severity = Severity::Warning;
+        finding.message = format!("the object is set aside: {}", finding.message);
+    }
+    first
 }
 
 /// Puts the Applications, sets and projects of `old` in place of equal new ones, so that

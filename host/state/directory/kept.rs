@@ -17,8 +17,9 @@ use super::Draft;
 use super::walk::{self, Found};
 use crate::diagnostic::{Diagnostic, Loaded, Location};
 use crate::state::Resources;
-use crate::state::decode::read::{Piece, keep_equal, unreadable};
-use crate::state::decode::{Collector, Memo};
+use crate::state::decode::mended::{self, Said};
+use crate::state::decode::read::{keep_equal, unreadable};
+use crate::state::decode::{Collector, Memo, collected};
 
 /// A file that was written this short before it was read may have been written again
 /// since, without a trace in its times: FAT counts in two seconds.
@@ -30,14 +31,18 @@ pub(super) struct Kept {
     files: HashMap<PathBuf, File, FxBuildHasher>,
     memo: Memo,
     last: Option<Last>,
+    /// What each file said last without mistakes.
+    good: Vec<Said>,
 }
 
 /// The result of the last load.
 #[derive(Debug)]
 struct Last {
     /// What each file said, in the order of the files.
-    said: Vec<Arc<[Piece]>>,
+    said: Vec<Said>,
     resources: Option<Arc<Resources>>,
+    /// Of a load that was refused.
+    mended: Option<Arc<Resources>>,
     findings: Vec<Diagnostic>,
     /// How many of the findings are about the folder and not of a file.
     of_walk: usize,
@@ -49,7 +54,7 @@ struct File {
     mark: Mark,
     trust: Trust,
     digest: [u8; 32],
-    pieces: Arc<[Piece]>,
+    said: Said,
 }
 
 /// Whether an equal [`Mark`] says that a file is as it was.
@@ -106,32 +111,43 @@ impl Kept {
             let old = self.files.remove(&found.path);
             match file(&found, &inside, (namespace, old)) {
                 Ok(file) => {
-                    said.push(Arc::clone(&file.pieces));
+                    said.push(file.said.clone());
                     files.insert(found.path, file);
                 }
-                Err(pieces) => said.push(pieces),
+                Err(broken) => said.push(broken),
             }
         }
         for Draft { path, text } in drafts {
             let Some(text) = text else { continue };
             let inside = path.strip_prefix(folder).unwrap_or(path).display().to_string();
             let name = Arc::from(path.display().to_string());
-            said.push(super::read(text, (name, &inside), namespace).into());
+            said.push(Said {
+                file: Some(Arc::from(*path)),
+                pieces: super::read(text, (name, &inside), namespace).into(),
+            });
         }
         self.files = files;
         self.put_together(said, findings, namespace)
     }
 
+    /// See [`crate::state::source::Source::mended`].
+    pub(super) fn mended(&self) -> Option<Arc<Resources>> {
+        self.last.as_ref()?.mended.clone()
+    }
+
     fn put_together(
         &mut self,
-        said: Vec<Arc<[Piece]>>,
+        said: Vec<Said>,
         mut findings: Vec<Diagnostic>,
         namespace: &str,
     ) -> Loaded<Arc<Resources>> {
         if let Some(last) = &self.last
             && last.findings.get(..last.of_walk) == Some(findings.as_slice())
             && said.len() == last.said.len()
-            && said.iter().zip(&last.said).all(|(now, then)| Arc::ptr_eq(now, then))
+            && said
+                .iter()
+                .zip(&last.said)
+                .all(|(now, then)| Arc::ptr_eq(&now.pieces, &then.pieces))
         {
             return Loaded {
                 value: last.resources.clone(),
@@ -140,14 +156,31 @@ impl Kept {
         }
         let of_walk = findings.len();
         let mut collector = Collector::new(namespace);
-        for pieces in &said {
-            collector.take(pieces);
+        for said in &said {
+            collector.take(&said.pieces);
         }
+        let is_whole = !findings.iter().any(Diagnostic::is_error);
         let (resources, more) = collector.finish(&mut self.memo);
         findings.extend(more);
         let loaded = Loaded::new(Arc::new(resources), findings);
+        let mended = match &loaded.value {
+            Some(_) => {
+                self.good.clone_from(&said);
+                None
+            }
+            None => {
+                let found = if is_whole {
+                    mended::Found::All
+                } else {
+                    mended::Found::Part
+                };
+                self.good = mended::mended(&said, &self.good, found);
+                Some(collected(&self.good, namespace, &self.memo))
+            }
+        };
         self.last = Some(Last {
             said,
+            mended,
             resources: loaded.value.clone(),
             findings: loaded.diagnostics.clone(),
             of_walk,
@@ -161,7 +194,7 @@ fn is_drafted(drafts: &[Draft<'_>], path: &Path) -> bool {
 }
 
 /// What a file says, or that it cannot be read, which is looked at again next time.
-fn file(found: &Found, inside: &Path, (namespace, old): (&str, Option<File>)) -> Result<File, Arc<[Piece]>> {
+fn file(found: &Found, inside: &Path, (namespace, old): (&str, Option<File>)) -> Result<File, Said> {
     let mark = Mark::of(&found.metadata);
     if let Some(old) = &old
         && old.trust == Trust::Mark
@@ -173,13 +206,17 @@ fn file(found: &Found, inside: &Path, (namespace, old): (&str, Option<File>)) ->
     let now = SystemTime::now();
     let name: Arc<str> = Arc::from(found.path.display().to_string());
     let inside = inside.display().to_string();
+    let path = || Some(Arc::from(found.path.as_path()));
     let (text, metadata) = walk::read(&found.path).map_err(|refused| {
         let finding = Diagnostic::error(Location::new(Arc::clone(&name), refused.line), refused.message);
         let finding = match refused.hint {
             Some(hint) => finding.with_hint(hint),
             None => finding,
         };
-        Arc::from(unreadable(&inside, finding))
+        Said {
+            file: path(),
+            pieces: Arc::from(unreadable(&inside, finding)),
+        }
     })?;
     let mark = Mark::of(&metadata);
     let (trust, digest) = (mark.trust(now), Sha256::digest(text.as_bytes()).into());
@@ -194,13 +231,16 @@ fn file(found: &Found, inside: &Path, (namespace, old): (&str, Option<File>)) ->
     }
     let mut pieces = super::read(&text, (name, &inside), namespace);
     if let Some(old) = &old {
-        keep_equal(&mut pieces, &old.pieces);
+        keep_equal(&mut pieces, &old.said.pieces);
     }
     Ok(File {
         mark,
         trust,
         digest,
-        pieces: pieces.into(),
+        said: Said {
+            file: path(),
+            pieces: pieces.into(),
+        },
     })
 }
 

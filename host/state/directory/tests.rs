@@ -122,12 +122,12 @@ fn every_mistake_of_the_broken_sample_is_reported_with_its_place() {
     let expected = [
         "a-syntax.yaml:5",
         "b-types.yaml:8:13: error: `data.replicas` must be text, found a number (write it in quotes)",
-        "b-types.yaml:12:9: error: `metadata.name` must be text",
-        "c-missing.yaml:4:3: error: `metadata.name` is missing",
+        "b-types.yaml:12:9: warning: the object is set aside: `metadata.name` must be text",
+        "c-missing.yaml:4:3: warning: the object is set aside: `metadata.name` is missing",
         "c-missing.yaml:7:1: error: not a Kubernetes object: `kind` is missing",
-        "c-missing.yaml:9:1: error: AppProject `empty` has no `spec`",
+        "c-missing.yaml:9:1: warning: the object is set aside: AppProject `empty` has no `spec`",
         "d-secret.yaml:7: error: `data.password` is not base64",
-        "e-twice.yaml:10:1: error: Application `one` in namespace `argocd` is defined twice, first at ",
+        "e-twice.yaml:10:1: warning: Application `one` in namespace `argocd` is defined twice, first at ",
         "f-latin1.yaml:6: error: text is not UTF-8",
         "g-empty.yaml: error: file is empty",
     ];
@@ -137,10 +137,40 @@ fn every_mistake_of_the_broken_sample_is_reported_with_its_place() {
             "missing `{line}` in {found:#?}"
         );
     }
-    let errors = found.iter().filter(|line| line.contains("error: ")).count();
-    assert_eq!(errors, expected.len(), "{found:#?}");
+    let is_told = |line: &&String| !line.contains("no ConfigMap `argocd-cm`");
+    assert_eq!(found.iter().filter(is_told).count(), expected.len(), "{found:#?}");
     assert!(!found.iter().any(|line| line.contains("hunter2")), "{found:#?}");
     assert!(load(&samples("broken"), "argocd").value.is_none());
+}
+
+#[test]
+fn a_cluster_of_a_project_that_is_set_aside_is_not_entered() {
+    let cluster = |name: &str, project: &str| {
+        format!(
+            "apiVersion: v1\nkind: Secret\nmetadata:\n  name: {name}\n  labels: {{argocd.argoproj.io/secret-type: cluster}}\n\
+             stringData: {{name: {name}, server: 'https://{name}', config: '{{}}', project: '{project}'}}\n---\n"
+        )
+    };
+    let project = |destinations: &str| {
+        format!(
+            "apiVersion: argoproj.io/v1alpha1\nkind: AppProject\nmetadata: {{name: shop}}\n\
+             spec: {{destinations: {destinations}}}\n---\n"
+        )
+    };
+    let secrets = cluster("ours", "shop") + &cluster("all", "");
+    let names = |text: &str| {
+        let resources = load_text(text, "f.yaml", "argocd").value.unwrap();
+        let clusters = resources.clusters.into_iter().map(|cluster| cluster.name);
+        (clusters.collect::<Vec<_>>(), resources.set_aside.len())
+    };
+    let (good, broken) = (project("[]"), project("all"));
+    let all = ["in-cluster", "all", "ours"].map(str::to_owned).to_vec();
+    assert_eq!(names(&(secrets.clone() + &good)), (all.clone(), 0));
+    // A project that does not exist is no project with a mistake.
+    assert_eq!(names(&secrets), (all, 0));
+    let rest = ["in-cluster", "all"].map(str::to_owned).to_vec();
+    assert_eq!(names(&(secrets.clone() + &broken)), (rest.clone(), 1));
+    assert_eq!(names(&(secrets + &good + &good)), (rest, 1));
 }
 
 #[test]

@@ -12,9 +12,8 @@ use serde_json::{Map, Value};
 use super::kinds::{Need, Watched};
 use super::object::Object;
 use super::problem::Problem;
-use crate::diagnostic::{Diagnostic, Location, Severity};
 use crate::state::ObjectName;
-use crate::state::decode::read::{Content, Decoded, Kind, Piece, Reader, keep_equal};
+use crate::state::decode::read::{Content, Kind, Piece, Reader, keep_equal};
 use crate::state::fields::{Fields, Source};
 use crate::state::yaml;
 
@@ -225,41 +224,7 @@ fn read(kind: Kind, object: &Object, namespace: &str) -> Vec<Piece> {
         Some(fields) => reader.known(fields, kind),
         None => findings.into_iter().for_each(|finding| reader.say(finding)),
     }
-    let pieces = reader.finish();
-    match kind {
-        // Written by tenants: a broken one denies what it is about, and nothing else.
-        Kind::Application | Kind::ApplicationSet | Kind::AppProject | Kind::ArgoCDExtension => {
-            leave_out_broken(pieces, (kind, name), &place)
-        }
-        Kind::ConfigMap | Kind::Secret | Kind::Agent | Kind::UserDirectory => pieces,
-    }
-}
-
-fn leave_out_broken(pieces: Vec<Piece>, (kind, name): (Kind, ObjectName), place: &str) -> Vec<Piece> {
-    let mut findings = Vec::new();
-    for piece in &pieces {
-        match piece {
-            Piece::Finding(finding) => findings.push(finding.clone()),
-            Piece::Object(decoded) => findings.extend_from_slice(&decoded.findings),
-            Piece::Configuration(_) => {}
-        }
-    }
-    if !findings.iter().any(Diagnostic::is_error) {
-        return pieces;
-    }
-    for finding in &mut findings {
-        if finding.is_error() {
-            finding.severity = Severity::Warning;
-            finding.message = format!("the object is left out: {}", finding.message);
-        }
-    }
-    vec![Piece::Object(Decoded {
-        kind,
-        name,
-        location: Location::new(place, 0),
-        findings,
-        content: Content::Nothing,
-    })]
+    reader.finish()
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use super::value;
 use super::{Error, Key, Kind, Stored, Version, forget_version};
 use crate::diagnostic::Diagnostic;
 use crate::state::directory::{self, Draft};
-use crate::state::yaml;
+use crate::state::{SetAside, yaml};
 
 mod land;
 mod several;
@@ -219,8 +219,8 @@ impl Folder {
     fn validate(&self, landings: &[Landing]) -> Result<(), Error> {
         let drafts: Vec<Draft<'_>> = landings.iter().map(Landing::draft).collect();
         let after = directory::load_with(&self.root, &self.namespace, &drafts);
-        if after.value.is_some() {
-            return Ok(());
+        if let Some(after) = after.value {
+            return self.set_aside_anew(after.set_aside);
         }
         // Lines move; a mistake that was there has the same words.
         let mut before: Vec<String> = directory::load(&self.root, &self.namespace)
@@ -239,6 +239,27 @@ impl Folder {
         } else {
             Err(Error::Refused(new))
         }
+    }
+
+    /// Refuses what would be set aside and is not yet.
+    fn set_aside_anew(&self, mut after: Vec<SetAside>) -> Result<(), Error> {
+        if after.is_empty() {
+            return Ok(());
+        }
+        let before = directory::load(&self.root, &self.namespace).value;
+        let before = before.map(|before| before.set_aside).unwrap_or_default();
+        after.retain(|object| {
+            let is_same = |known: &SetAside| {
+                (known.kind, &known.name, &known.mistake) == (object.kind, &object.name, &object.mistake)
+            };
+            !before.iter().any(is_same)
+        });
+        if after.is_empty() {
+            return Ok(());
+        }
+        let findings = after.into_iter();
+        let findings = findings.map(|object| Diagnostic::error(object.location, object.mistake));
+        Err(Error::Refused(findings.collect()))
     }
 
     /// The one writer of the folder, among processes too.

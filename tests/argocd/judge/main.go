@@ -23,6 +23,7 @@ type question struct {
 	generation
 	normalization
 	rendering
+	renderings
 	coding
 }
 
@@ -32,7 +33,7 @@ type answer struct {
 	// Of `generate`: the Applications, each the way it came out at least once.
 	// Argo CD walks clusters in no order, so one set can have several.
 	Outcomes []json.RawMessage `json:"outcomes,omitempty"`
-	// Of `normalize`, `decode` and `functions`.
+	// Of `normalize`, `decode`, `functions` and `renderings`.
 	Value json.RawMessage `json:"value,omitempty"`
 	// Of `render`.
 	Text string `json:"text,omitempty"`
@@ -88,6 +89,8 @@ func judge(line []byte, repositories *repositoryServer) (given answer) {
 		given.Value, err = normalize(asked.normalization)
 	case "render":
 		given.Text, err = render(asked.rendering)
+	case "renderings":
+		given.Value, err = renderAll(asked.renderings)
 	case "functions":
 		given.Value, err = functions()
 	case "encode":

@@ -1,6 +1,7 @@
 //! Operations by way of a whole gateway, to a cluster that notes what it is sent.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,11 +11,15 @@ use tollgate::impersonate::service_account::Semantics;
 use super::operation::{Act, Outcome};
 use super::scene::{APPLICATION, Destination, PROJECT, Scene};
 use crate::api::{Answer, Api, Seen};
+use crate::suite::same;
 use crate::support::token;
 use crate::support::world::{SESSION_KEY, Setup, World, map, object};
 
 /// Path of the resource every operation is about, behind its namespace.
 const RESOURCE: &str = "configmaps/guestbook-ui";
+/// What the cluster has of the resource.
+type Live = Arc<Mutex<Option<Value>>>;
+
 const USER: &str = "system:serviceaccount:";
 
 /// What came of every request, with the server the cluster was known by.
@@ -27,7 +32,12 @@ pub(super) struct Outcomes {
 /// Sends the requests of an operation, and again after a change of the project.
 pub(super) async fn run(scene: &Scene, acts: &[Act], semantics: Semantics) -> Result<Outcomes, String> {
     let existing = scene.existing.clone();
-    let api = Api::start(move |seen| answer(seen, existing.as_ref())).await;
+    let live = Arc::new(Mutex::new(Some(manifest("live"))));
+    let api = Api::start({
+        let live = Arc::clone(&live);
+        move |seen| answer(seen, existing.as_ref(), &live)
+    })
+    .await;
     let server = api.url();
     let scene = scene.at(&server, semantics);
     let world = setup(&scene, &api, semantics)
@@ -39,13 +49,13 @@ pub(super) async fn run(scene: &Scene, acts: &[Act], semantics: Semantics) -> Re
         patched: Vec::new(),
     };
     for act in acts {
-        let outcome = send(&world, &api, &scene, *act).await?;
+        let outcome = send(&world, (&api, &live), &scene, *act).await?;
         outcomes.acts.push((*act, server.clone(), outcome));
     }
     if let Some(patched) = &scene.patched {
         change(&world, &scene, patched).await?;
         for act in acts {
-            let outcome = send(&world, &api, &scene, *act).await?;
+            let outcome = send(&world, (&api, &live), &scene, *act).await?;
             outcomes.patched.push((*act, server.clone(), outcome));
         }
     }
@@ -126,8 +136,9 @@ async fn change(world: &World, scene: &Scene, destinations: &[Destination]) -> R
     Ok(())
 }
 
-async fn send(world: &World, api: &Api, scene: &Scene, act: Act) -> Result<Outcome, String> {
+async fn send(world: &World, (api, live): (&Api, &Live), scene: &Scene, act: Act) -> Result<Outcome, String> {
     let before = api.seen().len();
+    let was = live.lock().unwrap().clone();
     let (method, query) = match act {
         Act::Read => (reqwest::Method::GET, ""),
         Act::Apply => (reqwest::Method::PATCH, "?fieldManager=argocd-controller&force=true"),
@@ -151,10 +162,9 @@ async fn send(world: &World, api: &Api, scene: &Scene, act: Act) -> Result<Outco
         .request(method, url)
         .bearer_auth(token::session(SESSION_KEY, "alice"));
     if matches!(act, Act::Apply | Act::DryRun) {
-        let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "guestbook-ui"}});
         request = request
             .header("content-type", "application/apply-patch+yaml")
-            .body(body.to_string());
+            .body(manifest("desired").to_string());
     }
     let answer = request.send().await.map_err(|error| error.to_string())?;
     let status = answer.status();
@@ -164,14 +174,19 @@ async fn send(world: &World, api: &Api, scene: &Scene, act: Act) -> Result<Outco
     let message = serde_json::from_str::<Value>(&text)
         .ok()
         .and_then(|status| status["message"].as_str().map(str::to_owned));
-    let message = message.unwrap_or(text);
+    let message = message.unwrap_or_else(|| text.clone());
+    let is = live.lock().unwrap().clone();
     match about.as_slice() {
         [] if status.is_client_error() => Ok(Outcome::GatewayRefused { message }),
         [only] => {
             let user = only.value("impersonate-user").map(str::to_owned);
             check_head(only, user.as_deref())?;
             if status.is_success() {
+                let answered = serde_json::from_str(&text).map_err(|error| format!("`{text}`: {error}"))?;
+                happened(act, &answered, (was, is))?;
                 Ok(Outcome::Done { user })
+            } else if was != is {
+                Err(format!("the cluster refused and has another object: {was:?}, {is:?}"))
             } else if status == reqwest::StatusCode::FORBIDDEN {
                 Ok(Outcome::ClusterRefused { user, message })
             } else {
@@ -180,6 +195,20 @@ async fn send(world: &World, api: &Api, scene: &Scene, act: Act) -> Result<Outco
         }
         seen => Err(format!("the answer is {status}: {message}; the cluster saw {seen:?}")),
     }
+}
+
+/// Whether a request that succeeded did in the cluster what it was sent for, and said so.
+fn happened(act: Act, answered: &Value, (was, is): (Option<Value>, Option<Value>)) -> Result<(), String> {
+    let desired = Some(manifest("desired"));
+    let (told, object) = match act {
+        Act::Read => (was.clone(), was),
+        // It tells what would be, and leaves what is.
+        Act::DryRun => (desired, was),
+        Act::Apply => (desired.clone(), desired),
+        Act::Delete => (was, None),
+    };
+    same(&told.as_ref(), &Some(answered)).map_err(|error| format!("answer of {act:?}: {error}"))?;
+    same(&object, &is).map_err(|error| format!("object after {act:?}: {error}"))
 }
 
 /// The gateway's own credential, and beside the account nothing but what it says of
@@ -202,7 +231,7 @@ fn check_head(seen: &Seen, user: Option<&str>) -> Result<(), String> {
 }
 
 /// An API server with one kind; accounts it does not have may do nothing.
-fn answer(seen: &Seen, existing: Option<&BTreeSet<String>>) -> Answer {
+fn answer(seen: &Seen, existing: Option<&BTreeSet<String>>, live: &Live) -> Answer {
     let json = |status: u16, body: Value| {
         let fields = vec![("content-type", "application/json".to_owned())];
         (status, fields, body.to_string())
@@ -237,8 +266,27 @@ fn answer(seen: &Seen, existing: Option<&BTreeSet<String>>) -> Answer {
             json!({"kind": "Status", "status": "Failure", "message": message, "code": 403}),
         );
     }
-    json(
-        200,
-        json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "guestbook-ui"}}),
-    )
+    let mut live = live.lock().unwrap();
+    let sent = || serde_json::from_slice::<Value>(&seen.body).unwrap_or_default();
+    let told = match seen.method.as_str() {
+        "PATCH" if seen.target.contains("dryRun=All") => Some(sent()),
+        "PATCH" => {
+            *live = Some(sent());
+            live.clone()
+        }
+        "DELETE" => live.take(),
+        _ => live.clone(),
+    };
+    match told {
+        Some(object) => json(200, object),
+        None => json(
+            404,
+            json!({"kind": "Status", "status": "Failure", "message": "not found", "code": 404}),
+        ),
+    }
+}
+
+/// The one object of the cluster, with a text to tell versions by.
+fn manifest(version: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "guestbook-ui"}, "data": {"version": version}})
 }

@@ -33,8 +33,10 @@ impl Operation {
     /// The requests it is made of.
     fn acts(self) -> &'static [Act] {
         match self {
-            Self::Sync | Self::SyncE2e => &[Act::Apply],
-            Self::ServerSideDiff => &[Act::DryRun],
+            // As the controller's engine does: it reads what there is, tries, applies, and
+            // compares what there is then.
+            Self::Sync | Self::SyncE2e => &[Act::Read, Act::DryRun, Act::Apply, Act::Read],
+            Self::ServerSideDiff => &[Act::Read, Act::DryRun],
             Self::ApiServerLiveOperations => &[Act::Read, Act::Apply, Act::Delete],
             Self::CascadeDelete => &[Act::Delete],
         }
@@ -87,7 +89,7 @@ enum SyncStatus {
 enum End {
     Done,
     Refused,
-    /// Nothing is asked of the cluster, and that is well.
+    /// The control plane does it without the cluster; a request has no part in it.
     Untouched,
 }
 
@@ -100,6 +102,11 @@ impl Expected {
             error_contains,
             ..Self::default()
         }
+    }
+
+    /// Whether the control plane comes to this end without the cluster.
+    pub(super) fn is_control_planes(&self) -> bool {
+        self.finalizers_removed == Some(true) && self.resources_deleted == Some(false)
     }
 
     fn end(&self) -> Result<End, String> {

@@ -7,21 +7,14 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
+
+use crate::suite::Documentation;
 
 /// One case.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Question {
-    #[serde(default, rename = "title")]
-    _title: IgnoredAny,
-    #[serde(default, rename = "tags")]
-    _tags: IgnoredAny,
-    #[serde(default, rename = "notes")]
-    _notes: IgnoredAny,
-    #[serde(default, rename = "kas_observed")]
-    _kas_observed: IgnoredAny,
     /// Configuration of the world's first agent.
     pub(super) config: ConfigChoice,
     /// What the caller holds.
@@ -96,14 +89,14 @@ pub(super) enum Credential {
         token: String,
         record: Option<Record>,
         #[serde(default, rename = "note")]
-        _note: IgnoredAny,
+        _note: Documentation,
     },
     SessionCookie {
         user: Option<String>,
         session: Option<String>,
         csrf_token: Option<String>,
         #[serde(default, rename = "note")]
-        _note: IgnoredAny,
+        _note: Documentation,
     },
     Oidc {
         /// Whom the claims mean.
@@ -112,13 +105,13 @@ pub(super) enum Credential {
         jose: Jose,
         claims: Map<String, Value>,
         #[serde(default, rename = "note")]
-        _note: IgnoredAny,
+        _note: Documentation,
     },
     Ci {
         token: String,
         job: Job,
         #[serde(default, rename = "note")]
-        _note: IgnoredAny,
+        _note: Documentation,
     },
     Mixed {
         parts: Vec<Self>,

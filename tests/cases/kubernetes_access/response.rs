@@ -8,10 +8,10 @@ use super::case::{BodyRule, Expect, ResponseSide};
 use super::table::GatewayError;
 use super::wire::Answer;
 
-/// Which of the allowed outcomes an answer is.
+/// Which of the outcomes a table allows is the gateway's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The expected one.
+    /// The first.
     Expected,
     /// Another refusal that is allowed.
     OtherRefusal,
@@ -19,28 +19,29 @@ pub(super) enum Outcome {
     Passed,
 }
 
-/// Compares the status.
+/// Compares the status. Of several that the table allows one is the gateway's: the
+/// first, unless `outcomes.yaml` names another.
 ///
 /// # Errors
 /// Expected and observed.
-pub(super) fn status(expected: &Expect, answer: &Answer) -> Result<Outcome, String> {
-    let Some(wanted) = expected.status else {
+pub(super) fn status(expected: &Expect, ours: Option<u16>, answer: &Answer) -> Result<Outcome, String> {
+    let Some(first) = expected.status else {
         return Err("the case expects no `status`".to_owned());
     };
+    let wanted = ours.unwrap_or(first);
+    if wanted != first && !expected.status_alt.contains(&wanted) {
+        return Err(format!("outcomes.yaml: the table does not allow {wanted}"));
+    }
     let observed = answer.status;
-    if observed == wanted {
-        return Ok(Outcome::Expected);
+    if observed != wanted {
+        let body = String::from_utf8_lossy(&answer.body);
+        return Err(format!("status: expected {wanted}, observed {observed}: {body}"));
     }
-    if expected.status_alt.contains(&observed) {
-        let passed = wanted >= 400 && observed < 400;
-        return Ok(if passed { Outcome::Passed } else { Outcome::OtherRefusal });
-    }
-    let also = match expected.status_alt.as_slice() {
-        [] => String::new(),
-        also => format!(" or one of {also:?}"),
-    };
-    let body = String::from_utf8_lossy(&answer.body);
-    Err(format!("status: expected {wanted}{also}, observed {observed}: {body}"))
+    Ok(match wanted {
+        wanted if wanted == first => Outcome::Expected,
+        wanted if first >= 400 && wanted < 400 => Outcome::Passed,
+        _ => Outcome::OtherRefusal,
+    })
 }
 
 /// Compares the `Status` object of a refusal.

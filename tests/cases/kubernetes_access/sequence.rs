@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::de::IgnoredAny;
+use crate::suite::Documentation;
 use serde_json::Value;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
@@ -152,7 +152,7 @@ impl Sequence<'_> {
                 user: Some(user.clone()),
                 token: token_of(user),
                 record: None,
-                _note: IgnoredAny,
+                _note: Documentation,
             },
             (None, None) => return Err("a stream needs `user` or `credential`".to_owned()),
         };

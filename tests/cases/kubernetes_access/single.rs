@@ -39,7 +39,11 @@ pub(super) fn needs_fresh(question: &Question, head: &Head) -> bool {
 ///
 /// # Errors
 /// Expected and observed.
-pub(super) async fn run(question: &Question, head: &Head, stage: &mut Stage) -> Result<Done, String> {
+pub(super) async fn run(
+    question: &Question,
+    ours: Option<u16>,
+    (head, stage): (&Head, &mut Stage),
+) -> Result<Done, String> {
     let request = question.request.as_ref().ok_or("the case has no `request`")?;
     stage.clock.advance(FORGOTTEN);
     if needs_fresh(question, head) {
@@ -57,7 +61,7 @@ pub(super) async fn run(question: &Question, head: &Head, stage: &mut Stage) -> 
     let seen = stage.cluster.seen().split_off(seen);
 
     let expect = &question.expect;
-    let outcome = response::status(expect, &answer)?;
+    let outcome = response::status(expect, ours, &answer)?;
     check_answer(question, &answer, outcome, (&sent, &seen), (head, stage))?;
     if outcome != Outcome::Passed {
         check_forwarded(question, &seen)?;
@@ -106,7 +110,7 @@ async fn fetch_keys(stage: &mut Stage, head: &Head) -> Result<(), String> {
             ("exp".to_owned(), (head.world.now.as_second() + 600).into()),
             (head.world.oidc.agent_claim.clone(), 1.into()),
         ]),
-        _note: serde::de::IgnoredAny,
+        _note: crate::suite::Documentation,
     };
     let token = credentials::prepare(&credential, stage, head)
         .await?

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::world::Seen;
-use crate::suite::same;
+use crate::suite::{Documentation, same};
 
 /// One request a table expects.
 #[derive(Clone, Deserialize)]
@@ -45,7 +45,7 @@ struct Assertion {
     sample: Option<String>,
     /// With a `jti` no run can have.
     #[serde(default, rename = "sample_with_fixed_jti")]
-    _sample_with_fixed_jti: Option<String>,
+    _sample_with_fixed_jti: Documentation,
 }
 
 impl ExpectedRequest {

@@ -37,9 +37,6 @@ struct Exchange {
     #[serde(default)]
     responses: Vec<Answer>,
     expect: Expected,
-    /// Steps of a signature, for authors; the token itself is compared.
-    #[serde(default, rename = "intermediate")]
-    _intermediate: Value,
 }
 
 #[derive(Deserialize)]
@@ -86,13 +83,58 @@ struct Expected {
     retry_after_s: Option<u64>,
     #[serde(default)]
     revoke: Option<Value>,
-    /// Advice, and where a time came from: words of the tables.
-    #[serde(default, rename = "warn")]
-    _warn: Option<String>,
-    #[serde(default, rename = "hint")]
-    _hint: Option<String>,
-    #[serde(default, rename = "expiry_source")]
-    _expiry_source: Option<String>,
+    /// Words of a warning to the operator; there is none without.
+    #[serde(default)]
+    warn: Option<String>,
+    /// Words of the error that say what may help.
+    #[serde(default)]
+    hint: Option<String>,
+    #[serde(default)]
+    expiry_source: Option<ExpirySource>,
+}
+
+/// What the end of a credential was taken from.
+#[derive(Clone, Copy, Debug, Deserialize)]
+enum ExpirySource {
+    /// `expires_in` beside the token in the last answer.
+    #[serde(rename = "sibling expires_in")]
+    Sibling,
+    /// The token's own claim.
+    #[serde(rename = "jwt exp")]
+    Jwt,
+    /// `expiry.ttl` of the configuration, which is less than the answer says.
+    #[serde(rename = "config ttl caps")]
+    Cap,
+}
+
+impl ExpirySource {
+    /// The end that this source tells.
+    fn end(self, exchange: &Exchange, now: Timestamp) -> Result<Timestamp, String> {
+        let answer = exchange.responses.last().and_then(|answer| answer.json.as_ref());
+        let sibling = answer.and_then(|answer| answer["expires_in"].as_i64());
+        let token = exchange.expect.token.as_deref().unwrap_or_default();
+        let seconds = match self {
+            Self::Sibling => sibling.map(|seconds| now.as_second() + seconds),
+            Self::Jwt => {
+                let claims = token
+                    .split('.')
+                    .nth(1)
+                    .and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
+                let claims = claims.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+                claims.and_then(|claims| claims["exp"].as_i64())
+            }
+            Self::Cap => {
+                let ttl = exchange.config["expiry"]["ttl"].as_str().unwrap_or_default();
+                let ttl = ttl.parse::<jiff::SignedDuration>().map_err(|error| error.to_string())?;
+                if sibling.is_some_and(|seconds| seconds <= ttl.as_secs()) {
+                    return Err("expiry_source: `ttl` caps nothing".to_owned());
+                }
+                Some(now.as_second() + ttl.as_secs())
+            }
+        };
+        let seconds = seconds.ok_or_else(|| format!("expiry_source: the case has no {self:?}"))?;
+        Timestamp::from_second(seconds).map_err(|error| error.to_string())
+    }
 }
 
 /// Tells null from missing.
@@ -128,7 +170,12 @@ pub(crate) fn run(table: &Table, case: &Case) -> Result<(), String> {
         let sent = planned - played.replies.len();
         same(&expected.len(), &sent).map_err(|why| context(format!("requests: {why}")))?;
     }
-    judge(&exchange.expect, &minted)
+    judge(&exchange.expect, &minted)?;
+    if let Some(source) = exchange.expect.expiry_source {
+        let observed = minted.map_err(|error| error.to_string())?.expires_at;
+        same(&Some(source.end(&exchange, now)?), &observed).map_err(|why| format!("expiry_source: {why}"))?;
+    }
+    Ok(())
 }
 
 /// The table asks for the ExecCredential of a program; here a web service says it.
@@ -280,6 +327,13 @@ fn judge(expected: &Expected, minted: &Result<Credential, MintError>) -> Result<
     match (&expected.error_class, minted) {
         (Some(class), Err(error)) => {
             same(&class.as_str(), &error.class.as_str()).map_err(|why| format!("class: {why} ({error})"))?;
+            if let Some(words) = expected
+                .hint
+                .as_deref()
+                .filter(|words| !error.to_string().contains(words))
+            {
+                return Err(format!("hint: expected `{words}` in `{error}`"));
+            }
             match expected.retry_after_s {
                 Some(seconds) => same(&Some(seconds), &error.retry_after.map(|wait| wait.as_secs())),
                 None => Ok(()),
@@ -290,7 +344,19 @@ fn judge(expected: &Expected, minted: &Result<Credential, MintError>) -> Result<
             "expected a credential, observed {}: {error}",
             error.class.as_str()
         )),
-        (None, Ok(credential)) => judge_credential(expected, credential),
+        (None, Ok(credential)) => {
+            warned(expected.warn.as_deref(), &credential.warnings)?;
+            judge_credential(expected, credential)
+        }
+    }
+}
+
+/// Compares warnings: one with the words that are expected.
+pub(super) fn warned(expected: Option<&str>, observed: &[String]) -> Result<(), String> {
+    match expected {
+        Some(words) if observed.iter().any(|warning| warning.contains(words)) => Ok(()),
+        Some(words) => Err(format!("warn: expected `{words}`, observed {observed:?}")),
+        None => Ok(()),
     }
 }
 

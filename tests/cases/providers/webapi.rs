@@ -21,11 +21,6 @@ struct Templated {
     data: BTreeMap<String, String>,
     template: String,
     expect: Outcome,
-    /// What Go does, which is the table's own check.
-    #[serde(default, rename = "go")]
-    _go: Value,
-    #[serde(default, rename = "differs_from_go")]
-    _differs_from_go: bool,
 }
 
 #[derive(Deserialize)]
@@ -37,10 +32,12 @@ struct Outcome {
     token: Option<String>,
     #[serde(default)]
     error_class: Option<String>,
-    #[serde(default, rename = "hint")]
-    _hint: Option<String>,
-    #[serde(default, rename = "warn")]
-    _warn: Option<String>,
+    /// Words of the error that say what may help.
+    #[serde(default)]
+    hint: Option<String>,
+    /// Words of a warning to the operator.
+    #[serde(default)]
+    warn: Option<String>,
 }
 
 pub(crate) fn template(table: &Table, case: &Case) -> Result<(), String> {
@@ -62,7 +59,8 @@ pub(crate) fn template(table: &Table, case: &Case) -> Result<(), String> {
     let Some(expected) = templated.expect.output else {
         return refused(&templated.expect, &minted, played.seen.len());
     };
-    minted.map_err(|error| error.to_string())?;
+    let credential = minted.map_err(|error| error.to_string())?;
+    super::exchange::warned(templated.expect.warn.as_deref(), &credential.warnings)?;
     let [seen] = played.seen.as_slice() else {
         return Err(format!("{} requests", played.seen.len()));
     };
@@ -102,6 +100,13 @@ fn refused(
         Ok(_) => Err(format!("expected an error of class {class}, observed a credential")),
         Err(error) => {
             same(&class, &error.class.as_str()).map_err(|why| format!("{why} ({error})"))?;
+            if let Some(words) = expected
+                .hint
+                .as_deref()
+                .filter(|words| !error.to_string().contains(words))
+            {
+                return Err(format!("hint: expected `{words}` in `{error}`"));
+            }
             if class == "config" && requests > 0 {
                 return Err("a request was sent".to_owned());
             }
@@ -117,8 +122,6 @@ struct Path {
     document: String,
     rfc9535: String,
     expect: Outcome,
-    #[serde(default, rename = "cts")]
-    _cts: Option<String>,
 }
 
 pub(crate) fn jsonpath(_: &Table, case: &Case) -> Result<(), String> {
@@ -127,8 +130,10 @@ pub(crate) fn jsonpath(_: &Table, case: &Case) -> Result<(), String> {
         document,
         rfc9535,
         expect,
-        ..
     } = case.read()?;
+    if expect.warn.is_some() {
+        return Err("a path has no warnings".to_owned());
+    }
     let verdict = Verdict::of(&path, &document);
     same(&(rfc9535 == "singular"), &!matches!(verdict, Verdict::NoPath)).map_err(|why| format!("singular: {why}"))?;
     let wanted = match (&expect.token, expect.error_class.as_deref()) {

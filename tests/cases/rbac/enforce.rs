@@ -6,14 +6,14 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tollgate::authorize::rbac::{
-    Advice, Builtin, MatchMode, Outcome, PolicySource, Question, Rbac, Tuple, resolve_resource, validate_request,
-    validate_text,
+    Advice, Builtin, MatchMode, Outcome, PolicySource, Question, Rbac, TokenIssuer, Tuple, resolve_resource,
+    validate_request, validate_text,
 };
 use tollgate::config::Semantics;
 use tollgate::diagnostic::Location;
 use tollgate::state::{Project, ProjectRole, RoleToken, Text};
 
-use crate::suite::{Table, same};
+use crate::suite::{Case, Table, same};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -70,8 +70,27 @@ pub(super) struct Enforce {
     request: Request,
     expected: Option<Answer>,
     argocd_actual: Option<Answer>,
-    /// A verdict, or advice in words.
+    /// A verdict, or advice in words, which `outcomes.yaml` translates.
     recommended: Option<String>,
+}
+
+/// What comes of a question under strict semantics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Judged {
+    Allow,
+    Deny,
+    /// The policy is not loaded, so nobody is judged by it.
+    Refused,
+}
+
+impl From<Answer> for Judged {
+    fn from(answer: Answer) -> Self {
+        match answer {
+            Answer::Allow => Self::Allow,
+            Answer::Deny => Self::Deny,
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -116,28 +135,42 @@ impl From<Outcome> for Answer {
 
 /// Judges a request under Argo CD's semantics and, where the table recommends
 /// another verdict, under strict ones.
-pub(super) fn enforce(table: &Table, case: &Enforce) -> Result<(), String> {
+pub(super) fn enforce(table: &Table, written: &Case, case: &Enforce) -> Result<(), String> {
     let actual = case
         .expected
         .or(case.argocd_actual)
         .ok_or("neither `expected` nor `argocd_actual`")?;
     let observed = judge(table, case, Semantics::Argocd)?;
-    same(&actual, &observed).map_err(|error| format!("semantics argocd: {error}"))?;
-    let recommended = match case.recommended.as_deref() {
-        Some("allow") => Answer::Allow,
-        Some("deny") => Answer::Deny,
-        Some(_) | None => return Ok(()),
+    same(&Judged::from(actual), &observed).map_err(|error| format!("semantics argocd: {error}"))?;
+    let Some(recommended) = case.recommended.as_deref() else {
+        return Ok(());
     };
-    same(&recommended, &judge(table, case, Semantics::Strict)?).map_err(|error| format!("semantics strict: {error}"))
+    let strict = judge(table, case, Semantics::Strict)?;
+    let expected = match recommended {
+        "allow" => Some(Judged::Allow),
+        "deny" => Some(Judged::Deny),
+        words => written.ours_for_words(words)?,
+    };
+    match expected {
+        Some(expected) => same(&expected, &strict),
+        // In words: whatever it is, it is not what Argo CD does.
+        None if strict != observed => Ok(()),
+        None => Err(format!("expected `{recommended}`, observed what Argo CD does")),
+    }
+    .map_err(|error| format!("semantics strict: {error}"))
 }
 
-fn judge(table: &Table, case: &Enforce, semantics: Semantics) -> Result<Answer, String> {
+fn judge(table: &Table, case: &Enforce, semantics: Semantics) -> Result<Judged, String> {
     if case.policy.enforcement_enabled == Some(false) {
         // The gateway has no such switch: whoever turns enforcement off does
         // not ask. The table only says that nothing is judged then.
-        return Ok(Answer::Allow);
+        return Ok(Judged::Allow);
     }
-    let rbac = compile(table, &case.policy, semantics)?;
+    let rbac = match (compile(table, &case.policy, semantics)?, semantics) {
+        (Ok(rbac), _) => rbac,
+        (Err(_), Semantics::Strict) => return Ok(Judged::Refused),
+        (Err(refused), Semantics::Argocd) => return Err(refused),
+    };
     let Request {
         resource,
         action,
@@ -151,7 +184,7 @@ fn judge(table: &Table, case: &Enforce, semantics: Semantics) -> Result<Answer, 
     let nobody = || rbac.decide(&rbac.identify_nobody(), tuple);
     let verdict = match (case.subject.kind, &case.subject.value, case.policy.claims_enforcer) {
         (SubjectKind::String, Some(Value::String(subject)), _) => rbac.decide(&rbac.identify_subject(subject), tuple),
-        (SubjectKind::Claims, _, Some(ClaimsEnforcer::ConstTrue)) => return Ok(Answer::Allow),
+        (SubjectKind::Claims, _, Some(ClaimsEnforcer::ConstTrue)) => return Ok(Judged::Allow),
         (SubjectKind::Claims, Some(Value::Object(claims)), Some(ClaimsEnforcer::Argocd)) => {
             claimed(&rbac, claims, tuple)?
         }
@@ -161,7 +194,7 @@ fn judge(table: &Table, case: &Enforce, semantics: Semantics) -> Result<Answer, 
         (SubjectKind::Claims, _, None | Some(ClaimsEnforcer::ConstFalse)) | (SubjectKind::Nil, _, _) => nobody(),
         (_, value, _) => return Err(format!("subject is {value:?}")),
     };
-    Ok(verdict.outcome.into())
+    Ok(Answer::from(verdict.outcome).into())
 }
 
 /// Decides, and asserts that the batch and the explanation say the same.
@@ -178,7 +211,8 @@ fn claimed(
     Ok(verdict)
 }
 
-fn compile(table: &Table, policy: &Policy, semantics: Semantics) -> Result<Rbac, String> {
+/// The policy, or why it is refused.
+fn compile(table: &Table, policy: &Policy, semantics: Semantics) -> Result<Result<Rbac, String>, String> {
     let user = referenced(table, policy.user.as_deref().unwrap_or_default())?;
     let mut texts = vec![file("policy.csv", &user)];
     if let Some(runtime) = &policy.runtime_policy {
@@ -207,13 +241,13 @@ fn compile(table: &Table, policy: &Policy, semantics: Semantics) -> Result<Rbac,
         ..PolicySource::default()
     };
     let loaded = Rbac::compile(&source);
-    loaded.value.ok_or_else(|| {
+    Ok(loaded.value.ok_or_else(|| {
         let errors = loaded.diagnostics.iter().filter(|finding| finding.is_error());
         format!(
             "policy is refused: {}",
             errors.map(ToString::to_string).collect::<Vec<_>>().join("; ")
         )
-    })
+    }))
 }
 
 fn file(name: &str, text: &str) -> Text {
@@ -307,7 +341,7 @@ struct CanRequest {
 
 /// Asks as the command line does.
 pub(super) fn can(table: &Table, case: &Can) -> Result<(), String> {
-    let rbac = compile(table, &case.policy, Semantics::Argocd)?;
+    let rbac = compile(table, &case.policy, Semantics::Argocd)??;
     let CanRequest {
         subject,
         action,
@@ -336,6 +370,15 @@ pub(super) fn can(table: &Table, case: &Can) -> Result<(), String> {
     if let Some(expected) = case.expected {
         same(&expected, &Answer::from(verdict.outcome))?;
     }
+    let question = Question {
+        subject,
+        action,
+        resource,
+        sub_resource,
+    };
+    let caller = rbac.identify_name(subject, &[], TokenIssuer::Assumed);
+    let explained = rbac.explain(&caller, question.tuple()).verdict;
+    same(&verdict, &explained).map_err(|error| format!("`can` and `explain`: {error}"))?;
     let warned = advice
         .iter()
         .any(|advice| matches!(advice, Advice::UnenforcedGroupGrant { .. }));

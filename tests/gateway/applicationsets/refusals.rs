@@ -276,3 +276,36 @@ async fn closed_fronts_are_not_there() {
     let (status, body) = send(ask(&world, Method::GET, "alice", API)).await;
     assert_eq!((status, body["reason"].as_str()), (404, Some("not_found")));
 }
+
+/// SECURITY: Go counts one byte where there are two letters' worth of bytes here, and its
+/// controller renders the stored set with its own rights.
+#[tokio::test]
+async fn a_template_that_could_be_another_one_to_argo_cd_is_not_stored() {
+    let world = start().await;
+    let attack = |field: &str| {
+        let mut sent = set("shop", "dev", &["cart"]);
+        sent["spec"]["goTemplate"] = json!(true);
+        let text = |name: &str, own: &str| match name == field {
+            true => json!(format!(
+                "{{{{ if eq (len \"\\xff\") 1 }}}}prod{{{{ else }}}}{own}{{{{ end }}}}"
+            )),
+            false => json!(own),
+        };
+        let template = &mut sent["spec"]["template"];
+        template["metadata"]["name"] = text("name", "cart");
+        template["spec"]["project"] = text("project", "dev");
+        template["spec"]["destination"]["namespace"] = text("namespace", "cart");
+        template["spec"]["source"]["path"] = json!("cart");
+        sent
+    };
+    for field in ["name", "project", "namespace"] {
+        let answer = post(&world, "alice", "", &attack(field)).await;
+        let (status, code, reason, text) = refused(&answer);
+        assert_eq!((status, code, reason), (400, 3, "template_failed"), "{}", answer.1);
+        assert!(text.contains("Argo CD may render"), "{text}");
+        assert!(stored(&world, "ApplicationSet").is_empty());
+        assert!(stored(&world, "Application").is_empty());
+    }
+    made(&world, &attack("none")).await;
+    assert_eq!(stored(&world, "Application").len(), 1);
+}

@@ -115,43 +115,70 @@ async fn one_mint_serves_many_and_no_token_is_written_down() {
 }
 
 #[tokio::test]
-async fn a_refused_credential_is_replaced_and_the_request_sent_once_more() {
+async fn a_refused_credential_is_replaced_and_a_read_sent_once_more() {
     let (issuer, api) = (issuer().await, cluster_of(|token| token == "minted-2").await);
     let (setup, _folder) = world(&issuer, &api);
     let world = setup.start().await;
-    let content = "x".repeat(10_000);
-    let answer = ask(&world, Method::POST, "alice", "/clusters/prod/k8s/api")
-        .body(content.clone())
-        .send()
-        .await
-        .unwrap();
+    let answer = enter(&world).await;
     assert_eq!(answer.status(), 200);
     let record = world.decision(&answer).await;
     assert_eq!(record["credential"]["generation"], 2);
     assert_eq!(record["credential"]["replayed"], true);
-    let seen = api.seen();
-    let tokens: Vec<_> = seen
+    let tokens: Vec<_> = api
+        .seen()
         .iter()
         .map(|seen| seen.value("authorization").unwrap().to_owned())
         .collect();
     assert_eq!(tokens, ["Bearer minted-1", "Bearer minted-2"]);
-    assert!(
-        seen.iter()
-            .all(|seen| seen.body == content.as_bytes() && seen.method == "POST")
-    );
-    // And without content, with what there is now.
     assert_eq!(enter(&world).await.status(), 200);
     assert_eq!(issuer.seen().len(), 2);
 }
 
 #[tokio::test]
-async fn long_content_is_sent_once_and_the_next_request_finds_another_credential() {
+async fn what_may_have_done_something_is_sent_once() {
+    let (issuer, written) = (issuer().await, Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&written);
+    // An aggregated API server that writes, and then says 401 of its own.
+    let api = Api::start(move |seen| {
+        if seen.method != "GET" {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+        (401, Vec::new(), "later".into())
+    })
+    .await;
+    let (setup, _folder) = world(&issuer, &api);
+    let world = setup.start().await;
+    let orders = "/clusters/prod/k8s/apis/shop.example/v1/namespaces/n/orders";
+    let mut sent = 0;
+    for (method, rest, content) in [
+        (Method::POST, "", "{}"),
+        (Method::POST, "", ""),
+        (Method::PUT, "/one", "{}"),
+        (Method::PATCH, "/one", "{}"),
+        (Method::DELETE, "/one", ""),
+        (Method::DELETE, "", ""),
+        (Method::POST, "/one/pay", ""),
+    ] {
+        let answer = ask(&world, method.clone(), "alice", &format!("{orders}{rest}"))
+            .body(content)
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(answer.status(), 401, "{method} {rest}");
+        assert!(!answer.headers().contains_key("www-authenticate"));
+        assert_eq!(world.decision(&answer).await["credential"]["replayed"], false);
+        sent += 1;
+        assert_eq!(written.load(Ordering::SeqCst), sent, "{method} {rest}");
+    }
+}
+
+#[tokio::test]
+async fn after_a_write_that_was_refused_the_next_request_finds_another_credential() {
     let (issuer, api) = (issuer().await, cluster_of(|token| token == "minted-2").await);
     let (setup, _folder) = world(&issuer, &api);
     let world = setup.start().await;
-    let long = "x".repeat(64 * 1024 + 1);
     let answer = ask(&world, Method::POST, "alice", "/clusters/prod/k8s/api")
-        .body(long)
+        .body("x")
         .send()
         .await
         .unwrap();

@@ -6,16 +6,21 @@ use crate::applicationset::template::Fault;
 use crate::applicationset::template::value::{Heap, Value};
 
 pub(super) const TABLE: &[Entry] = &[
-    ("title", 1, 1, |heap, args| heap.text(title(args.text(0)?))),
-    ("untitle", 1, 1, |heap, args| heap.text(untitle(args.text(0)?))),
-    ("initials", 1, 1, |heap, args| heap.text(initials(args.text(0)?))),
-    ("swapcase", 1, 1, |heap, args| heap.text(swap(args.text(0)?))),
+    ("title", 1, 1, |heap, args| ascii(heap, args, title)),
+    ("untitle", 1, 1, |heap, args| ascii(heap, args, untitle)),
+    ("initials", 1, 1, |heap, args| ascii(heap, args, initials)),
+    ("swapcase", 1, 1, |heap, args| ascii(heap, args, swap)),
     ("snakecase", 1, 1, |heap, args| words(heap, args, '_')),
     ("kebabcase", 1, 1, |heap, args| words(heap, args, '-')),
-    ("camelcase", 1, 1, |heap, args| heap.text(pascal(args.text(0)?))),
+    ("camelcase", 1, 1, |heap, args| ascii(heap, args, pascal)),
     ("normalize", 1, 1, |heap, args| heap.text(normalize(args.text(0)?))),
     ("slugify", 0, super::MANY, slugify),
 ];
+
+fn ascii(heap: &mut Heap<'_>, args: &Args<'_>, change: fn(&str) -> String) -> Result<Value, Fault> {
+    let text = args.ascii(heap, 0)?;
+    heap.text(change(text))
+}
 
 fn title(text: &str) -> String {
     let mut apart = true;
@@ -161,7 +166,7 @@ fn run(text: &str) -> (Kind, &str, &str) {
 }
 
 fn words(heap: &mut Heap<'_>, args: &Args<'_>, connector: char) -> Result<Value, Fault> {
-    let text = args.text(0)?;
+    let text = args.ascii(heap, 0)?;
     heap.fits(text.len(), 8)?;
     heap.text(joined(text, connector))
 }
@@ -248,6 +253,9 @@ fn slugify(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     let text = if args.values.is_empty() { "" } else { args.text(last)? };
     let longest = if last > 0 { args.int(0)? } else { 50 };
     let whole = if last > 1 { args.bool(1)? } else { true };
+    if longest < 0 && !whole {
+        return Err(args.error("slice bounds out of range"));
+    }
     heap.text(slug(&normalize(text), usize::try_from(longest).unwrap_or(0), whole))
 }
 

@@ -171,6 +171,9 @@ fn tree(heap: &mut Heap<'_>, value: &Value, depth: usize) -> Result<serde_json::
     }
     let indent = size(depth.saturating_mul(2));
     heap.charge(indent.saturating_add(64))?;
+    heap.differs(!is_plain(value), || {
+        "`toYaml` of more than plain words, whole numbers, and keys of letters".to_owned()
+    })?;
     Ok(match value {
         Value::Missing | Value::Nil => serde_json::Value::Null,
         Value::Bool(yes) => (*yes).into(),
@@ -201,6 +204,39 @@ fn tree(heap: &mut Heap<'_>, value: &Value, depth: usize) -> Result<serde_json::
             fields.into()
         }
     })
+}
+
+/// Whole numbers that every reader takes for what they are.
+const WHOLE: f64 = 1e15;
+
+/// Whether a value, what is in it aside, is written without quotes, breaks and an order of
+/// keys that only the library upstream knows.
+fn is_plain(value: &Value) -> bool {
+    let is_word = |text: &str| {
+        text.len() <= 64
+            && text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '/')
+            && !text.ends_with(':')
+            && write_yaml::stays_text(text)
+    };
+    match value {
+        Value::Text(text) => {
+            is_word(text)
+                && text
+                    .chars()
+                    .all(|letter| letter.is_ascii_alphanumeric() || "_./:-".contains(letter))
+        }
+        Value::Float(number) => {
+            number.fract() == 0.0 && number.abs() < WHOLE && (*number != 0.0 || number.is_sign_positive())
+        }
+        Value::Map(map) => map.entries().iter().all(|(key, _)| {
+            is_word(key)
+                && key
+                    .chars()
+                    .all(|letter| letter.is_ascii_alphabetic() || "./-".contains(letter))
+        }),
+        Value::Missing | Value::Nil | Value::Bool(_) | Value::Int(_) | Value::Int64(_) | Value::List(_) => true,
+        Value::Time(_) | Value::Version(_) => false,
+    }
 }
 
 /// Quotes and blanks may make a text this much longer.

@@ -31,12 +31,14 @@ fn len(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     Ok(Value::Int(i64::try_from(length).unwrap_or(i64::MAX)))
 }
 
-fn index(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn index(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     let mut value = args.any(0).clone();
     if value.is_nil() {
         return Err(args.error("index of untyped nil"));
     }
     for key in args.rest(1) {
+        // What it gives has a type of its own there.
+        heap.differs(matches!(value, Value::Text(_)), || "`index` of a text".to_owned())?;
         value = match (&value, key) {
             (Value::List(list), Value::Int(at) | Value::Int64(at)) => usize::try_from(*at)
                 .ok()

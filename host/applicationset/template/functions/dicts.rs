@@ -138,6 +138,8 @@ fn dig(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     let last = args.values.len().saturating_sub(1);
     let mut map = args.map(last)?.clone();
     let names = last.saturating_sub(1);
+    // Each is looked at first, also behind one that is missing.
+    (0..names).try_for_each(|index| args.text(index).map(|_| ()))?;
     let otherwise = args.any(names);
     for index in 0..names {
         let Some(value) = map.get(args.text(index)?) else {

@@ -41,7 +41,10 @@ fn value(
         Value::Int(number) | Value::Int64(number) => {
             let _ = write!(text, "{number}");
         }
-        Value::Float(float) => text.push_str(&number(*float).ok_or_else(|| args.error("unsupported value"))?),
+        Value::Float(float) => {
+            heap.differs(print::is_halfway(*float), print::long_number)?;
+            text.push_str(&number(*float).ok_or_else(|| args.error("unsupported value"))?);
+        }
         Value::Text(inner) => string(heap, text, inner, style)?,
         Value::Time(time) => {
             let _ = write!(

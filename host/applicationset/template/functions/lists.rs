@@ -30,14 +30,10 @@ pub(super) const TABLE: &[Entry] = &[
     ("mustLast", 1, 1, |_, args| {
         Ok(args.list(0)?.items.last().cloned().unwrap_or(Value::Nil))
     }),
-    ("rest", 1, 1, |heap, args| {
-        pick(heap, args, |items| items.iter().skip(1).cloned().collect())
-    }),
-    ("mustRest", 1, 1, |heap, args| {
-        pick(heap, args, |items| items.iter().skip(1).cloned().collect())
-    }),
-    ("initial", 1, 1, |heap, args| pick(heap, args, initial)),
-    ("mustInitial", 1, 1, |heap, args| pick(heap, args, initial)),
+    ("rest", 1, 1, |heap, args| part(heap, args, rest)),
+    ("mustRest", 1, 1, |heap, args| part(heap, args, rest)),
+    ("initial", 1, 1, |heap, args| part(heap, args, initial)),
+    ("mustInitial", 1, 1, |heap, args| part(heap, args, initial)),
     ("reverse", 1, 1, |heap, args| {
         pick(heap, args, |items| items.iter().rev().cloned().collect())
     }),
@@ -68,6 +64,17 @@ fn pick(heap: &mut Heap<'_>, args: &Args<'_>, choose: fn(&[Value]) -> Vec<Value>
     let list = args.list(0)?;
     heap.fits(list.items.len(), SLOT_BYTES)?;
     heap.list(Of::Any, choose(&list.items))
+}
+
+/// As [`pick`]; of an empty list it is `nil` to Argo CD, which JSON tells from `[]`.
+fn part(heap: &mut Heap<'_>, args: &Args<'_>, choose: fn(&[Value]) -> Vec<Value>) -> Result<Value, Fault> {
+    let is_empty = args.list(0)?.items.is_empty();
+    heap.differs(is_empty, || format!("`{}` of an empty list", args.name))?;
+    pick(heap, args, choose)
+}
+
+fn rest(items: &[Value]) -> Vec<Value> {
+    items.iter().skip(1).cloned().collect()
 }
 
 fn initial(items: &[Value]) -> Vec<Value> {
@@ -158,6 +165,7 @@ fn concat(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
         heap.fits(items.len() + list.items.len(), SLOT_BYTES)?;
         items.extend(list.items.iter().cloned());
     }
+    heap.differs(items.is_empty(), || "`concat` of empty lists".to_owned())?;
     heap.list(Of::Any, items)
 }
 
@@ -201,7 +209,7 @@ fn sort(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     let is_held = list.shared || list.of == Of::Text && Rc::strong_count(list) > 1;
     if is_held && !items.is_sorted() {
         let why = "`sortAlpha` would change a list that is used elsewhere too; sort a `concat` of it";
-        return Err(Fault::Bound(why.to_owned()));
+        return Err(Fault::Divergent(why.to_owned()));
     }
     items.sort_unstable();
     heap.texts(items)

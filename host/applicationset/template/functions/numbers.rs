@@ -6,29 +6,31 @@ use crate::applicationset::template::print;
 use crate::applicationset::template::value::{Heap, Of, Value};
 
 pub(super) const TABLE: &[Entry] = &[
-    ("atoi", 1, 1, |_, args| {
-        Ok(Value::Int(args.text(0)?.parse().unwrap_or(0)))
+    ("atoi", 1, 1, |_, args| Ok(Value::Int(atoi(args.text(0)?)))),
+    ("int64", 1, 1, |heap, args| {
+        Ok(Value::Int64(bounded(heap, args.any(0))?))
     }),
-    ("int64", 1, 1, |_, args| Ok(Value::Int64(whole(args.any(0))))),
-    ("int", 1, 1, |_, args| Ok(Value::Int(whole(args.any(0))))),
+    ("int", 1, 1, |heap, args| Ok(Value::Int(bounded(heap, args.any(0))?))),
     ("float64", 1, 1, |_, args| Ok(Value::Float(float(args.any(0))))),
     ("toDecimal", 1, 1, |heap, args| {
         let text = text_of(heap, args.any(0))?;
         Ok(Value::Int64(i64::from_str_radix(&text, 8).unwrap_or(0)))
     }),
-    ("add1", 1, 1, |_, args| {
-        Ok(Value::Int64(whole(args.any(0)).wrapping_add(1)))
+    ("add1", 1, 1, |heap, args| {
+        Ok(Value::Int64(bounded(heap, args.any(0))?.wrapping_add(1)))
     }),
-    ("add", 0, MANY, |_, args| {
-        Ok(Value::Int64(args.values.iter().map(whole).fold(0, i64::wrapping_add)))
+    ("add", 0, MANY, |heap, args| {
+        Ok(Value::Int64(wholes(heap, args)?.into_iter().fold(0, i64::wrapping_add)))
     }),
-    ("sub", 2, 2, |_, args| {
-        Ok(Value::Int64(whole(args.any(0)).wrapping_sub(whole(args.any(1)))))
+    ("sub", 2, 2, |heap, args| {
+        Ok(Value::Int64(
+            bounded(heap, args.any(0))?.wrapping_sub(bounded(heap, args.any(1))?),
+        ))
     }),
-    ("div", 2, 2, |_, args| divide(args, i64::wrapping_div)),
-    ("mod", 2, 2, |_, args| divide(args, i64::wrapping_rem)),
-    ("mul", 1, MANY, |_, args| {
-        Ok(Value::Int64(args.values.iter().map(whole).fold(1, i64::wrapping_mul)))
+    ("div", 2, 2, |heap, args| divide(heap, args, i64::wrapping_div)),
+    ("mod", 2, 2, |heap, args| divide(heap, args, i64::wrapping_rem)),
+    ("mul", 1, MANY, |heap, args| {
+        Ok(Value::Int64(wholes(heap, args)?.into_iter().fold(1, i64::wrapping_mul)))
     }),
     ("add1f", 1, 1, |_, args| {
         exact(args, &[float(args.any(0)), 1.0], Operation::Add)
@@ -44,14 +46,14 @@ pub(super) const TABLE: &[Entry] = &[
         exact(args, &floats(args), Operation::Multiply)
     }),
     ("divf", 1, MANY, |_, args| exact(args, &floats(args), Operation::Divide)),
-    ("max", 1, MANY, |_, args| {
-        Ok(Value::Int64(args.values.iter().map(whole).max().unwrap_or(0)))
+    ("max", 1, MANY, |heap, args| {
+        Ok(Value::Int64(wholes(heap, args)?.into_iter().max().unwrap_or(0)))
     }),
-    ("biggest", 1, MANY, |_, args| {
-        Ok(Value::Int64(args.values.iter().map(whole).max().unwrap_or(0)))
+    ("biggest", 1, MANY, |heap, args| {
+        Ok(Value::Int64(wholes(heap, args)?.into_iter().max().unwrap_or(0)))
     }),
-    ("min", 1, MANY, |_, args| {
-        Ok(Value::Int64(args.values.iter().map(whole).min().unwrap_or(0)))
+    ("min", 1, MANY, |heap, args| {
+        Ok(Value::Int64(wholes(heap, args)?.into_iter().min().unwrap_or(0)))
     }),
     ("maxf", 1, MANY, |_, args| {
         Ok(Value::Float(extreme(args, |best, next| next > best)))
@@ -86,12 +88,48 @@ pub(super) fn whole(value: &Value) -> i64 {
     }
 }
 
-/// Digits with `0x`, `0o`, `0b` or a leading zero for octal; `.0` behind is cut.
+/// Numbers of 64 bits end here.
+const WHOLE_FLOATS: f64 = 9_223_372_036_854_775_808.0;
+
+/// As [`whole`]. SECURITY: what is beyond 64 bits depends on the machine Argo CD runs on.
+fn bounded(heap: &Heap<'_>, value: &Value) -> Result<i64, Fault> {
+    let is_beyond = matches!(value, Value::Float(number) if number.is_nan() || number.abs() >= WHOLE_FLOATS);
+    heap.differs(is_beyond, || "a number beyond 64 bits".to_owned())?;
+    Ok(whole(value))
+}
+
+fn wholes(heap: &Heap<'_>, args: &Args<'_>) -> Result<Vec<i64>, Fault> {
+    args.values.iter().map(|value| bounded(heap, value)).collect()
+}
+
+/// As `Atoi` of Go: what is too large is the largest there is, whatever follows it.
+fn atoi(text: &str) -> i64 {
+    let (limit, digits) = match text.strip_prefix('-') {
+        Some(digits) => (i64::MIN, digits),
+        None => (i64::MAX, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let mut size = 0_u64;
+    for letter in digits.chars() {
+        let Some(digit) = letter.to_digit(10) else { return 0 };
+        let longer = size.checked_mul(10).and_then(|size| size.checked_add(digit.into()));
+        let Some(longer) = longer else { return limit };
+        size = longer;
+    }
+    match i64::try_from(size) {
+        Ok(number) if limit < 0 => -number,
+        Ok(number) => number,
+        Err(_) => limit,
+    }
+}
+
+/// As `ParseInt` of Go with base 0: digits, with `0x`, `0o`, `0b` or a leading zero for
+/// octal, and `_` between them. Zeros behind a point are cut, as `cast` does it. What is no
+/// number is 0.
 fn based(text: &str) -> i64 {
-    let text = match text.split_once('.') {
-        Some((whole, zeros)) if zeros.bytes().all(|byte| byte == b'0') => whole,
-        Some(_) => return 0,
-        None => text,
+    let cut = text.trim_end_matches('0');
+    let text = match cut.strip_suffix('.') {
+        Some(whole) if cut.len() < text.len() => whole,
+        Some(_) | None => text,
     };
     let (sign, digits) = match (text.strip_prefix('-'), text.strip_prefix('+')) {
         (Some(digits), _) => ("-", digits),
@@ -99,18 +137,23 @@ fn based(text: &str) -> i64 {
         (None, None) => ("", text),
     };
     let lower = digits.to_ascii_lowercase();
-    let (digits, radix) = match lower.get(..2) {
-        Some("0x") => (lower.get(2..), 16),
-        Some("0o") => (lower.get(2..), 8),
-        Some("0b") => (lower.get(2..), 2),
-        _ if lower.len() > 1 && lower.starts_with('0') => (lower.get(1..), 8),
-        _ => (Some(lower.as_str()), 10),
+    let (radix, rest) = match (lower.get(..2), lower.len()) {
+        (Some("0x"), 3..) => (16, 2),
+        (Some("0o"), 3..) => (8, 2),
+        (Some("0b"), 3..) => (2, 2),
+        _ if lower.len() > 1 && lower.starts_with('0') => (8, 1),
+        _ => (10, 0),
     };
-    let digits = digits.unwrap_or_default();
-    if digits.starts_with(['+', '-']) {
+    let bare = lower.get(rest..).unwrap_or_default();
+    if bare.contains(['+', '-']) || !separates(bare, rest > 0) {
         return 0;
     }
-    i64::from_str_radix(&format!("{sign}{digits}"), radix).unwrap_or(0)
+    i64::from_str_radix(&format!("{sign}{}", bare.replace('_', "")), radix).unwrap_or(0)
+}
+
+/// Whether each `_` stands between digits, or behind what says the base.
+fn separates(digits: &str, has_base: bool) -> bool {
+    (has_base || !digits.starts_with('_')) && !digits.ends_with('_') && !digits.contains("__")
 }
 
 /// A value as a number: what is none counts as 0.
@@ -129,8 +172,8 @@ fn floats(args: &Args<'_>) -> Vec<f64> {
     args.values.iter().map(float).collect()
 }
 
-fn divide(args: &Args<'_>, by: fn(i64, i64) -> i64) -> Result<Value, Fault> {
-    match (whole(args.any(0)), whole(args.any(1))) {
+fn divide(heap: &Heap<'_>, args: &Args<'_>, by: fn(i64, i64) -> i64) -> Result<Value, Fault> {
+    match (bounded(heap, args.any(0))?, bounded(heap, args.any(1))?) {
         (_, 0) => Err(args.error("integer divide by zero")),
         (left, right) => Ok(Value::Int64(by(left, right))),
     }

@@ -191,11 +191,17 @@ fn shown(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, de
         return Err(Fault::Depth { allowed: DEPTH });
     }
     heap.charge(8 + super::super::value::size(flags.width.unwrap_or(0)))?;
+    let is_number = matches!(value, Value::Int(_) | Value::Int64(_) | Value::Float(_));
+    heap.differs(verb == 'q' && is_number, || "`printf` with `%q` of a number".to_owned())?;
+    if let Value::Float(number) = value {
+        heap.differs(print::is_halfway(*number), print::long_number)?;
+    }
     if verb == 'T' {
         pad(text, value.type_name(), flags);
         return Ok(());
     }
     match value {
+        Value::Missing | Value::Nil if depth > 0 => text.push_str("<nil>"),
         Value::Missing | Value::Nil if verb == 'v' => pad(text, "<nil>", flags),
         Value::Missing | Value::Nil => {
             let _ = write!(text, "%!{verb}(<nil>)");
@@ -229,27 +235,31 @@ fn shown(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, de
         Value::Bool(yes) if matches!(verb, 't' | 'v') => pad(text, if *yes { "true" } else { "false" }, flags),
         Value::Int(number) | Value::Int64(number) => match integer(*number, verb, flags) {
             Some(inner) => pad_number(text, &inner, flags),
-            None => return bad(heap, text, value, verb),
+            None => return bad(heap, text, value, (verb, flags, depth)),
         },
         Value::Float(number) => match float(*number, verb, flags) {
             Some(inner) => pad_number(text, &inner, flags),
-            None => return bad(heap, text, value, verb),
+            None => return bad(heap, text, value, (verb, flags, depth)),
         },
         Value::Text(inner) => {
             heap.charge(super::super::value::size(inner.len()).saturating_mul(4))?;
+            heap.differs(verb == 'q' && !inner.is_ascii(), || {
+                "`printf` with `%q` of other letters than ASCII".to_owned()
+            })?;
             match string(inner, verb, flags) {
                 Some(inner) => pad(text, &inner, flags),
-                None => return bad(heap, text, value, verb),
+                None => return bad(heap, text, value, (verb, flags, depth)),
             }
         }
-        Value::Bool(_) => return bad(heap, text, value, verb),
+        Value::Bool(_) => return bad(heap, text, value, (verb, flags, depth)),
     }
     Ok(())
 }
 
-fn bad(heap: &mut Heap<'_>, text: &mut String, value: &Value, verb: char) -> Result<(), Fault> {
+/// What has no such verb is shown with `v`, and the flags.
+fn bad(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, depth): Verb) -> Result<(), Fault> {
     let _ = write!(text, "%!{verb}({}=", value.type_name());
-    print::show(heap, text, value, 0)?;
+    shown(heap, text, value, ('v', flags, depth))?;
     text.push(')');
     Ok(())
 }

@@ -9,10 +9,12 @@ use crate::applicationset::template::value::{Heap, Of, Value};
 pub(super) const TABLE: &[Entry] = &[
     ("trim", 1, 1, |heap, args| heap.text(args.text(0)?.trim())),
     ("upper", 1, 1, |heap, args| {
-        heap.text(args.text(0)?.chars().map(upper).collect::<String>())
+        let text = latin(heap, args)?;
+        heap.text(text.chars().map(upper).collect::<String>())
     }),
     ("lower", 1, 1, |heap, args| {
-        heap.text(args.text(0)?.chars().map(lower).collect::<String>())
+        let text = latin(heap, args)?;
+        heap.text(text.chars().map(lower).collect::<String>())
     }),
     ("repeat", 2, 2, repeat),
     ("trimall", 2, 2, trim_all),
@@ -26,7 +28,11 @@ pub(super) const TABLE: &[Entry] = &[
         heap.text(text.strip_prefix(&**args.text(0)?).unwrap_or(text))
     }),
     ("nospace", 1, 1, |heap, args| {
-        let text: String = args.text(0)?.chars().filter(|letter| !letter.is_whitespace()).collect();
+        let text: String = args
+            .ascii(heap, 0)?
+            .chars()
+            .filter(|letter| !letter.is_whitespace())
+            .collect();
         heap.text(text)
     }),
     ("contains", 2, 2, |_, args| {
@@ -38,20 +44,19 @@ pub(super) const TABLE: &[Entry] = &[
     ("hasSuffix", 2, 2, |_, args| {
         Ok(Value::Bool(args.text(1)?.ends_with(&**args.text(0)?)))
     }),
-    ("quote", 0, MANY, |heap, args| quotes(heap, args, super::printf::quoted)),
+    ("quote", 0, MANY, |heap, args| {
+        quotes(heap, args, (super::printf::quoted, true))
+    }),
     ("squote", 0, MANY, |heap, args| {
-        quotes(heap, args, |text| format!("'{text}'"))
+        quotes(heap, args, (|text| format!("'{text}'"), false))
     }),
     ("cat", 0, MANY, cat),
     ("indent", 2, 2, |heap, args| indent(heap, args, "")),
     ("nindent", 2, 2, |heap, args| indent(heap, args, "\n")),
     ("replace", 3, 3, replace),
     ("plural", 3, 3, |heap, args| {
-        let text = if args.int(2)? == 1 {
-            args.text(0)?
-        } else {
-            args.text(1)?
-        };
+        let (one, many) = (args.text(0)?, args.text(1)?);
+        let text = if args.int(2)? == 1 { one } else { many };
         heap.text(Rc::clone(text))
     }),
     ("toString", 1, 1, |heap, args| {
@@ -99,6 +104,18 @@ pub(super) const TABLE: &[Entry] = &[
     ("join", 2, 2, join),
 ];
 
+/// The end of the letters whose cases no version of Unicode changed.
+const LATIN: char = '\u{17f}';
+
+/// A text whose upper and lower case are the same to Argo CD.
+fn latin<'v>(heap: &Heap<'_>, args: &'v Args<'_>) -> Result<&'v Rc<str>, Fault> {
+    let text = args.text(0)?;
+    heap.differs(text.chars().any(|letter| letter > LATIN), || {
+        format!("`{}` of letters beyond U+017F", args.name)
+    })?;
+    Ok(text)
+}
+
 /// Go maps letter by letter: one that would become several stays.
 pub(super) fn upper(letter: char) -> char {
     let mut mapped = letter.to_uppercase();
@@ -129,10 +146,14 @@ fn trim_all(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     heap.text(text.trim_matches(|letter| letters.contains(letter)))
 }
 
-fn quotes(heap: &mut Heap<'_>, args: &Args<'_>, quote: fn(&str) -> String) -> Result<Value, Fault> {
+/// - `escapes`: whether letters that cannot be printed are escaped.
+fn quotes(heap: &mut Heap<'_>, args: &Args<'_>, (quote, escapes): (fn(&str) -> String, bool)) -> Result<Value, Fault> {
     let mut texts = Vec::new();
     for value in args.values.iter().filter(|value| !value.is_nil()) {
         let text = text_of(heap, value)?;
+        heap.differs(escapes && !text.is_ascii(), || {
+            "`quote` of other letters than ASCII".to_owned()
+        })?;
         heap.charge(super::super::value::size(text.len()).saturating_mul(6))?;
         texts.push(quote(&text));
     }

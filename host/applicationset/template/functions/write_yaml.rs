@@ -111,7 +111,7 @@ fn string(text: &mut String, inner: &str, indent: usize, column: usize) {
 }
 
 /// Whether a reader takes it for a text.
-fn stays_text(inner: &str) -> bool {
+pub(super) fn stays_text(inner: &str) -> bool {
     let lower = inner.to_ascii_lowercase();
     let word = matches!(
         lower.as_str(),

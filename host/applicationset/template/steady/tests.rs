@@ -123,6 +123,7 @@ fn clocks_and_chance_change() {
         ),
         ("{{ date \"2006\" .p }}", "date"),
         ("{{ genPrivateKey \"rsa\" }}", "genPrivateKey"),
+        ("{{ slugify 20 .p }}", "slugify"),
     ] {
         assert_eq!(found(true, project, lists()), [Changing::Function(name)], "{project}");
         // Without Go templates it is a parameter nobody has.

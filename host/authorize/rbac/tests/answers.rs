@@ -137,6 +137,8 @@ fn can_advises_about_groups_without_grants() {
     // The gateway's own action of Argo CD's resource.
     assert!(validate_request("applicationsets", "preview").is_ok());
     assert!(validate_request("applications", "preview").is_err());
+    assert!(validate_request("clusters", "connect").is_ok());
+    assert!(validate_request("projects", "connect").is_err());
     assert!(validate_request("logs", "create").is_err());
     assert!(validate_request("nothing", "get").is_err());
 }

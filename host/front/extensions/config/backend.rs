@@ -6,6 +6,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use http::HeaderName;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use secrecy::SecretString;
@@ -16,6 +17,7 @@ use super::secrets::{Origin, Substituted};
 use super::spec::{
     AssertionSpec, ConnectionSpec, IdentitySpec, LimitSpec, PersonLimitSpec, Scope, TimeoutSpec, TlsSpec,
 };
+use crate::headers::is_host_owned;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -229,7 +231,7 @@ pub(super) fn identity(reader: &mut Reader<'_>, backend: View<'_>) -> IdentitySp
     let Some(block) = reader.mapping(backend, "identity", InvalidSetting) else {
         return IdentitySpec::default();
     };
-    reader.known(block, "`identity`", &["requestHeader", "assertion"]);
+    reader.known(block, "`identity`", &["requestHeader", "assertion", "allowHeaders"]);
     let request_header = reader.boolean(block, "requestHeader", false);
     let with_certificate = backend
         .get("tls")
@@ -246,7 +248,37 @@ pub(super) fn identity(reader: &mut Reader<'_>, backend: View<'_>) -> IdentitySp
     IdentitySpec {
         request_header,
         assertion,
+        allow_headers: allow_headers(reader, block),
     }
+}
+
+/// `identity.allowHeaders`; what is no list of names allows none.
+fn allow_headers(reader: &mut Reader<'_>, block: View<'_>) -> Option<Vec<HeaderName>> {
+    let found = block.get("allowHeaders")?;
+    let Some(items) = found.node.items() else {
+        let message = format!(
+            "`allowHeaders` must be a list of header names, found {}",
+            found.node.kind()
+        );
+        reader.refuse(DecodeError, found.location(), message);
+        return Some(Vec::new());
+    };
+    let mut names = Vec::new();
+    for item in items {
+        let text = item.scalar().map_or("", |scalar| scalar.text.as_ref());
+        match HeaderName::try_from(text) {
+            Ok(name) if !is_host_owned(&name) => names.push(name),
+            Ok(name) => {
+                let message = format!("header `{name}` in `allowHeaders` is the gateway's own, no client can send it");
+                reader.refuse(InvalidSetting, found.location(), message);
+            }
+            Err(_) => {
+                let message = "`allowHeaders` has something that is not a header name";
+                reader.refuse(InvalidSetting, found.location(), message);
+            }
+        }
+    }
+    Some(names)
 }
 
 fn assertion(reader: &mut Reader<'_>, block: View<'_>) -> Option<AssertionSpec> {

@@ -15,11 +15,12 @@ use crate::state::Cluster;
 
 /// Header names the gateway alone sets; `-` at the end means every name that
 /// begins so.
-const RESERVED: [&str; 15] = [
+const RESERVED: [&str; 16] = [
     "argocd-",
     "x-forwarded-",
     "x-remote-",
     "impersonate-",
+    "audit-id",
     "forwarded",
     "connection",
     "keep-alive",

@@ -198,6 +198,9 @@ pub struct IdentitySpec {
     pub request_header: bool,
     /// A signed statement of who calls.
     pub assertion: Option<AssertionSpec>,
+    /// The only fields of clients that pass, besides those content needs; absent: all
+    /// that nobody takes for somebody's identity.
+    pub allow_headers: Option<Vec<HeaderName>>,
 }
 
 /// A signed statement of who calls.

@@ -29,7 +29,7 @@ fn each_range_is_refused_by_its_name() {
         ("fdff::1", "address-private"),
         ("100.64.0.1", "address-shared"),
         ("100.127.255.255", "address-shared"),
-        ("100.100.100.200", "address-shared"),
+        ("100.100.100.200", "address-metadata"),
         ("::ffff:93.184.216.34", "address-embedded"),
         ("::ffff:169.254.169.254", "address-embedded"),
         ("::ffff:0:93.184.216.34", "address-embedded"),

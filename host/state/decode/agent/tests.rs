@@ -183,28 +183,29 @@ fn a_configuration_without_user_access_shares_with_nobody() {
 }
 
 #[test]
-fn two_configurations_of_one_agent_are_an_error() {
+fn of_two_configurations_of_one_agent_neither_is_used() {
     let good = folder(&[("agent.yaml", &object("")), ("agents/my-agent/config.yaml", GOOD)]);
     assert_eq!(errors(good.path()), Vec::<String>::new());
     let both = folder(&[
         ("agent.yaml", &object("  config: {}\n")),
         ("agents/my-agent/config.yaml", GOOD),
     ]);
-    let found = errors(both.path());
-    assert!(
-        found[0].contains("has a configuration in its object too, at "),
-        "{found:?}"
+    let neither = |path: &std::path::Path, words: &str| {
+        let loaded = load(path, "argocd");
+        let found = lines(&loaded);
+        assert!(found.iter().any(|line| line.contains(words)), "{found:?}");
+        assert_eq!(loaded.value.unwrap().agents["my-agent"].sharing, Sharing::Broken);
+    };
+    neither(
+        both.path(),
+        "warning: agent `my-agent` has a configuration in its object too, at ",
     );
     let twice = folder(&[
         ("agent.yaml", &object("")),
         ("agents/my-agent/config.yaml", GOOD),
         (".gitlab/agents/my-agent/config.yaml", GOOD),
     ]);
-    let found = errors(twice.path());
-    assert!(
-        found[0].contains("agent `my-agent` has two configuration files"),
-        "{found:?}"
-    );
+    neither(twice.path(), "warning: agent `my-agent` has two configuration files");
 }
 
 #[test]

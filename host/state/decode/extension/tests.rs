@@ -25,7 +25,12 @@ fn check(backend: &str, url: &str) {
 #[track_caller]
 fn refused(backend: &str, expected: &str) {
     let loaded = load(&format!("{{backend: {backend}}}"));
-    assert!(loaded.value.is_none(), "{backend}");
+    let resources = loaded.value.unwrap();
+    assert_eq!(
+        (resources.extensions.len(), resources.set_aside.len()),
+        (0, 1),
+        "{backend}"
+    );
     let found: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
     assert_eq!(found.len(), 1, "{backend}: {found:?}");
     assert!(

@@ -243,7 +243,7 @@ fn a_broken_application_is_left_out_by_name_and_a_broken_secret_is_not() {
     assert_eq!(
         findings(&held_applications),
         [
-            "kubernetes Application argocd/a: warning: the object is left out: `spec.project` must be text, found a mapping"
+            "kubernetes Application argocd/a: warning: the object is set aside: `spec.project` must be text, found a mapping"
         ]
     );
     let usable = |pieces: &Arc<[Piece]>| matches!(&pieces[..], [Piece::Object(decoded)] if matches!(decoded.content, Content::Application(_)));

@@ -1,0 +1,569 @@
+//! Templates that Argo CD renders as the gateway does.
+//!
+//! In: the text of a Go template. Out: nothing, or the first thing in it that the two
+//! could take differently. Never: a guess; what is not known to be equal is refused.
+//!
+//! Security: rights are judged by what the gateway renders, and Argo CD's controller acts on
+//! what Go renders. A text that one of them reads otherwise leaves the project it was judged
+//! in. Two parsers and two sets of functions are equal only where something shows it, so a
+//! text that rights are judged by may have only tokens that both lexers read alike
+//! (`source`), and only functions whose results a differential test compares (`tree`).
+
+use gotmpl::parse::{BranchNode, CommandNode, Expr, ListNode, Node, Number, PipeNode};
+
+use super::functions::{CHANGING, EQUAL};
+
+/// What Go takes for blanks within an action, and trims beside one.
+const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
+/// Blocks and parentheses within one another.
+const DEPTH: usize = 50;
+/// Bytes of digits that are a number of 64 bits whatever they are.
+const DIGITS: usize = 18;
+
+/// Words that are no functions.
+const KEYWORDS: [&str; 10] = [
+    "block", "break", "continue", "define", "else", "end", "if", "range", "template", "with",
+];
+
+/// Whether a text names a function that could change parameters, however it is parsed.
+pub(super) fn changes(text: &str) -> bool {
+    let mut words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    words.any(|word| word == "sortAlpha" || CHANGING.contains(&word))
+}
+
+/// Looks for tokens that the two lexers read differently, and for blocks that the two
+/// parsers close differently.
+///
+/// # Errors
+/// What was found and what is allowed.
+pub(super) fn source(text: &str) -> Result<(), String> {
+    let mut blocks = Blocks::default();
+    let (mut rest, mut is_trimmed) = (text, false);
+    loop {
+        let (before, action) = match rest.split_once("{{") {
+            Some((before, action)) => (before, Some(action)),
+            None => (rest, None),
+        };
+        let body = action.and_then(trimming);
+        edges(before, (is_trimmed, body.is_some()))?;
+        let Some(action) = action else { break };
+        let inside = body.unwrap_or(action);
+        if let Some(comment) = inside.strip_prefix("/*") {
+            (rest, is_trimmed) = after_comment(comment, body.is_some())?;
+            continue;
+        }
+        let found = Action::read(inside)?;
+        blocks.take(&found.tokens)?;
+        (rest, is_trimmed) = (found.rest, found.is_trimmed);
+    }
+    blocks.finish()
+}
+
+/// What follows `- `, if that is there.
+fn trimming(action: &str) -> Option<&str> {
+    action.strip_prefix('-')?.strip_prefix(BLANKS)
+}
+
+/// Go trims four kinds of blanks, the parser here all that Unicode has.
+fn edges(text: &str, (start, end): (bool, bool)) -> Result<(), String> {
+    let differs = (start && text.trim_start() != text.trim_start_matches(BLANKS))
+        || (end && text.trim_end() != text.trim_end_matches(BLANKS));
+    if differs {
+        return Err("blanks that `-` trims must be spaces, tabs and line ends".to_owned());
+    }
+    Ok(())
+}
+
+/// What follows a comment, and whether it is trimmed.
+fn after_comment(comment: &str, is_left_trimmed: bool) -> Result<(&str, bool), String> {
+    let end = comment.split_once("*/").map(|(_, end)| end);
+    let plain = end.and_then(|end| end.strip_prefix("}}"));
+    let trimmed = end.and_then(|end| end.strip_prefix(BLANKS)?.strip_prefix("-}}"));
+    match (plain, trimmed, is_left_trimmed) {
+        (_, Some(rest), _) => Ok((rest, true)),
+        (Some(rest), None, false) => Ok((rest, false)),
+        (Some(_), None, true) => {
+            Err("a comment that trims on its left alone; write `{{- /* … */ -}}` or `{{/* … */}}`".to_owned())
+        }
+        (None, None, _) => Err("a comment must be `{{/* … */}}` or `{{- /* … */ -}}`".to_owned()),
+    }
+}
+
+/// What a token is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A keyword or a function.
+    Word,
+    /// `.`
+    Dot,
+    /// `.a.b`
+    Field,
+    /// `$`, `$a`, `$a.b`
+    Variable,
+    /// A text, a number, `true`, `false`, `nil`.
+    Literal,
+    Open,
+    /// `)`, with fields of what it ends.
+    Close,
+    Pipe,
+    Comma,
+    Declare,
+    Assign,
+}
+
+impl Kind {
+    fn is_operand(self) -> bool {
+        match self {
+            Self::Word | Self::Dot | Self::Field | Self::Variable | Self::Literal | Self::Close => true,
+            Self::Open | Self::Pipe | Self::Comma | Self::Declare | Self::Assign => false,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Token<'t> {
+    kind: Kind,
+    text: &'t str,
+    /// Whether there is a blank before it.
+    is_apart: bool,
+}
+
+/// What is between braces.
+struct Action<'t> {
+    tokens: Vec<Token<'t>>,
+    rest: &'t str,
+    /// Whether what follows is trimmed.
+    is_trimmed: bool,
+}
+
+impl<'t> Action<'t> {
+    fn read(inside: &'t str) -> Result<Self, String> {
+        let (mut tokens, mut left): (Vec<Token<'t>>, _) = (Vec::new(), inside);
+        loop {
+            let bare = left.trim_start_matches(BLANKS);
+            let is_apart = bare.len() < left.len();
+            let trimmed = bare.strip_prefix("-}}").filter(|_| is_apart);
+            if let Some(rest) = trimmed.or_else(|| bare.strip_prefix("}}")) {
+                return Ok(Self {
+                    tokens,
+                    rest,
+                    is_trimmed: trimmed.is_some(),
+                });
+            }
+            let (kind, after) = token(bare)?;
+            let text = bare.get(..bare.len() - after.len()).unwrap_or_default();
+            if kind.is_operand() && !is_ended(after, kind) {
+                return Err(format!(
+                    "`{text}` must be followed by a blank, `|`, `)` or the end of the action"
+                ));
+            }
+            tokens.push(Token { kind, text, is_apart });
+            left = after;
+        }
+    }
+}
+
+/// Whether an operand ends before `after`.
+fn is_ended(after: &str, kind: Kind) -> bool {
+    after.starts_with("}}")
+        || after.starts_with(BLANKS)
+        || after.starts_with(['|', ')'])
+        || (kind == Kind::Variable && (after.starts_with(',') || after.starts_with(":=")))
+}
+
+/// The first token of a text and what follows it.
+fn token(text: &str) -> Result<(Kind, &str), String> {
+    let mut letters = text.chars();
+    let Some(first) = letters.next() else {
+        return Err("an action is not closed".to_owned());
+    };
+    let after = letters.as_str();
+    match first {
+        '(' => Ok((Kind::Open, after)),
+        ')' => Ok((Kind::Close, fields(after))),
+        '|' => Ok((Kind::Pipe, after)),
+        ',' => Ok((Kind::Comma, after)),
+        '=' => Ok((Kind::Assign, after)),
+        ':' => match after.strip_prefix('=') {
+            Some(after) => Ok((Kind::Declare, after)),
+            None => Err("`:` without `=`".to_owned()),
+        },
+        '"' => quoted(after),
+        '`' => raw(after),
+        '$' => Ok((Kind::Variable, fields(word(after)))),
+        '.' => match fields(text) {
+            whole if whole.len() == text.len() => Ok((Kind::Dot, after)),
+            rest => Ok((Kind::Field, rest)),
+        },
+        '-' | '0'..='9' => number(text),
+        letter if is_first(letter) => {
+            let rest = word(text);
+            let name = text.get(..text.len() - rest.len()).unwrap_or_default();
+            let is_literal = matches!(name, "true" | "false" | "nil");
+            Ok((if is_literal { Kind::Literal } else { Kind::Word }, rest))
+        }
+        other => Err(format!(
+            "`{}` within an action; texts, plain whole numbers, names of ASCII letters, `.`, `$`, `|`, `(` and `)` are \
+             allowed",
+            other.escape_default()
+        )),
+    }
+}
+
+fn is_first(letter: char) -> bool {
+    letter.is_ascii_alphabetic() || letter == '_'
+}
+
+/// What follows a name.
+fn word(text: &str) -> &str {
+    text.trim_start_matches(|letter: char| letter.is_ascii_alphanumeric() || letter == '_')
+}
+
+/// What follows `.a.b`.
+fn fields(mut text: &str) -> &str {
+    while let Some(name) = text.strip_prefix('.').filter(|name| name.starts_with(is_first)) {
+        text = word(name);
+    }
+    text
+}
+
+fn quoted(text: &str) -> Result<(Kind, &str), String> {
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' => return Ok((Kind::Literal, letters.as_str())),
+            '\\' => {
+                let escaped = letters.next();
+                if !escaped.is_some_and(|letter| matches!(letter, 'n' | 'r' | 't' | '"' | '\\')) {
+                    return Err(r#"an escape in a text; `\n`, `\r`, `\t`, `\"` and `\\` are allowed"#.to_owned());
+                }
+            }
+            letter if letter.is_control() => return Err("a control character in a text".to_owned()),
+            _ => {}
+        }
+    }
+    Err("a text is not closed".to_owned())
+}
+
+fn raw(text: &str) -> Result<(Kind, &str), String> {
+    let (inside, rest) = text.split_once('`').ok_or("a text is not closed")?;
+    match inside
+        .chars()
+        .any(|letter| letter.is_control() && !matches!(letter, '\n' | '\t'))
+    {
+        true => Err("a control character in a text".to_owned()),
+        false => Ok((Kind::Literal, rest)),
+    }
+}
+
+fn number(text: &str) -> Result<(Kind, &str), String> {
+    let bare = text.strip_prefix('-').unwrap_or(text);
+    let rest = bare.trim_start_matches(|letter: char| letter.is_ascii_digit());
+    let digits = bare.get(..bare.len() - rest.len()).unwrap_or_default();
+    let is_plain = match digits.as_bytes() {
+        [] => false,
+        [b'0'] => bare.len() == text.len(),
+        [first, ..] => *first != b'0' && digits.len() <= DIGITS,
+    };
+    match is_plain {
+        true => Ok((Kind::Literal, rest)),
+        false => Err("a number must be whole and have up to 18 digits, the first not `0`".to_owned()),
+    }
+}
+
+/// A block that is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Block<'t> {
+    keyword: &'t str,
+    has_else: bool,
+}
+
+/// Blocks, one within the other.
+#[derive(Default)]
+struct Blocks<'t>(Vec<Block<'t>>);
+
+impl<'t> Blocks<'t> {
+    fn take(&mut self, tokens: &[Token<'t>]) -> Result<(), String> {
+        let Some((first, rest)) = tokens.split_first() else {
+            return Err("an action without a word".to_owned());
+        };
+        let keyword = (first.kind == Kind::Word).then_some(first.text);
+        match (keyword, rest) {
+            (Some(keyword @ ("if" | "with" | "range")), pipe) => {
+                pipeline(pipe, keyword == "range")?;
+                self.open(keyword)
+            }
+            (Some("else"), []) => self.otherwise(None),
+            (Some("else"), [next, pipe @ ..]) if next.kind == Kind::Word => {
+                self.otherwise(Some(next.text))?;
+                pipeline(pipe, false)
+            }
+            (Some("end"), []) => self
+                .0
+                .pop()
+                .map(|_| ())
+                .ok_or_else(|| "`end` closes nothing".to_owned()),
+            (Some("break" | "continue"), []) => {
+                let is_within = self.0.iter().any(|block| block.keyword == "range" && !block.has_else);
+                is_within
+                    .then_some(())
+                    .ok_or_else(|| format!("`{}` outside of `range`", first.text))
+            }
+            (Some(keyword @ ("define" | "template" | "block")), _) => {
+                Err(format!("`{keyword}`; write the text where it is used"))
+            }
+            (Some("else" | "end" | "break" | "continue"), _) => Err(format!("words behind `{}`", first.text)),
+            _ => pipeline(tokens, false),
+        }
+    }
+
+    fn open(&mut self, keyword: &'t str) -> Result<(), String> {
+        if self.0.len() >= DEPTH {
+            return Err(format!("blocks nest more than {DEPTH} levels"));
+        }
+        self.0.push(Block {
+            keyword,
+            has_else: false,
+        });
+        Ok(())
+    }
+
+    fn otherwise(&mut self, chained: Option<&str>) -> Result<(), String> {
+        let block = self.0.last_mut().filter(|block| !block.has_else);
+        let block = block.ok_or("`else` belongs to nothing")?;
+        match chained {
+            None => block.has_else = true,
+            // The block stays open: one `end` closes the chain.
+            Some(keyword) if keyword == block.keyword && keyword != "range" => {}
+            Some(keyword) => return Err(format!("`else {keyword}` within `{}`", block.keyword)),
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(), String> {
+        match self.0.last() {
+            None => Ok(()),
+            Some(block) => Err(format!("`{}` is not closed", block.keyword)),
+        }
+    }
+}
+
+/// Looks whether both parsers take the tokens for one pipeline.
+fn pipeline(tokens: &[Token<'_>], is_range: bool) -> Result<(), String> {
+    let kinds: Vec<Kind> = tokens.iter().map(|token| token.kind).take(4).collect();
+    let declared = match (kinds.as_slice(), is_range) {
+        ([Kind::Variable, Kind::Comma, Kind::Variable, Kind::Declare], true) => 4,
+        ([Kind::Variable, Kind::Declare, ..], _) | ([Kind::Variable, Kind::Assign, ..], false) => 2,
+        _ => 0,
+    };
+    let (names, rest) = tokens.split_at_checked(declared).unwrap_or((&[], tokens));
+    let named = |token: &Token<'_>| token.kind == Kind::Variable && (token.text == "$" || token.text.contains('.'));
+    if names.iter().any(named) {
+        return Err("only a variable with a name can be declared".to_owned());
+    }
+    let (mut depth, mut before) = (0_usize, None);
+    for token in rest {
+        let is_after = before.is_some_and(Kind::is_operand);
+        match token.kind {
+            Kind::Comma | Kind::Declare | Kind::Assign => {
+                return Err(format!("`{}` where no variable is declared", token.text));
+            }
+            Kind::Pipe | Kind::Close if !is_after => return Err(format!("nothing stands before `{}`", token.text)),
+            Kind::Dot | Kind::Literal if before == Some(Kind::Pipe) => {
+                return Err(format!("`{}` behind `|` is no function", token.text));
+            }
+            Kind::Word if KEYWORDS.contains(&token.text) => return Err(format!("`{}` within an action", token.text)),
+            Kind::Word | Kind::Dot | Kind::Field | Kind::Variable | Kind::Literal | Kind::Open
+                if is_after && !token.is_apart =>
+            {
+                return Err(format!("no blank before `{}`", token.text));
+            }
+            Kind::Open => {
+                depth += 1;
+                if depth > DEPTH {
+                    return Err(format!("parentheses nest more than {DEPTH} levels"));
+                }
+            }
+            Kind::Close => depth = depth.checked_sub(1).ok_or("`)` closes nothing")?,
+            Kind::Word | Kind::Dot | Kind::Field | Kind::Variable | Kind::Literal | Kind::Pipe => {}
+        }
+        before = Some(token.kind);
+    }
+    if depth > 0 {
+        return Err("`(` is not closed".to_owned());
+    }
+    match before.is_some_and(Kind::is_operand) {
+        true => Ok(()),
+        false => Err("an action without a value".to_owned()),
+    }
+}
+
+/// Looks for functions and variables of a parse that Go could take otherwise.
+///
+/// - `may_change`: whether functions that change maps are allowed.
+///
+/// # Errors
+/// What was found.
+pub(super) fn tree(body: &ListNode, may_change: bool) -> Result<(), String> {
+    let mut walk = Walk {
+        names: vec!["$"],
+        may_change,
+    };
+    walk.list(body)
+}
+
+struct Walk<'t> {
+    /// Variables that are declared, the innermost last.
+    names: Vec<&'t str>,
+    may_change: bool,
+}
+
+impl<'t> Walk<'t> {
+    fn list(&mut self, list: &'t ListNode) -> Result<(), String> {
+        list.nodes.iter().try_for_each(|node| self.node(node))
+    }
+
+    fn scoped(&mut self, run: impl FnOnce(&mut Self) -> Result<(), String>) -> Result<(), String> {
+        let mark = self.names.len();
+        let result = run(self);
+        self.names.truncate(mark);
+        result
+    }
+
+    fn node(&mut self, node: &'t Node) -> Result<(), String> {
+        match node {
+            Node::Text(_) | Node::Break(_) | Node::Continue(_) => Ok(()),
+            Node::List(list) => self.scoped(|this| this.list(list)),
+            Node::Action(action) => {
+                self.commands(&action.pipe)?;
+                self.declare(&action.pipe)
+            }
+            Node::If(branch) | Node::With(branch) => self.scoped(|this| {
+                this.commands(&branch.pipe)?;
+                this.declare(&branch.pipe)?;
+                this.branches(branch)
+            }),
+            // What `range` declares holds the whole list in its `else`, to Go.
+            Node::Range(branch) => {
+                self.commands(&branch.pipe)?;
+                self.scoped(|this| {
+                    this.declare(&branch.pipe)?;
+                    this.scoped(|this| this.list(&branch.body))
+                })?;
+                let other = branch.else_body.as_ref();
+                other.map_or(Ok(()), |list| self.scoped(|this| this.list(list)))
+            }
+            Node::Define(_) | Node::Template(_) => Err("`define`, `template` and `block`".to_owned()),
+        }
+    }
+
+    fn branches(&mut self, branch: &'t BranchNode) -> Result<(), String> {
+        self.scoped(|this| this.list(&branch.body))?;
+        let other = branch.else_body.as_ref();
+        other.map_or(Ok(()), |list| self.scoped(|this| this.list(list)))
+    }
+
+    fn declare(&mut self, pipe: &'t PipeNode) -> Result<(), String> {
+        for name in &pipe.decl {
+            if pipe.is_assign {
+                self.known(name)?;
+            } else {
+                self.names.push(name);
+            }
+        }
+        Ok(())
+    }
+
+    fn known(&self, name: &str) -> Result<(), String> {
+        let is_known = self.names.contains(&name);
+        is_known
+            .then_some(())
+            .ok_or_else(|| format!("the variable `{name}` is not declared"))
+    }
+
+    fn commands(&mut self, pipe: &'t PipeNode) -> Result<(), String> {
+        pipe.commands.iter().try_for_each(|command| self.command(command))
+    }
+
+    fn command(&mut self, command: &'t CommandNode) -> Result<(), String> {
+        if let [Expr::Identifier(_, name), rest @ ..] = command.args.as_slice()
+            && name.as_str() == "printf"
+        {
+            match rest.first() {
+                Some(Expr::String(_, format)) => is_plain_format(format)
+                    .then_some(())
+                    .ok_or("a `printf` with another verb than `%s`, `%d`, `%v`, `%q`, `%t` and `%%`")?,
+                _ => return Err("a `printf` whose format is not written out as its first argument".to_owned()),
+            }
+        }
+        command.args.iter().try_for_each(|argument| self.expression(argument))
+    }
+
+    fn expression(&mut self, expression: &'t Expr) -> Result<(), String> {
+        match expression {
+            Expr::Identifier(_, name) => {
+                let name = name.as_str();
+                let is_equal = EQUAL.contains(&name) || (self.may_change && CHANGING.contains(&name));
+                is_equal.then_some(()).ok_or_else(|| {
+                    format!("the function `{name}` is not one of those that are known to give the same there")
+                })
+            }
+            Expr::Variable(_, name, _) => self.known(name),
+            Expr::Pipe(_, inner) => self.commands(inner),
+            Expr::Chain(_, inner, _) => self.expression(inner),
+            Expr::Number(_, Number::Float(_) | Number::Uint(_)) => Err("a number that is not plain".to_owned()),
+            Expr::Dot(_)
+            | Expr::Field(_, _)
+            | Expr::String(_, _)
+            | Expr::Number(_, Number::Int(_))
+            | Expr::Bool(_, _)
+            | Expr::Nil(_) => Ok(()),
+        }
+    }
+}
+
+/// Whether a format has only verbs that are compared, with widths and precisions of two
+/// digits at most.
+fn is_plain_format(format: &str) -> bool {
+    let mut parts = format.split('%');
+    parts.next();
+    while let Some(part) = parts.next() {
+        // `%%`: what follows it is text.
+        let is_plain = match part {
+            "" => parts.next().is_some(),
+            part => is_plain_verb(part),
+        };
+        if !is_plain {
+            return false;
+        }
+    }
+    true
+}
+
+/// Whether a text begins with such a verb, the `%` before it aside.
+fn is_plain_verb(text: &str) -> bool {
+    let zeros = text.strip_prefix('0');
+    let text = zeros.or_else(|| text.strip_prefix('-')).unwrap_or(text);
+    let Some((_, text)) = digits(text) else { return false };
+    let text = match text.strip_prefix('.').map(digits) {
+        None => text,
+        // Zeros are no padding beside a precision.
+        Some(Some((1.., text))) if zeros.is_none() => text,
+        Some(_) => return false,
+    };
+    match zeros {
+        Some(_) => text.starts_with('d'),
+        None => text.starts_with(['s', 'd', 'v', 'q', 't']),
+    }
+}
+
+/// How many digits a text begins with, two at most and the first not `0`, and what follows
+/// them.
+fn digits(text: &str) -> Option<(usize, &str)> {
+    let rest = text.trim_start_matches(|letter: char| letter.is_ascii_digit());
+    let count = text.len() - rest.len();
+    (count <= 2 && !text.starts_with('0')).then_some((count, rest))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! The connections that are open, and which of them give way when there is no room.
+//!
+//! In: addresses of accepted sockets. Out: a [`Place`] for each, or none. Never: a
+//! connection closed while a request is answered on it.
+//!
+//! Security: a stranger's connection costs nothing but its place. So places are bounded
+//! by address, and idle connections of strangers give way first, the longest idle before
+//! the others; those on which somebody was authenticated give way last.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+
+use super::peer::Peer;
+
+/// Of the places of a bound, one in so many is made free at once: looking for the longest
+/// idle connection means a look at all.
+const SHARE: usize = 64;
+
+/// All connections of a listener.
+#[derive(Debug)]
+pub(super) struct Connections {
+    most: usize,
+    most_per_address: usize,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    next: u64,
+    listed: HashMap<u64, Listed>,
+    by_client: HashMap<IpAddr, usize>,
+}
+
+#[derive(Debug)]
+struct Listed {
+    peer: Arc<Peer>,
+    evict: CancellationToken,
+}
+
+/// A connection's part of its address' bound, until it is dropped.
+pub(super) struct Place {
+    connections: Arc<Connections>,
+    client: IpAddr,
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place")
+            .field("client", &self.client)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A connection that may be told to give way, until it is dropped.
+pub(super) struct Listing<'a> {
+    connections: &'a Connections,
+    id: u64,
+}
+
+impl Connections {
+    pub(super) fn new(most: usize, most_per_address: usize) -> Self {
+        Self {
+            most,
+            most_per_address,
+            open: Mutex::default(),
+        }
+    }
+
+    /// A place for one more connection of `address`; none where its bound is reached
+    /// and none of its connections is idle.
+    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+        let client = client(address);
+        let mut open = self.lock();
+        let count = open.by_client.get(&client).copied().unwrap_or(0);
+        if count >= self.most_per_address && open.evict(self.most_per_address, Some(client)) == 0 {
+            return None;
+        }
+        open.by_client.insert(client, count + 1);
+        drop(open);
+        Some(Place {
+            connections: Arc::clone(self),
+            client,
+        })
+    }
+
+    /// Tells some idle connections to give way.
+    pub(super) fn evict(&self) {
+        let evicted = self.lock().evict(self.most, None);
+        tracing::debug!(evicted, "idle connections give way to new ones");
+    }
+
+    /// Lists a connection, which ends by `evict` when it is idle and has to give way.
+    pub(super) fn list(&self, peer: &Arc<Peer>, evict: &CancellationToken) -> Listing<'_> {
+        let mut open = self.lock();
+        let id = open.next;
+        open.next = id.wrapping_add(1);
+        let listed = Listed {
+            peer: Arc::clone(peer),
+            evict: evict.clone(),
+        };
+        open.listed.insert(id, listed);
+        drop(open);
+        Listing { connections: self, id }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open {
+    /// Tells a share of `bound` idle connections to give way, and how many those are.
+    fn evict(&self, bound: usize, of: Option<IpAddr>) -> usize {
+        let idle = self.listed.values().filter(|listed| {
+            let is_meant = of.is_none_or(|client_meant| client(listed.peer.address().ip()) == client_meant);
+            is_meant && listed.peer.open() == 0 && !listed.evict.is_cancelled()
+        });
+        let mut idle: Vec<_> = idle
+            .map(|listed| (listed.peer.is_known(), listed.peer.quiet_since(), &listed.evict))
+            .collect();
+        let share = bound.div_ceil(SHARE);
+        if idle.len() > share {
+            idle.select_nth_unstable_by_key(share, |(is_known, since, _)| (*is_known, *since));
+            idle.truncate(share);
+        }
+        // Who is known gives way only where nobody else does.
+        let strangers = idle.iter().filter(|(is_known, _, _)| !is_known).count();
+        let evicted = idle.iter().filter(|(is_known, _, _)| strangers == 0 || !is_known);
+        evicted.map(|(_, _, evict)| evict.cancel()).count()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut open = self.connections.lock();
+        if let Some(count) = open.by_client.get_mut(&self.client) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                open.by_client.remove(&self.client);
+            }
+        }
+    }
+}
+
+impl Drop for Listing<'_> {
+    fn drop(&mut self) {
+        // Dropped without the lock: with a peer its place may go.
+        let listed = self.connections.lock().listed.remove(&self.id);
+        drop(listed);
+    }
+}
+
+/// Whom an address counts for: in IPv6 a network of 64 bits, all of which one machine
+/// may have.
+fn client(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => IpAddr::V4(v4),
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::peer::Transport;
+
+    struct Client {
+        peer: Arc<Peer>,
+        evict: CancellationToken,
+    }
+
+    impl Client {
+        fn new(address: &str) -> Self {
+            let address = format!("{address}:1").parse().unwrap();
+            Self {
+                peer: Arc::new(Peer::for_test(address, Transport::Plain)),
+                evict: CancellationToken::new(),
+            }
+        }
+
+        fn list<'a>(&self, connections: &'a Connections) -> Listing<'a> {
+            connections.list(&self.peer, &self.evict)
+        }
+    }
+
+    #[test]
+    fn strangers_give_way_first_and_the_longest_idle_of_them() {
+        let connections = Connections::new(4, 4);
+        let clients: Vec<Client> = (0..4).map(|_| Client::new("192.0.2.1")).collect();
+        let listings: Vec<_> = clients.iter().map(|client| client.list(&connections)).collect();
+        // The oldest is known, the next one is asking, and the last one was a moment ago.
+        clients[0].peer.mark_known();
+        clients[1].peer.begin();
+        for client in [&clients[2], &clients[3]] {
+            client.peer.begin();
+            client.peer.end();
+        }
+        let evicted = || {
+            clients
+                .iter()
+                .map(|client| client.evict.is_cancelled())
+                .collect::<Vec<_>>()
+        };
+        for expected in [
+            [false, false, true, false],
+            [false, false, true, true],
+            [true, false, true, true],
+            // A request is never cut off.
+            [true, false, true, true],
+        ] {
+            connections.evict();
+            assert_eq!(evicted(), expected);
+        }
+        drop(listings);
+        assert!(connections.lock().listed.is_empty());
+    }
+
+    #[test]
+    fn an_address_has_its_share_and_no_more() {
+        let connections = Arc::new(Connections::new(100, 2));
+        let enter = |address: &str| connections.enter(address.parse().unwrap());
+        let first = enter("192.0.2.1").unwrap();
+        let _second = enter("::ffff:192.0.2.1").unwrap();
+        assert!(enter("192.0.2.1").is_none());
+        // Another one, and one that left, make no difference to it.
+        let _other = enter("192.0.2.2").unwrap();
+        drop(first);
+        let _third = enter("192.0.2.1").unwrap();
+        assert!(enter("192.0.2.1").is_none());
+        // An idle connection of its own gives way to a new one, another's does not.
+        let (own, other) = (Client::new("192.0.2.1"), Client::new("192.0.2.2"));
+        let listings = [own.list(&connections), other.list(&connections)];
+        let _fourth = enter("192.0.2.1").unwrap();
+        assert_eq!((own.evict.is_cancelled(), other.evict.is_cancelled()), (true, false));
+        assert!(enter("192.0.2.1").is_none(), "it gives way once");
+        drop(listings);
+        // One network of IPv6 is one client.
+        let _networks = [enter("2001:db8::1").unwrap(), enter("2001:db8::ffff:1").unwrap()];
+        assert!(enter("2001:db8::2:3").is_none());
+        assert!(enter("2001:db8:0:1::1").is_some());
+    }
+}

@@ -1,0 +1,732 @@
+//! What is open ends when its ground is withdrawn, on every front, whatever it is.
+//!
+//! One gateway with every front open. For each change there is a victim of its own, who
+//! has a watch, a tunnel and an upload open on every front the change is about; a twin,
+//! whom no change is about, has the same open all the time. [`cell`] is the matrix.
+
+mod mistakes;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::applications::kinds;
+use crate::clusters::cluster;
+use crate::support::client::{Answer, Client};
+use crate::support::issuer::Issuer;
+use crate::support::token;
+use crate::support::world::{CONTROL_PLANE, SESSION_KEY, Setup, World, object};
+use crate::wire::{is_broken, put};
+
+/// Longest time between a change's effect and the end of what it withdraws.
+const AT_ONCE: jiff::SignedDuration = jiff::SignedDuration::from_secs(1);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Front {
+    Extensions,
+    Clusters,
+    Kubernetes,
+    Applications,
+    ApplicationSets,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Change {
+    TokenDeleted,
+    AccountDisabled,
+    RbacRowRemoved,
+    PolicyChanged,
+    AgentNarrowed,
+    ClusterRebound,
+    ClusterGone,
+    ProjectNarrowed,
+    PersonBlocked,
+    /// The last: every session of Argo CD's ends with it.
+    KeyRotated,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Shape {
+    Watch,
+    Tunnel,
+    Upload,
+}
+
+/// What becomes of what a victim has open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cell {
+    /// It ends, and the record says so in this word.
+    Ends(&'static str),
+    /// It stays open, and tells nothing more: each event is judged by itself.
+    Hides,
+    /// The change has nothing to do with the front, and why.
+    No(&'static str),
+}
+
+const FRONTS: [Front; 5] = [
+    Front::Extensions,
+    Front::Clusters,
+    Front::Kubernetes,
+    Front::Applications,
+    Front::ApplicationSets,
+];
+
+const CHANGES: [Change; 10] = [
+    Change::TokenDeleted,
+    Change::AccountDisabled,
+    Change::RbacRowRemoved,
+    Change::PolicyChanged,
+    Change::AgentNarrowed,
+    Change::ClusterRebound,
+    Change::ClusterGone,
+    Change::ProjectNarrowed,
+    Change::PersonBlocked,
+    Change::KeyRotated,
+];
+
+const WITHDRAWN: Cell = Cell::Ends("access_withdrawn");
+
+/// The matrix.
+fn cell(front: Front, change: Change) -> Cell {
+    use Change as C;
+    use Front as F;
+    match (front, change) {
+        // The token is the session that is revoked.
+        (F::Kubernetes, C::TokenDeleted) => Cell::Ends("session_revoked"),
+        (_, C::TokenDeleted) => WITHDRAWN,
+        (F::Kubernetes, C::AccountDisabled) => Cell::No("its people are those of the user directory, not accounts"),
+        (F::Kubernetes, C::RbacRowRemoved) => Cell::No("`user_access` and the policy let in, not Argo CD's RBAC"),
+        (F::Kubernetes, C::KeyRotated) => Cell::No("personal access tokens are random: no key signs them"),
+        (_, C::AccountDisabled | C::KeyRotated) => WITHDRAWN,
+        (F::ApplicationSets, C::RbacRowRemoved | C::PolicyChanged) => Cell::Hides,
+        (F::Extensions | F::Clusters | F::Applications, C::RbacRowRemoved) => WITHDRAWN,
+        (F::Clusters, C::PolicyChanged) => Cell::No("Argo CD's RBAC decides alone, there is no policy"),
+        (F::Extensions | F::Kubernetes | F::Applications, C::PolicyChanged) => WITHDRAWN,
+        (F::Kubernetes, C::AgentNarrowed | C::PersonBlocked) => WITHDRAWN,
+        (_, C::AgentNarrowed) => Cell::No("only the Kubernetes front goes through agents"),
+        (_, C::PersonBlocked) => Cell::No("the user directory says who may use agents, nothing else"),
+        (F::ApplicationSets, C::ClusterRebound | C::ClusterGone | C::ProjectNarrowed) => {
+            Cell::No("it enters no cluster, and a set is judged with each event")
+        }
+        (_, C::ClusterRebound | C::ClusterGone) => WITHDRAWN,
+        (F::Extensions | F::Applications, C::ProjectNarrowed) => WITHDRAWN,
+        (F::Clusters, C::ProjectNarrowed) => Cell::No("a project's destinations are those of its Applications"),
+        (F::Kubernetes, C::ProjectNarrowed) => Cell::No("agents belong to no AppProject"),
+    }
+}
+
+fn shapes(front: Front) -> &'static [Shape] {
+    match front {
+        Front::Extensions | Front::Clusters | Front::Kubernetes | Front::Applications => {
+            &[Shape::Watch, Shape::Tunnel, Shape::Upload]
+        }
+        // Nothing is tunneled, and content is read whole before anything is judged.
+        Front::ApplicationSets => &[Shape::Watch],
+    }
+}
+
+/// The one a change is about.
+fn victim(change: Change) -> &'static str {
+    match change {
+        Change::TokenDeleted => "v-token",
+        Change::AccountDisabled => "v-account",
+        Change::RbacRowRemoved => "v-rbac",
+        Change::PolicyChanged => "v-policy",
+        Change::AgentNarrowed => "v-agent",
+        Change::ClusterRebound => "v-rebound",
+        Change::ClusterGone => "v-gone",
+        Change::ProjectNarrowed => "v-project",
+        Change::PersonBlocked => "v-person",
+        Change::KeyRotated => "v-key",
+    }
+}
+
+/// Application and project, cluster, and agent a victim works with.
+fn ground(change: Option<Change>) -> ([&'static str; 2], &'static str, u32) {
+    match change {
+        Some(Change::ClusterRebound) => (["rebound", "shop"], "rebound", 3),
+        Some(Change::ClusterGone) => (["gone", "shop"], "gone", 4),
+        Some(Change::ProjectNarrowed) => (["narrow", "narrow"], "prod", 1),
+        Some(Change::AgentNarrowed) => (["cart", "shop"], "prod", 2),
+        Some(
+            Change::TokenDeleted
+            | Change::AccountDisabled
+            | Change::RbacRowRemoved
+            | Change::PolicyChanged
+            | Change::PersonBlocked
+            | Change::KeyRotated,
+        )
+        | None => (["cart", "shop"], "prod", 1),
+    }
+}
+
+/// What upstreams have open, by the name in the query.
+#[derive(Clone, Default)]
+struct Upstreams(Arc<Mutex<BTreeMap<String, bool>>>);
+
+impl Upstreams {
+    /// A server that begins an answer to a watch, switches protocols when it is asked to,
+    /// reads content without an end, and answers all else at once.
+    async fn start(&self) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let all = self.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let all = all.clone();
+                tokio::spawn(async move { all.serve(stream).await });
+            }
+        });
+        address
+    }
+
+    async fn serve(&self, mut stream: TcpStream) -> Option<()> {
+        let mut buffer = Vec::new();
+        loop {
+            let end = loop {
+                if let Some(at) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
+                    break at + 4;
+                }
+                if stream.read_buf(&mut buffer).await.ok()? == 0 {
+                    return None;
+                }
+            };
+            let head = String::from_utf8_lossy(&buffer.drain(..end).collect::<Vec<_>>()).to_lowercase();
+            let target = head.split(' ').nth(1)?.to_owned();
+            let Some((_, name)) = target.split_once("cell=") else {
+                // Discovery, and what the gateway asks about its own rights.
+                let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+                let length: usize = length.map_or(0, |length| length.trim().parse().unwrap());
+                while buffer.len() < length {
+                    stream.read_buf(&mut buffer).await.ok()?;
+                }
+                buffer.drain(..length);
+                stream.write_all(&other(&target)).await.ok()?;
+                continue;
+            };
+            let begin: &[u8] = if head.contains("\r\nupgrade:") {
+                b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+            } else if head.starts_with("get ") {
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n1\r\n\n\r\n"
+            } else {
+                b""
+            };
+            stream.write_all(begin).await.ok()?;
+            self.set(name, true);
+            let mut sink = [0; 1024];
+            while matches!(stream.read(&mut sink).await, Ok(length) if length > 0) {}
+            self.set(name, false);
+            return Some(());
+        }
+    }
+
+    fn set(&self, name: &str, is_open: bool) {
+        self.0.lock().unwrap().insert(name.to_owned(), is_open);
+    }
+
+    /// Whether an exchange that has begun is open.
+    fn is_open(&self, name: &str) -> Option<bool> {
+        self.0.lock().unwrap().get(name).copied()
+    }
+}
+
+fn other(target: &str) -> Vec<u8> {
+    let (status, media, body) = match target {
+        "/api" | "/apis" => {
+            let mut all = kinds();
+            let groups = all["items"].as_array_mut().unwrap();
+            groups.retain(|group| (group["metadata"]["name"] == "") == (target == "/api"));
+            let media = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+            ("200 OK", media, all.to_string())
+        }
+        _ => ("404 Not Found", "application/json", "{}".to_owned()),
+    };
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\ncontent-type: {media}\r\ncontent-length: {length}\r\n\r\n{body}").into_bytes()
+}
+
+fn people() -> Vec<&'static str> {
+    CHANGES.into_iter().map(victim).chain(["twin"]).collect()
+}
+
+/// The state's objects after ConfigMaps and `argocd-secret`; their order is that of
+/// [`File`].
+fn objects(servers: &BTreeMap<&str, String>) -> Vec<Value> {
+    let project = |name: &str| {
+        let spec = json!({
+            "destinations": [{"server": "*", "namespace": "*"}],
+            "sourceRepos": ["*"],
+            "destinationServiceAccounts": [{"server": "*", "namespace": "*", "defaultServiceAccount": "deployer"}],
+        });
+        let version = "argoproj.io/v1alpha1";
+        object(version, "AppProject", name, CONTROL_PLANE, json!({"spec": spec}))
+    };
+    let application = |name: &str, project: &str, cluster: &str| {
+        let spec = json!({"project": project, "destination": {"name": cluster, "namespace": "cart"}});
+        let version = "argoproj.io/v1alpha1";
+        object(version, "Application", name, CONTROL_PLANE, json!({"spec": spec}))
+    };
+    let agent = |name: &str, id: u32, cluster: &str, project: &str| {
+        let access = json!({"access_as": {"user": {}}, "projects": [{"id": project}]});
+        let spec = json!({"id": id, "configProject": {"id": 1}, "cluster": cluster, "config": {"user_access": access}});
+        let version = "tollgate.dev/v1alpha1";
+        object(version, "Agent", name, CONTROL_PLANE, json!({"spec": spec}))
+    };
+    let users = people().into_iter().zip(1..);
+    let users: Vec<Value> = users
+        .map(|(name, id)| json!({"id": id, "username": name, "state": "active"}))
+        .collect();
+    let members: Vec<Value> = people()
+        .iter()
+        .map(|name| json!({"username": name, "role": "developer"}))
+        .collect();
+    let directory = json!({"spec": {
+        "users": users,
+        "projects": [
+            {"id": 1, "path": "group/all", "members": members},
+            {"id": 2, "path": "group/empty", "members": []},
+        ],
+    }});
+    let set = json!({"spec": {
+        "generators": [{"list": {"elements": []}}],
+        "template": {"metadata": {"name": "{{name}}"}, "spec": {"project": "shop"}},
+    }});
+    let anonymous = json!({});
+    vec![
+        object(
+            "tollgate.dev/v1alpha1",
+            "UserDirectory",
+            "people",
+            CONTROL_PLANE,
+            directory,
+        ),
+        project("shop"),
+        project("narrow"),
+        cluster("prod", &servers["prod"], &anonymous, &[]),
+        cluster("rebound", &servers["rebound"], &anonymous, &[]),
+        cluster("gone", &servers["gone"], &anonymous, &[]),
+        agent("prod", 1, "prod", "group/all"),
+        agent("narrow", 2, "prod", "group/all"),
+        agent("rebound", 3, "rebound", "group/all"),
+        agent("gone", 4, "gone", "group/all"),
+        application("cart", "shop", "prod"),
+        application("narrow", "narrow", "prod"),
+        application("rebound", "shop", "rebound"),
+        application("gone", "shop", "gone"),
+        object("argoproj.io/v1alpha1", "ApplicationSet", "sets", CONTROL_PLANE, set),
+    ]
+}
+
+/// Numbers of files in the state folder.
+#[derive(Clone, Copy)]
+enum File {
+    ArgocdCm = 0,
+    RbacCm = 1,
+    ArgocdSecret = 2,
+    People = 3,
+    NarrowProject = 5,
+    ReboundCluster = 7,
+    GoneCluster = 8,
+    NarrowAgent = 10,
+}
+
+/// A gateway with everything open.
+struct Place {
+    world: World,
+    upstreams: Upstreams,
+    issuer: Issuer,
+    /// By person.
+    personal_tokens: BTreeMap<&'static str, (String, String)>,
+    /// Where the rebound cluster goes.
+    elsewhere: SocketAddr,
+}
+
+impl Place {
+    async fn start() -> Self {
+        let upstreams = Upstreams::default();
+        let mut servers = BTreeMap::new();
+        for name in ["prod", "rebound", "gone"] {
+            servers.insert(name, format!("http://{}", upstreams.start().await));
+        }
+        let backend = upstreams.start().await;
+        let issuer = Issuer::start().await;
+        let mut policy = String::new();
+        for name in people().into_iter().chain(["twin-sso"]) {
+            for row in [
+                "applications, *, */*",
+                "applicationsets, *, */*",
+                "extensions, *, *",
+                "exec, *, */*",
+                "logs, *, */*",
+                "clusters, *, *",
+            ] {
+                policy.push_str(&format!("p, {name}, {row}, allow\n"));
+            }
+        }
+        let mut argocd_cm: BTreeMap<String, String> = people()
+            .into_iter()
+            .map(|name| (format!("accounts.{name}"), "login, apiKey".to_owned()))
+            .collect();
+        let block = format!("{{services: [{{url: 'http://{backend}'}}]}}");
+        argocd_cm.extend([
+            ("extension.config.echo".to_owned(), block),
+            ("oidc.config".to_owned(), issuer.argocd_config(false)),
+            ("application.sync.impersonation.enabled".to_owned(), "true".to_owned()),
+        ]);
+        let tokens = json!([{"id": "key-1", "iat": 1}, {"id": "key-2", "iat": 1}]).to_string();
+        let world = Setup {
+            argocd_cm,
+            rbac_cm: BTreeMap::from([("policy.csv".to_owned(), policy)]),
+            secrets: BTreeMap::from([("accounts.v-token.tokens".to_owned(), tokens)]),
+            objects: objects(&servers),
+            settings: json!({
+                "applications": {},
+                "applicationSets": {},
+                "clusters": {"forward": true},
+                "kubernetes": {"users": [{"issuer": "argocd", "is": "username"}]},
+            }),
+            ..Setup::default()
+        };
+        let world = world.start().await;
+        let mut place = Self {
+            world,
+            upstreams: upstreams.clone(),
+            issuer,
+            personal_tokens: BTreeMap::new(),
+            elsewhere: upstreams.start().await,
+        };
+        for change in CHANGES.map(Some).into_iter().chain([None]) {
+            let name = change.map_or("twin", victim);
+            let token = place.personal_token(name, ground(change).2).await;
+            place.personal_tokens.insert(name, token);
+        }
+        place
+    }
+
+    /// Id and bearer of a new personal access token.
+    async fn personal_token(&self, name: &str, agent: u32) -> (String, String) {
+        let answer = self.api(reqwest::Method::POST, name, "tokens");
+        let content = json!({"name": "laptop", "agent": agent});
+        let answer = answer.json(&content).send().await.unwrap();
+        assert_eq!(answer.status(), 201, "{name}");
+        let body: Value = answer.json().await.unwrap();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        (text(&body["token"]["id"]), text(&body["bearer"]))
+    }
+
+    fn api(&self, method: reqwest::Method, user: &str, path: &str) -> reqwest::RequestBuilder {
+        let url = format!("http://{}/api/v1/{path}", self.world.address());
+        let token = token::session(SESSION_KEY, user);
+        reqwest::Client::new().request(method, url).bearer_auth(token)
+    }
+
+    /// What somebody comes with.
+    fn credential(&self, front: Front, who: Option<Change>) -> String {
+        match (front, who) {
+            (Front::Kubernetes, who) => self.personal_tokens[who.map_or("twin", victim)].1.clone(),
+            (_, Some(Change::TokenDeleted)) => {
+                let claims = json!({"iss": "argocd", "sub": "v-token:apiKey", "iat": 1, "nbf": 1, "jti": "key-1"});
+                token::sign(SESSION_KEY, &claims)
+            }
+            (_, Some(change)) => token::session(SESSION_KEY, victim(change)),
+            (_, None) => self.issuer.token(&json!({"sub": "twin-sso"})),
+        }
+    }
+
+    async fn open(&self, front: Front, who: Option<Change>, shape: Shape) -> Exchange {
+        let name = format!("{front:?}-{}-{shape:?}", who.map_or("twin", victim)).to_lowercase();
+        let ([application, project], cluster, _) = ground(who);
+        let below = match front {
+            Front::Extensions => "/api/v1/extensions/echo".to_owned(),
+            Front::Clusters => format!("/clusters/{cluster}/k8s"),
+            Front::Kubernetes => "/k8s-proxy".to_owned(),
+            Front::Applications => format!("/applications/argocd/{application}/k8s"),
+            Front::ApplicationSets => "/api/v1/stream".to_owned(),
+        };
+        let (method, rest, fields) = match (front, shape) {
+            (Front::ApplicationSets, _) => ("GET", "/applicationsets?name=sets", ""),
+            (_, Shape::Watch) => ("GET", "/api/v1/namespaces/cart/configmaps?watch=true&", ""),
+            (_, Shape::Tunnel) => (
+                "GET",
+                "/api/v1/namespaces/cart/pods/web/exec?command=sh&",
+                "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
+                 sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
+            ),
+            (_, Shape::Upload) => (
+                "POST",
+                "/api/v1/namespaces/cart/configmaps?",
+                "content-type: application/json\r\ntransfer-encoding: chunked\r\n",
+            ),
+        };
+        let marked = match front {
+            Front::ApplicationSets => String::new(),
+            Front::Extensions | Front::Clusters | Front::Kubernetes | Front::Applications => format!("cell={name}"),
+        };
+        let credential = self.credential(front, who);
+        let head = format!(
+            "{method} {below}{rest}{marked} HTTP/1.1\r\nhost: gateway.test\r\nauthorization: Bearer {credential}\r\n\
+             argocd-application-name: argocd:{application}\r\nargocd-project-name: {project}\r\n{fields}\r\n"
+        );
+        let mut client = Client::connect(self.world.address()).await;
+        client.send(head.as_bytes()).await;
+        let begun = match shape {
+            Shape::Watch => Some(200),
+            Shape::Tunnel => Some(101),
+            Shape::Upload => {
+                client.send(b"1\r\n{\r\n").await;
+                None
+            }
+        };
+        let mut decision = None;
+        if let Some(status) = begun {
+            let answer = client.head().await.unwrap();
+            if answer.status != status {
+                panic!(
+                    "{name}: {}{}",
+                    answer.head,
+                    String::from_utf8_lossy(&client.rest().await)
+                );
+            }
+            decision = Some(answer.values("tollgate-decision-id")[0].to_owned());
+        }
+        match front {
+            Front::ApplicationSets => {
+                let event = client.through(b"\n\r\n").await;
+                assert!(String::from_utf8_lossy(&event).contains("ADDED"), "{name}: {event:?}");
+            }
+            Front::Extensions | Front::Clusters | Front::Kubernetes | Front::Applications => {
+                let is_open = || async { self.upstreams.is_open(&name) == Some(true) };
+                self.world.until(&format!("{name} at its upstream"), is_open).await;
+            }
+        }
+        Exchange {
+            name,
+            front,
+            client,
+            decision,
+        }
+    }
+
+    /// Changes an object, as an editor does.
+    fn edit(&self, file: File, change: impl FnOnce(&mut Value)) {
+        let path = self.world.path(&format!("state/{:03}.yaml", file as u8));
+        let mut object = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        change(&mut object);
+        let next = self.world.path("state/next");
+        std::fs::write(&next, object.to_string()).unwrap();
+        std::fs::rename(next, path).unwrap();
+    }
+
+    fn deny(&self, bundle: &str, rule: &str) {
+        let path = self.world.path(&format!("policies/{bundle}/policy.rego"));
+        let policy = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(path, format!("{policy}\ndeny contains \"gone\" if {rule}\n")).unwrap();
+    }
+
+    /// Makes a change.
+    async fn change(&self, change: Change) {
+        match change {
+            Change::TokenDeleted => {
+                let tokens = json!([{"id": "key-2", "iat": 1}]).to_string();
+                self.edit(File::ArgocdSecret, |secret| {
+                    secret["stringData"]["accounts.v-token.tokens"] = tokens.into();
+                });
+                let id = &self.personal_tokens["v-token"].0;
+                let answer = self.api(reqwest::Method::DELETE, "v-token", &format!("tokens/{id}"));
+                assert_eq!(answer.send().await.unwrap().status(), 200);
+            }
+            Change::AccountDisabled => self.edit(File::ArgocdCm, |map| {
+                map["data"]["accounts.v-account.enabled"] = "false".into();
+            }),
+            Change::RbacRowRemoved => self.edit(File::RbacCm, |map| {
+                let policy = map["data"]["policy.csv"].as_str().unwrap();
+                map["data"]["policy.csv"] = policy.replace("p, v-rbac,", "p, nobody,").into();
+            }),
+            Change::PolicyChanged => {
+                self.deny("extensions", "input.principal.username == \"v-policy\"");
+                self.deny("applications", "input.principal.username == \"v-policy\"");
+                self.deny("applicationsets", "input.principal.username == \"v-policy\"");
+                self.deny("kubernetes", "input.user.username == \"v-policy\"");
+            }
+            Change::AgentNarrowed => self.edit(File::NarrowAgent, |agent| {
+                agent["spec"]["config"]["user_access"]["projects"] = json!([{"id": "group/empty"}]);
+            }),
+            Change::ClusterRebound => self.edit(File::ReboundCluster, |secret| {
+                secret["stringData"]["server"] = format!("http://{}", self.elsewhere).into();
+            }),
+            Change::ClusterGone => {
+                let path = self.world.path(&format!("state/{:03}.yaml", File::GoneCluster as u8));
+                std::fs::remove_file(path).unwrap();
+            }
+            Change::ProjectNarrowed => self.edit(File::NarrowProject, |project| {
+                project["spec"]["destinations"] = json!([{"server": "*", "namespace": "other"}]);
+            }),
+            Change::PersonBlocked => self.edit(File::People, |people| {
+                let users = people["spec"]["users"].as_array_mut().unwrap();
+                let user = users.iter_mut().find(|user| user["username"] == "v-person");
+                user.unwrap()["state"] = "blocked".into();
+            }),
+            Change::KeyRotated => self.edit(File::ArgocdSecret, |secret| {
+                secret["stringData"]["server.secretkey"] = "another-key-only-tests-know-0123456789".into();
+            }),
+        }
+    }
+
+    async fn generation(&self) -> u64 {
+        let metrics = self.world.admin("/metrics").await;
+        let line = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix("tollgate_snapshot_generation "));
+        line.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
+    }
+
+    async fn record(&self, decision: &str) -> Value {
+        let record = self.world.admin(&format!("/decisions/{decision}")).await;
+        serde_json::from_str(&record).unwrap()
+    }
+}
+
+/// Something open.
+struct Exchange {
+    name: String,
+    front: Front,
+    client: Client,
+    /// Of a response that has begun.
+    decision: Option<String>,
+}
+
+impl Exchange {
+    /// Waits until it is cut on both sides; gives when the gateway says it ended it.
+    async fn ended(mut self, place: &Place, reason: &str) -> Timestamp {
+        let name = &self.name;
+        println!("  {name}");
+        let at = match &self.decision {
+            Some(decision) => {
+                match self.front {
+                    // Made by the gateway: it ends, and the connection goes on.
+                    Front::ApplicationSets => drop(self.client.through(b"0\r\n\r\n").await),
+                    Front::Extensions | Front::Clusters | Front::Kubernetes | Front::Applications => {
+                        let rest = self.client.rest().await;
+                        let is_whole = rest.ends_with(b"0\r\n\r\n");
+                        assert!(!is_whole, "{name}: the client must see that it was cut");
+                    }
+                }
+                let record = place.record(decision).await;
+                assert_eq!(record["outcome"], "allowed", "{name}: {record}");
+                assert_eq!(record["ended"]["reason"], reason, "{name}: {record}");
+                record["ended"]["at"].as_str().unwrap().parse().unwrap()
+            }
+            None => {
+                let answer: Answer = self.client.answer().await.unwrap();
+                let body: Value = serde_json::from_slice(&answer.content).unwrap();
+                assert_eq!(answer.status, 401, "{name}: {body}");
+                let record = place.record(answer.values("tollgate-decision-id")[0]).await;
+                assert_eq!(record["outcome"], "denied", "{name}: {record}");
+                assert_eq!(record["reason"], reason, "{name}: {record}");
+                Timestamp::now()
+            }
+        };
+        if self.front != Front::ApplicationSets {
+            let is_cut = || async { place.upstreams.is_open(name) == Some(false) };
+            place
+                .world
+                .until(&format!("{name} to end at its upstream"), is_cut)
+                .await;
+        }
+        at
+    }
+
+    /// Whether neither side was told of an end.
+    fn is_open(&mut self, place: &Place) -> bool {
+        let mut byte = [0];
+        let silent = matches!(self.client.stream.try_read(&mut byte), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock);
+        silent && (self.front == Front::ApplicationSets || place.upstreams.is_open(&self.name) == Some(true))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_withdrawn_ends_and_nothing_else_does() {
+    withdraw_all(&Place::start().await).await;
+}
+
+/// As above, but every load of objects is refused because of something else.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_withdrawn_ends_beside_a_mistake() {
+    let place = Place::start().await;
+    put(&place.world, "state/900.yaml", mistakes::REFUSED);
+    let is_refused = || async { is_broken(&place.world, "state").await };
+    place.world.until("the load to be refused", is_refused).await;
+    withdraw_all(&place).await;
+    assert!(is_refused().await);
+}
+
+async fn withdraw_all(place: &Place) {
+    let mut twins = Vec::new();
+    for front in FRONTS {
+        for shape in shapes(front) {
+            twins.push(place.open(front, None, *shape).await);
+        }
+    }
+    let mut victims: BTreeMap<Change, Vec<(Exchange, Cell)>> = BTreeMap::new();
+    for change in CHANGES {
+        for front in FRONTS {
+            let cell = cell(front, change);
+            if matches!(cell, Cell::No(_)) {
+                continue;
+            }
+            for shape in shapes(front) {
+                let exchange = place.open(front, Some(change), *shape).await;
+                victims.entry(change).or_default().push((exchange, cell));
+            }
+        }
+    }
+    for change in CHANGES {
+        let exchanges = victims.remove(&change).unwrap();
+        assert!(!exchanges.is_empty(), "{change:?} is about nothing");
+        let before = place.generation().await;
+        place.change(change).await;
+        let is_newer = || async { place.generation().await > before };
+        place.world.until(&format!("{change:?} to take effect"), is_newer).await;
+        let effect = Timestamp::now();
+        println!("{change:?}");
+        for (mut exchange, cell) in exchanges {
+            match cell {
+                Cell::Ends(reason) => {
+                    let name = exchange.name.clone();
+                    let at = exchange.ended(place, reason).await;
+                    let late = at.duration_since(effect);
+                    assert!(late < AT_ONCE, "{name}: ended {late:?} after the change");
+                }
+                Cell::Hides => {
+                    let event = exchange.client.through(b"\n\r\n").await;
+                    let event = String::from_utf8_lossy(&event).into_owned();
+                    assert!(event.contains("\"DELETED\""), "{}: {event}", exchange.name);
+                    assert!(exchange.is_open(place), "{} was cut", exchange.name);
+                    twins.push(exchange);
+                }
+                Cell::No(_) => unreachable!("it is not opened"),
+            }
+        }
+        if change == Change::KeyRotated {
+            // What was hidden from people with sessions ends with the key.
+            twins.retain(|twin| twin.name.contains("twin"));
+        }
+        for (others, exchanges) in &mut victims {
+            for (exchange, _) in exchanges {
+                assert!(
+                    exchange.is_open(place),
+                    "{change:?} ended {} of {others:?}",
+                    exchange.name
+                );
+            }
+        }
+        for twin in &mut twins {
+            assert!(twin.is_open(place), "{change:?} ended {}", twin.name);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What takes effect of a load in which something is wrong.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use crate::support::backend::{Backend, Reply};
+use crate::support::world::{Setup, World, application, map, project};
+use crate::wire::{check, findings, is_broken, put, put_argocd_cm, put_policy, status};
+
+/// An object of operators that refuses every load.
+pub(super) const REFUSED: &str = "apiVersion: v1\nkind: Secret\nmetadata: {name: broken, namespace: argocd}\ndata: 5\n";
+
+/// What bob lacks, instead of alice.
+const BOB: &str = "p, bob, applications, get, shop/*, allow\np, bob, extensions, invoke, *, allow\n";
+
+async fn world(change: impl FnOnce(&mut Setup)) -> World {
+    let backend = Backend::start(|_| Reply::ok("hello")).await;
+    let mut setup = Setup::with_backend(backend.address);
+    change(&mut setup);
+    setup.start().await
+}
+
+async fn wait_status(world: &World, user: &str, wanted: u16) {
+    let is_so = || async { status(world, "echo/", user).await == wanted };
+    world.until(&format!("{user} to get {wanted}"), is_so).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_load_takes_away_and_gives_nothing() {
+    let world = world(|_| ()).await;
+    let argocd_cm = Setup::default().argocd_cm;
+    for (file, text) in [
+        ("state/900.yaml", REFUSED),
+        ("state/900.yaml", "kind: [\n"),
+        // A policy that no longer says what it allows.
+        ("state/900.yaml", "apiVersion: v1\nkind: List\nitems: 5\n"),
+    ] {
+        assert_eq!(status(&world, "echo/", "alice").await, 200);
+        put(&world, file, text);
+        world
+            .until("the load to be refused", || async { is_broken(&world, "state").await })
+            .await;
+        // Nothing is taken away: the last good state stays.
+        assert_eq!(
+            (
+                status(&world, "echo/", "alice").await,
+                status(&world, "echo/", "bob").await
+            ),
+            (200, 403)
+        );
+        put_policy(&world, BOB);
+        wait_status(&world, "alice", 403).await;
+        assert_eq!(status(&world, "echo/", "bob").await, 403, "{text}");
+        // What was taken away stays so when more is wrong.
+        put(&world, "state/001.yaml", "kind: [\n");
+        put(&world, "state/901.yaml", "kind: [\n");
+        world
+            .until("both findings", || async { findings(&world).await.len() >= 3 })
+            .await;
+        assert_eq!(
+            (
+                status(&world, "echo/", "alice").await,
+                status(&world, "echo/", "bob").await
+            ),
+            (403, 403)
+        );
+        // What is mended is in force whole.
+        put_policy(&world, BOB);
+        std::fs::remove_file(world.path("state/901.yaml")).unwrap();
+        std::fs::remove_file(world.path(file)).unwrap();
+        wait_status(&world, "bob", 200).await;
+        assert_eq!(status(&world, "echo/", "alice").await, 403);
+        put_policy(&world, &Setup::default().rbac_cm["policy.csv"]);
+        wait_status(&world, "bob", 403).await;
+    }
+    // Of an account, and of a policy that is broken itself.
+    put(&world, "state/900.yaml", REFUSED);
+    let mut disabled: BTreeMap<String, String> = argocd_cm;
+    disabled.insert("accounts.alice.enabled".to_owned(), "false".to_owned());
+    let echo = world_extension(&world);
+    disabled.insert(echo.0, echo.1);
+    put_argocd_cm(&world, &disabled);
+    wait_status(&world, "alice", 401).await;
+}
+
+/// The extension of the world's `argocd-cm`.
+fn world_extension(world: &World) -> (String, String) {
+    let text = std::fs::read_to_string(world.path("state/000.yaml")).unwrap();
+    let object: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let key = "extension.config.echo";
+    (key.to_owned(), object["data"][key].as_str().unwrap().to_owned())
+}
+
+/// Objects of tenants with mistakes, and the kind that is counted.
+const BROKEN: [(&str, &str); 5] = [
+    (
+        "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: mine, namespace: argocd}\nspec: {project: 5}\n",
+        "Application",
+    ),
+    (
+        "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: mine, namespace: argocd, labels: [a]}\nspec: {}\n",
+        "Application",
+    ),
+    (
+        "apiVersion: argoproj.io/v1alpha1\nkind: AppProject\nmetadata: {name: mine, namespace: argocd}\nspec: {destinations: all}\n",
+        "AppProject",
+    ),
+    (
+        "apiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {name: mine, namespace: argocd, labels: 5}\nspec: {}\n",
+        "ApplicationSet",
+    ),
+    (
+        "apiVersion: argoproj.io/v1alpha1\nkind: ArgoCDExtension\nmetadata: {name: mine, namespace: argocd}\nspec: {backend: 5}\n",
+        "ArgoCDExtension",
+    ),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_tenant_breaks_is_set_aside_and_named() {
+    let world = world(|_| ()).await;
+    for (text, kind) in BROKEN {
+        put(&world, "state/900.yaml", text);
+        let counted = format!("tollgate_objects_set_aside{{kind=\"{kind}\"}} 1");
+        let is_counted = || async { world.admin("/metrics").await.contains(&counted) };
+        world.until(&format!("{kind} to be set aside"), is_counted).await;
+        let named = |text: &str| text.contains("900.yaml") && text.contains("the object is set aside");
+        let is_named = || async { named(&world.admin("/configuration").await) };
+        world.until(&format!("{kind} to be named"), is_named).await;
+        let output = check(&world).await;
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(
+            said.lines().any(|line| line.starts_with("::warning ") && named(line)),
+            "{said}"
+        );
+        // All else takes effect.
+        put_policy(&world, BOB);
+        wait_status(&world, "alice", 403).await;
+        assert_eq!(status(&world, "echo/", "bob").await, 200);
+        put_policy(&world, &Setup::default().rbac_cm["policy.csv"]);
+        wait_status(&world, "alice", 200).await;
+        assert!(!is_broken(&world, "state").await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_needs_an_object_that_is_set_aside_is_denied_and_its_neighbor_is_not() {
+    let everywhere = json!([{"server": "*", "namespace": "*"}]);
+    let world = world(|setup| {
+        setup
+            .objects
+            .extend([project("other", everywhere.clone()), application("web", "other")]);
+        let policy = "p, alice, applications, get, *, allow\np, alice, extensions, invoke, *, allow\n";
+        setup.rbac_cm = map(&[("policy.csv", policy)]);
+    })
+    .await;
+    let web = || async {
+        let url = world.echo("/");
+        let token = crate::support::token::session(crate::support::world::SESSION_KEY, "alice");
+        let request = reqwest::Client::new().get(url).bearer_auth(token);
+        let request = request.header("Argocd-Application-Name", "argocd:web");
+        request
+            .header("Argocd-Project-Name", "other")
+            .send()
+            .await
+            .unwrap()
+            .status()
+            .as_u16()
+    };
+    for (file, good, broken) in [
+        // The project, its Application, and an Application that is there twice.
+        (
+            "state/003.yaml",
+            project("shop", everywhere.clone()),
+            project("shop", json!("all")),
+        ),
+        (
+            "state/004.yaml",
+            application("cart", "shop"),
+            json!({
+                "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+                "metadata": {"name": "cart", "namespace": "argocd"}, "spec": {"project": 5},
+            }),
+        ),
+        (
+            "state/900.yaml",
+            application("another", "shop"),
+            application("cart", "shop"),
+        ),
+    ] {
+        put(&world, file, good.to_string());
+        wait_status(&world, "alice", 200).await;
+        put(&world, file, broken.to_string());
+        wait_status(&world, "alice", 403).await;
+        assert_eq!(web().await, 200, "{file}");
+        put(&world, file, good.to_string());
+        wait_status(&world, "alice", 200).await;
+    }
+}
