@@ -514,6 +514,31 @@ impl Open {
             .unwrap_or_default()
     }
 
+    /// Takes the record out, for work that goes on when its request is dropped. Until it is
+    /// put back with [`Open::restore`], nothing here is noted or written.
+    #[must_use]
+    pub fn lend(&mut self) -> Self {
+        Self {
+            record: self.record.take(),
+            step_started: self.step_started,
+            recorder: Arc::clone(&self.recorder),
+        }
+    }
+
+    /// Puts a record back that [`Open::lend`] gave.
+    pub fn restore(&mut self, lent: Self) {
+        *self = lent;
+    }
+
+    /// Notes how it ends, should nobody be left to be told.
+    pub fn foresee(&mut self, outcome: Outcome, reason: &'static str, detail: String) {
+        self.note(|record| {
+            record.outcome = outcome;
+            record.reason = reason;
+            record.detail = detail;
+        });
+    }
+
     /// Writes the record with its outcome.
     pub fn close(mut self, outcome: Outcome, status: StatusCode, reason: &'static str) {
         self.note(|record| {

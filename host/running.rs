@@ -48,6 +48,7 @@ pub struct Running {
     recorder: Arc<Recorder>,
     credentials: Arc<Cache>,
     services: Option<Arc<Services>>,
+    sets: Option<Arc<Room>>,
     stop: DropGuard,
     server: JoinHandle<()>,
     /// Ends the connections of the admin listener, which answers until the last
@@ -117,7 +118,7 @@ impl Running {
             Arc::clone(&recorder),
             Arc::clone(&metrics),
             (&config, Arc::clone(loader.source())),
-            (services.clone(), applications, sets),
+            (services.clone(), applications, sets.clone()),
             Arc::clone(&open),
         )?;
         let (public, address) = bind("listen", config.listen).await?;
@@ -147,6 +148,7 @@ impl Running {
             recorder,
             credentials,
             services,
+            sets,
             stop: stop.drop_guard(),
             server,
             _admin: admin_stop.drop_guard(),
@@ -191,12 +193,19 @@ impl Running {
             recorder,
             credentials,
             services,
+            sets,
             helpers,
             ..
         } = self;
         stop.disarm().cancel();
         let served = server.await;
         drop(helpers);
+        // What was begun is written also for callers who went away.
+        if let Some(sets) = sets
+            && timeout(FLUSH, sets.finish()).await.is_err()
+        {
+            tracing::error!("not every write of an ApplicationSet ended in time");
+        }
         if let Some(services) = services {
             flush(&services).await;
         }

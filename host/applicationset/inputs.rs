@@ -91,6 +91,15 @@ pub trait Tree: fmt::Debug {
     /// As [`Repositories::open`].
     fn directories(&self, budget: &Budget) -> Result<Vec<String>, InputError>;
 
+    /// Those of [`Self::directories`] that are submodules Argo CD fills: what is in them is
+    /// not known here.
+    ///
+    /// # Errors
+    /// As [`Repositories::open`].
+    fn submodules(&self, _: &Budget) -> Result<Vec<String>, InputError> {
+        Ok(Vec::new())
+    }
+
     /// The files whose path `matches`, sorted by path, hidden ones too, symbolic links
     /// followed within the tree only.
     ///

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{ApplicationSet, ApplicationsSync};
 use crate::state::ObjectName;
-use crate::state::write::{self, Key, Kind, Stored, Writer};
+use crate::state::write::{self, Key, Kind, Writer};
 
 mod application;
 mod diff;
@@ -140,7 +140,9 @@ pub enum Problem {
 pub struct Existing {
     /// The set, if there is one.
     pub set: Option<Value>,
-    /// All Applications of its namespace, with their versions.
+    /// All Applications of its namespace: those that are the set's, or go with it, whole
+    /// and with their versions but without `status`; the others by their name, so that a
+    /// large namespace does not fill memory.
     pub applications: Vec<Value>,
 }
 
@@ -148,7 +150,7 @@ impl Existing {
     /// Reads the set and the Applications of its namespace.
     ///
     /// # Errors
-    /// Those of [`Writer::read`] and [`Writer::list`], but for a set that is not there.
+    /// Those of [`Writer::read`] and [`Writer::related`], but for a set that is not there.
     pub async fn read(writer: &Writer, set: &ObjectName) -> Result<Self, write::Error> {
         let key = Key {
             kind: Kind::ApplicationSet,
@@ -159,10 +161,15 @@ impl Existing {
             Err(write::Error::NotFound(_)) => None,
             Err(other) => return Err(other),
         };
-        let applications = writer.list(Kind::Application, &set.namespace).await?;
+        let owner = stored.as_ref().map(|stored| Owner::of(&set.name, stored));
+        let is_related = move |application: &Value| {
+            let owner = owner.as_ref();
+            owner.is_some_and(|owner| owner.owns(application) || owner.takes_along(application))
+        };
+        let applications = writer.related(Kind::Application, &set.namespace, is_related).await?;
         Ok(Self {
             set: stored,
-            applications: applications.into_iter().map(|Stored { object, .. }| object).collect(),
+            applications,
         })
     }
 

@@ -27,6 +27,8 @@ mod tree;
 mod value;
 mod versions;
 
+pub(crate) use versions::{highest, is_range};
+
 #[cfg(test)]
 mod tests;
 

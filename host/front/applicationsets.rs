@@ -4,8 +4,10 @@
 //! word of one transport only; a decision.
 
 use std::fmt;
+use std::sync::Arc;
 
 use futures_util::stream::BoxStream;
+use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 use serde_json::{Value, json};
 
 use crate::applicationset::plan::Cascade;
@@ -151,8 +153,26 @@ pub struct Watch {
 pub enum Answer {
     /// One document.
     Document(Value),
-    /// A document for each event, until the caller goes away.
-    Events(BoxStream<'static, Value>),
+    /// What becomes of sets, until the caller goes away.
+    Events(BoxStream<'static, Told>),
+}
+
+/// What became of a set. All who watch share the set; it is written out when it is sent.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// `ADDED`, `MODIFIED` or `DELETED`.
+    pub event: &'static str,
+    /// The set.
+    pub set: Arc<Value>,
+}
+
+impl Serialize for Told {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut members = serializer.serialize_struct("Told", 2)?;
+        members.serialize_field("type", self.event)?;
+        members.serialize_field("applicationSet", &*self.set)?;
+        members.end()
+    }
 }
 
 impl fmt::Debug for Answer {

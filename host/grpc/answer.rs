@@ -13,7 +13,6 @@ use http::{HeaderMap, HeaderValue, Response};
 use http_body::Frame;
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
@@ -82,20 +81,20 @@ pub fn unary(transport: Transport, message: &Message, decision: Uuid) -> Respons
 /// - `write`: the message of an event.
 /// - `expires_at`: the end of the caller's credential.
 /// - `decision`: id of the record that let the caller in.
-pub fn stream(
+pub fn stream<E: Send + 'static>(
     call: Call,
-    events: BoxStream<'static, Value>,
-    write: impl Fn(&Value) -> Result<Message, Error> + Send + 'static,
+    events: BoxStream<'static, E>,
+    write: impl Fn(&E) -> Result<Message, Error> + Send + 'static,
     (expires_at, decision): (Option<Timestamp>, Uuid),
 ) -> Response<Body> {
     let frames = frames(call, events, write);
     head(call.transport, Body::made(frames, expires_at, decision))
 }
 
-fn frames(
+fn frames<E: Send + 'static>(
     call: Call,
-    events: BoxStream<'static, Value>,
-    write: impl Fn(&Value) -> Result<Message, Error> + Send + 'static,
+    events: BoxStream<'static, E>,
+    write: impl Fn(&E) -> Result<Message, Error> + Send + 'static,
 ) -> impl Stream<Item = Frame<Bytes>> + Send + 'static {
     stream::unfold(Some((events, write)), move |open| async move {
         let (mut events, write) = open?;

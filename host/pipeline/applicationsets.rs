@@ -3,13 +3,17 @@
 //! In: what is asked for, by whichever transport. Out: documents. Never: a step before
 //! the one it follows from; a word about a set the caller may not see.
 //!
-//! The order: namespace, what is stored, rights and what generators read, generators,
-//! the plan, its Applications, the write, the record.
+//! The order: namespace, rights by what the snapshot knows, what is stored, rights and
+//! what generators read, generators, the plan, its Applications, the write, the record.
+//!
+//! Security: who is refused by what the snapshot knows has nothing read of the API server:
+//! a namespace's Applications fill memory.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Response, request};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Gateway, OpenExchanges};
 use crate::applicationset::decode;
@@ -19,16 +23,16 @@ use crate::applicationset::{ApplicationSet, ClusterInput};
 use crate::authenticate::Principal;
 use crate::authorize::applicationsets::{self, Asked, Cleared, Operation, Reads};
 use crate::caller::Caller;
-use crate::config::SetChecks;
+use crate::config::{ApplicationNamespaces, SetChecks, StateSource};
 use crate::dns;
-use crate::forward::Body;
+use crate::forward::{Body, Permit};
 use crate::front::applicationsets::{Answer, Error, Named, Request};
 use crate::record::{Check, Open, Step};
 use crate::rejection::Rejection;
 use crate::route::ApplicationSetRoute;
 use crate::snapshot::{Current, Snapshot};
-use crate::state::ObjectName;
 use crate::state::write::{self, Key, Kind, Writer};
+use crate::state::{Application, ObjectName};
 
 mod answer;
 mod change;
@@ -60,6 +64,22 @@ struct Desk<'a, 'b> {
     writer: Writer,
     /// What was looked up, for the record.
     checks: Vec<Check>,
+    /// The person's place among those who read and write, once something was.
+    reader: Option<Permit>,
+}
+
+/// A set, and what is asked of it.
+type Asking<'a> = (Operation, &'a ObjectName, Option<&'a ApplicationSet>);
+
+/// What an operation needs of what is stored besides the set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    /// In which projects its Applications are.
+    Projects,
+    /// Its Applications.
+    Owned,
+    /// Its Applications, and the names of all others of its namespace.
+    Namespace,
 }
 
 impl Gateway {
@@ -104,6 +124,7 @@ impl Gateway {
             caller: snapshot.callers.of(principal, &snapshot.rbac),
             writer: Writer::at(place.clone(), &snapshot.config.control_plane_namespace),
             checks: Vec::new(),
+            reader: None,
             snapshot,
             principal,
             record,
@@ -192,26 +213,143 @@ impl Desk<'_, '_> {
         Ok(set)
     }
 
-    /// What is stored of a set, and the Applications of its namespace where `checks`
-    /// has to do with them. The namespace is judged first.
-    async fn existing(&mut self, name: &ObjectName, checks: SetChecks) -> Result<Existing, Rejection> {
-        self.rights()?.namespace(&name.namespace).map_err(Error::Denied)?;
-        self.stored(name, checks).await
+    /// What is stored of a set and of its Applications. The namespace is judged first, and
+    /// what is asked by what the snapshot knows.
+    async fn existing(&mut self, asking: Asking<'_>, extent: Extent) -> Result<Existing, Rejection> {
+        self.rights()?.namespace(&asking.1.namespace).map_err(Error::Denied)?;
+        self.stored(asking, extent).await
     }
 
-    async fn stored(&self, name: &ObjectName, checks: SetChecks) -> Result<Existing, Rejection> {
-        let read = match checks {
-            SetChecks::Generated => Existing::read(&self.writer, name).await,
-            SetChecks::Argocd => match self.writer.read(&key(name)).await {
-                Ok(stored) => Ok(Existing {
-                    set: Some(stored.object),
-                    applications: Vec::new(),
-                }),
-                Err(write::Error::NotFound(_)) => Ok(Existing::default()),
-                Err(other) => Err(other),
-            },
+    /// As [`Self::existing`], of any namespace.
+    async fn stored(&mut self, asking: Asking<'_>, extent: Extent) -> Result<Existing, Rejection> {
+        self.foresee(asking)?;
+        let (operation, name, _) = asking;
+        self.read_on()?;
+        let known = self.room.known(name, self.snapshot);
+        let is_argocd = self.checks() == SetChecks::Argocd && operation != Operation::Preview;
+        // What the snapshot does not have, or not yet, is read itself.
+        let is_unknown = known.set.is_none() || known.projects.is_some();
+        if !is_argocd && (extent == Extent::Namespace || (extent == Extent::Owned && is_unknown)) {
+            let _place = self.room.reading(self.patience()).await?;
+            return Ok(Existing::read(&self.writer, name).await.map_err(Error::State)?);
+        }
+        let set = match self.writer.read(&key(name)).await {
+            Ok(stored) => Some(stored.object),
+            Err(write::Error::NotFound(_)) => return Ok(Existing::default()),
+            Err(other) => return Err(Error::State(other).into()),
         };
-        Ok(read.map_err(Error::State)?)
+        let applications = match extent {
+            _ if is_argocd => Vec::new(),
+            Extent::Projects | Extent::Namespace => self.known(name).applications,
+            Extent::Owned => {
+                let _place = self.room.reading(self.patience()).await?;
+                let owned: Vec<Key> = self.owned(name).map(|one| application_key(&one.name)).collect();
+                let read = self.writer.read_each(&owned).await.map_err(Error::State)?;
+                read.into_iter().map(|stored| stored.object).collect()
+            }
+        };
+        Ok(Existing { set, applications })
+    }
+
+    /// Judges what is asked by what the snapshot knows.
+    ///
+    /// SECURITY: what is allowed here is judged again by what is stored.
+    fn foresee(&mut self, (operation, name, sent): Asking<'_>) -> Result<(), Rejection> {
+        let mut known = self.known(name);
+        if known.set.is_none() && !self.is_watched(&name.namespace) {
+            return Ok(());
+        }
+        if operation == Operation::Preview && !self.may_see(name, &known)? {
+            known.set = None;
+        }
+        let looked = self.checks.len();
+        match self.before(operation, (name, sent), &known) {
+            Ok(_) => {}
+            // It may be gone by now.
+            Err(Rejection::ApplicationSet(Error::Denied(applicationsets::Error::Exists))) => {}
+            Err(refused) => return Err(refused),
+        }
+        // They are looked up again.
+        self.checks.truncate(looked);
+        Ok(())
+    }
+
+    /// What the snapshot knows of a set. Of its Applications it is the projects that
+    /// count, and those only where the set's own is a template.
+    fn known(&self, name: &ObjectName) -> Existing {
+        let known = self.room.known(name, self.snapshot);
+        let Some(set) = known.set else {
+            return Existing::default();
+        };
+        let applications = match known.projects {
+            _ if !read::literal_project(&set).contains("{{") => Vec::new(),
+            Some(projects) => {
+                let in_project = projects
+                    .iter()
+                    .map(|project| application_of(name, (&name.name, project)));
+                in_project.collect()
+            }
+            None => {
+                let owned = self.owned(name);
+                owned
+                    .map(|one| application_of(name, (&one.name.name, &one.project)))
+                    .collect()
+            }
+        };
+        Existing {
+            set: Some((*set).clone()),
+            applications,
+        }
+    }
+
+    /// The Applications of a set, as the snapshot has them.
+    fn owned(&self, name: &ObjectName) -> impl Iterator<Item = &Application> {
+        let first = ObjectName {
+            namespace: name.namespace.clone(),
+            name: String::new(),
+        };
+        let all = self.snapshot.resources.applications.range(first..);
+        let here = all.take_while(|(other, _)| other.namespace == name.namespace);
+        let owned = here.filter(|(_, one)| one.application_set.as_deref() == Some(name.name.as_str()));
+        owned.map(|(_, one)| &**one)
+    }
+
+    /// Whether the snapshot has the sets of a namespace.
+    fn is_watched(&self, namespace: &str) -> bool {
+        let StateSource::Kubernetes(settings) = &self.snapshot.config.state else {
+            return true;
+        };
+        match &settings.applications {
+            ApplicationNamespaces::All => true,
+            ApplicationNamespaces::ControlPlane => namespace == self.snapshot.config.control_plane_namespace,
+            ApplicationNamespaces::Listed(names) => {
+                namespace == self.snapshot.config.control_plane_namespace || names.contains(namespace)
+            }
+        }
+    }
+
+    /// Takes the person's place among those who read and write.
+    fn read_on(&mut self) -> Result<(), Rejection> {
+        if self.reader.is_none() {
+            self.reader = Some(self.room.reader(self.principal.key())?);
+        }
+        Ok(())
+    }
+
+    /// How long a place to read in is waited for.
+    fn patience(&self) -> Duration {
+        let settings = self.snapshot.config.application_sets.as_ref();
+        settings.map_or(Duration::ZERO, |settings| settings.limits.time)
+    }
+
+    /// Whether the caller may see what is stored; yes where nothing is.
+    fn may_see(&self, name: &ObjectName, existing: &Existing) -> Result<bool, Rejection> {
+        let Some(stored) = &existing.set else { return Ok(true) };
+        let projects: Vec<&str> = existing
+            .owned(name)
+            .filter_map(|one| one.pointer("/spec/project").and_then(Value::as_str))
+            .collect();
+        Ok(self.rights()?.may_get(name, stored, projects.into_iter()))
     }
 
     /// Judges what can be judged before anything is generated.
@@ -257,6 +395,28 @@ fn read(object: Value) -> Result<ApplicationSet, Rejection> {
 /// Reads a set that is stored; who wrote it, and how, is not the caller's fault.
 fn read_stored(object: Value) -> Result<ApplicationSet, decode::Error> {
     ApplicationSet::read_stored(object)
+}
+
+fn application_key(name: &ObjectName) -> Key {
+    Key {
+        kind: Kind::Application,
+        name: name.clone(),
+    }
+}
+
+/// As much of an Application of a set as rights follow from.
+fn application_of(set: &ObjectName, (name, project): (&str, &str)) -> Value {
+    json!({
+        "metadata": {
+            "name": name,
+            "namespace": set.namespace,
+            "ownerReferences": [{
+                "apiVersion": Kind::ApplicationSet.api_version(), "kind": Kind::ApplicationSet.as_str(),
+                "name": set.name, "controller": true,
+            }],
+        },
+        "spec": {"project": project},
+    })
 }
 
 fn key(name: &ObjectName) -> Key {

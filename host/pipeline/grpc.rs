@@ -6,12 +6,13 @@
 use std::sync::Arc;
 
 use http::{Response, request};
+use serde_json::json;
 use tokio::time::timeout_at;
 
 use super::{Gateway, applicationsets};
 use crate::authenticate::Principal;
 use crate::forward::Body;
-use crate::front::applicationsets::Answer;
+use crate::front::applicationsets::{Answer, Told};
 use crate::grpc::{self, Call, Method, Transport};
 use crate::record::Open;
 use crate::rejection::Rejection;
@@ -80,7 +81,10 @@ impl Gateway {
             }
             Answer::Events(events) => {
                 let api = Arc::clone(&self.grpc);
-                let write = move |event: &serde_json::Value| api.write(call.method, event);
+                let write = move |event: &Told| {
+                    let event = json!({ "type": event.event, "applicationSet": event.set });
+                    api.write(call.method, &event)
+                };
                 grpc::stream(call, events, write, (principal.expires_at(), decision))
             }
         };

@@ -1,4 +1,5 @@
-//! What a revision names, by a repository's list of branches and tags.
+//! What a revision names, by a repository's list of branches and tags. A range of versions
+//! (`1.x`) names the highest tag in it, before any branch of that name, as in Argo CD.
 //!
 //! In: the list, a branch, tag, `HEAD` or part of a commit. Out: what to fetch. Never:
 //! a guess between two.
@@ -7,6 +8,11 @@ use gix::ObjectId;
 use gix::bstr::{BString, ByteSlice};
 use gix::protocol::handshake::Ref;
 use gix::protocol::ls_refs::RefPrefixes;
+
+use crate::applicationset::template::{highest, is_range};
+
+/// Where tags are.
+pub(super) const TAGS: &str = "refs/tags/";
 
 /// What is to be fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,13 +57,16 @@ pub(super) fn is_short_commit(revision: &str) -> bool {
 }
 
 /// What the server is asked to leave out of its list; nothing where a commit has to be
-/// looked for.
+/// looked for. Which tag a range takes shows only among all of them.
 pub(super) fn prefixes(revision: &str) -> Option<RefPrefixes> {
     if is_short_commit(revision) {
         return None;
     }
     let mut prefixes = RefPrefixes::new();
     prefixes.extend(names(revision).into_iter().map(BString::from));
+    if is_range(revision) {
+        prefixes.extend([BString::from(TAGS)]);
+    }
     Some(prefixes)
 }
 
@@ -66,6 +75,9 @@ pub(super) fn prefixes(revision: &str) -> Option<RefPrefixes> {
 /// # Errors
 /// What to do, for the end of a sentence.
 pub(super) fn choose(refs: &[Ref], revision: &str) -> Result<Target, &'static str> {
+    let known = refs.iter().filter_map(named);
+    let tags = known.filter_map(|(name, _)| name.strip_prefix(TAGS.as_bytes())?.to_str().ok());
+    let revision = highest(revision, tags).unwrap_or(revision);
     for name in names(revision) {
         let found = refs
             .iter()
@@ -161,6 +173,27 @@ mod tests {
         ] {
             assert_eq!(choose(&refs(), revision), Ok(Target::Commit(id(hex))), "{revision}");
         }
+    }
+
+    /// Source: Argo CD 3.5.7, `nativeGitClient.lsRemote`: ranges come first.
+    #[test]
+    fn a_range_names_the_highest_tag_before_a_branch() {
+        let direct = |name: &str, hex: &str| Ref::Direct {
+            full_ref_name: name.into(),
+            object: id(hex),
+        };
+        let branch = || direct("refs/heads/1.x", A);
+        let refs = [
+            branch(),
+            direct("refs/tags/v1.2.0", B),
+            direct("refs/tags/v1.10.0", C),
+            direct("refs/tags/v2.0.0", A),
+        ];
+        assert_eq!(choose(&refs, "1.x"), Ok(Target::Commit(id(C))));
+        assert_eq!(choose(&refs, "refs/heads/1.x"), Ok(Target::Commit(id(A))));
+        // Without a tag in it the name is a branch's.
+        assert_eq!(choose(&[branch()], "1.x"), Ok(Target::Commit(id(A))));
+        assert_eq!(choose(&refs, "3.x"), Err(""));
     }
 
     #[test]

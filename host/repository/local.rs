@@ -10,9 +10,10 @@ use gix::ObjectId;
 use gix::hash::Prefix;
 
 use super::Error;
-use super::listing::{is_short_commit, names};
+use super::listing::{TAGS, is_short_commit, names};
 use super::permission::{Permitted, local_permitted};
 use super::tree::{CommitTree, open_options};
+use crate::applicationset::template::{highest, is_range};
 
 /// Opens a repository and finds the revision in it.
 pub(super) fn open(
@@ -49,6 +50,8 @@ fn commit(repository: &gix::Repository, revision: &str) -> Result<ObjectId, &'st
     if let Ok(id) = revision.to_lowercase().parse::<ObjectId>() {
         return peeled(repository, id);
     }
+    let tag = is_range(revision).then(|| tag_within(repository, revision)).flatten();
+    let revision = tag.as_deref().unwrap_or(revision);
     for name in names(revision) {
         let found = repository.try_find_reference(name.as_str());
         // A name git does not allow is a name nothing has.
@@ -68,6 +71,20 @@ fn commit(repository: &gix::Repository, revision: &str) -> Result<ObjectId, &'st
         Ok(Some(Err(()))) => Err("; several begin so, give all 40 characters"),
         Ok(None) | Err(_) => Err(""),
     }
+}
+
+/// The tag that a range takes.
+fn tag_within(repository: &gix::Repository, range: &str) -> Option<String> {
+    let references = repository.references().ok()?;
+    let tags = references.prefixed(TAGS).ok()?;
+    let names = tags.filter_map(|tag| {
+        let name = tag.ok()?.name().as_bstr().to_string();
+        name.strip_prefix(TAGS).map(str::to_owned)
+    });
+    let mut names: Vec<String> = names.collect();
+    // As a server lists them: of equal versions the first counts.
+    names.sort_unstable();
+    highest(range, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
 fn peeled(repository: &gix::Repository, id: ObjectId) -> Result<ObjectId, &'static str> {

@@ -214,13 +214,41 @@ impl Tree for CommitTree {
         Ok(found)
     }
 
+    fn submodules(&self, budget: &Budget) -> Result<Vec<String>, InputError> {
+        let mut reading = Reading::new(budget);
+        // Source: Argo CD, `nativeGitClient.Checkout`: without the file there are none, and
+        // the directory stays empty.
+        let root = self.entries(self.root, "", &mut reading)?;
+        if !root.iter().any(|entry| entry.name == ".gitmodules") {
+            return Ok(Vec::new());
+        }
+        let mut found = Vec::new();
+        self.walk(&mut reading, &mut |path, entry| {
+            match entry.kind {
+                EntryKind::Tree | EntryKind::Commit if entry.name.starts_with('.') => return Ok(Into::No),
+                EntryKind::Commit => {
+                    keep(budget, path)?;
+                    found.push(path.to_owned());
+                }
+                EntryKind::Tree | EntryKind::Blob | EntryKind::BlobExecutable | EntryKind::Link => {}
+            }
+            Ok(Into::Yes)
+        })?;
+        Ok(found)
+    }
+
     fn files(&self, matches: &dyn Fn(&str) -> bool, budget: &Budget) -> Result<Vec<File>, InputError> {
         // Links are followed when all is listed; until then they have no content.
         let mut found: Vec<(String, Option<ObjectId>)> = Vec::new();
         let mut reading = Reading::new(budget);
         self.walk(&mut reading, &mut |path, entry| {
             let id = match entry.kind {
-                EntryKind::Tree | EntryKind::Commit => return Ok(Into::Yes),
+                EntryKind::Tree => return Ok(Into::Yes),
+                // Argo CD lists it, and cannot read it.
+                EntryKind::Commit if matches(path) => {
+                    return Err(self.wrong(path, "is a submodule, and no file").into());
+                }
+                EntryKind::Commit => return Ok(Into::Yes),
                 _ if !matches(path) => return Ok(Into::Yes),
                 EntryKind::Blob | EntryKind::BlobExecutable => Some(entry.id),
                 EntryKind::Link => None,

@@ -15,7 +15,7 @@ use super::decode::{Collector, Memo, is_configuration};
 use super::fields::Source as Text;
 use super::source::{Error, Place, Source};
 use super::watch::{Events, Timing, Watch, watch};
-use super::write::version_of;
+use super::write::{for_load, version_of};
 use super::yaml::{self, Content, Node, Style};
 use crate::diagnostic::{Diagnostic, Loaded};
 
@@ -48,6 +48,11 @@ impl Source for Directory {
     /// As [`load`], but files that stayed as they were are not parsed again, and not
     /// even read again where their times can be believed.
     fn load(&self) -> Loaded<Arc<Resources>> {
+        // Until the load is done no writer changes several files.
+        let _shared = match for_load(&self.folder) {
+            Ok(shared) => shared,
+            Err(finding) => return Loaded::refused(vec![finding]),
+        };
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.load(&self.folder, &self.namespace, &[])
     }

@@ -9,6 +9,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
+use futures_util::future::join_all;
 use serde_json::Value;
 
 use super::source::{self, Place};
@@ -29,9 +30,13 @@ mod value;
 pub use cluster::Cluster;
 pub(crate) use cluster::of_cluster;
 pub use folder::Folder;
+pub(in crate::state) use folder::for_load;
 pub(in crate::state) use folder::version as version_of;
 pub(in crate::state) use value::json as value_of;
 pub(crate) use value::{merge, merge_patch};
+
+/// Objects that are read at once.
+const READ_AT_ONCE: usize = 8;
 
 /// The kinds that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -282,6 +287,70 @@ impl Writer {
         }
     }
 
+    /// Every object of a kind in a namespace: whole, without `status`, where `is_related`
+    /// says so by its name and owner references, else nothing but these.
+    ///
+    /// # Errors
+    /// As [`Writer::list`].
+    pub async fn related(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        is_related: impl Fn(&Value) -> bool + Send + 'static,
+    ) -> Result<Vec<Value>, Error> {
+        match self {
+            Self::Directory(folder) => {
+                let (folder, namespace) = (folder.clone(), namespace.to_owned());
+                let reading = move || {
+                    let all = folder.list(kind, &namespace)?.into_iter().map(|stored| stored.object);
+                    let part = |object: Value| if is_related(&object) { object } else { head(&object) };
+                    Ok(all.map(part).collect())
+                };
+                blocking(reading).await
+            }
+            Self::Cluster(cluster) => cluster.related(kind, namespace, is_related).await,
+        }
+    }
+
+    /// The objects of a kind and namespace that `is_wanted` takes, by name. Others are not
+    /// held longer than it takes to look at them.
+    ///
+    /// # Errors
+    /// As [`Writer::list`].
+    pub async fn select(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        is_wanted: &(dyn Fn(&Value) -> bool + Sync),
+    ) -> Result<Vec<Stored>, Error> {
+        match self {
+            Self::Directory(_) => {
+                let mut all = self.list(kind, namespace).await?;
+                all.retain(|stored| is_wanted(&stored.object));
+                Ok(all)
+            }
+            Self::Cluster(cluster) => cluster.select(kind, namespace, is_wanted).await,
+        }
+    }
+
+    /// Those of the named objects that are there, in their order.
+    ///
+    /// # Errors
+    /// As [`Writer::read`].
+    pub async fn read_each(&self, keys: &[Key]) -> Result<Vec<Stored>, Error> {
+        let mut found = Vec::new();
+        for group in keys.chunks(READ_AT_ONCE) {
+            for read in join_all(group.iter().map(|key| self.read(key))).await {
+                match read {
+                    Ok(stored) => found.push(stored),
+                    Err(Error::NotFound(_)) => {}
+                    Err(other) => return Err(other),
+                }
+            }
+        }
+        Ok(found)
+    }
+
     /// Makes the object what `wanted` says, if it still is the one of `based_on`.
     ///
     /// What `wanted` says of `metadata.resourceVersion` does not count. Gives the
@@ -390,6 +459,15 @@ pub(crate) fn yaml_of(object: &Value, parts: &[(&str, Option<&[&str]>)], texts: 
         }
     }
     lines
+}
+
+/// Name and owner references of an object.
+fn head(object: &Value) -> Value {
+    let metadata = object.get("metadata").and_then(Value::as_object);
+    let members = metadata.into_iter().flatten();
+    let kept = members.filter(|(key, _)| matches!(key.as_str(), "name" | "namespace" | "ownerReferences"));
+    let kept: serde_json::Map<String, Value> = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
+    serde_json::json!({ "metadata": kept })
 }
 
 /// What only a store says of an object is not part of another one.

@@ -13,6 +13,7 @@
 mod access;
 mod application_grants;
 mod applications;
+mod applicationsets;
 mod browser;
 #[expect(dead_code, reason = "tests of the gateway use the rest")]
 #[path = "../gateway/support/client.rs"]

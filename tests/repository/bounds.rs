@@ -321,7 +321,7 @@ fn what_was_asked_for_longest_ago_makes_room() {
     }
     assert_eq!(store.fetches(), 10, "none was kept for a whole round");
     // What is larger than all there may be is refused, and the others are read again.
-    origins[0].write("larger.bin", &vec![0; 4]);
+    origins[0].write("larger.bin", &[0; 4]);
     let mut bytes = Vec::new();
     bytes.resize_with(900 * 1024, || {
         noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -45,6 +45,38 @@ fn a_submodule_is_a_directory_and_is_not_fetched() {
     ]);
     origin.git(&["commit", "-q", "-m", "submodule"]);
     assert_eq!(directories(&origin, "HEAD"), ["app", "vendor", "vendor/lib"]);
+    let tree = open(&origin, "HEAD").unwrap();
+    // Without `.gitmodules` Argo CD leaves it empty too.
+    assert!(tree.submodules(&budget()).unwrap().is_empty());
+    let refused = tree.files(&|path| path == "vendor/lib", &budget()).unwrap_err();
+    assert!(refused.to_string().contains("is a submodule"), "{refused}");
+    origin.git(&["rm", "-q", "--cached", "app/deploy.yaml"]);
+    origin.write(
+        ".gitmodules",
+        b"[submodule \"lib\"]\n\tpath = vendor/lib\n\turl = https://git.example/lib\n",
+    );
+    origin.git(&["add", ".gitmodules"]);
+    origin.git(&["commit", "-q", "-m", "filled"]);
+    assert_eq!(
+        open(&origin, "HEAD").unwrap().submodules(&budget()).unwrap(),
+        ["vendor/lib"]
+    );
+}
+
+/// A range of versions names the highest tag in it, before a branch of that name.
+#[test]
+fn a_range_names_the_highest_tag() {
+    let origin = Origin::new(&[("first/x", "")]);
+    origin.git(&["tag", "v1.2.0"]);
+    origin.commit(&[("second/x", "")]);
+    origin.git(&["tag", "-a", "-m", "ten", "v1.10.0"]);
+    origin.commit(&[("third/x", "")]);
+    origin.git(&["branch", "1.x"]);
+    assert_eq!(directories(&origin, "1.x"), ["first", "second"]);
+    assert_eq!(directories(&origin, "~1.2"), ["first"]);
+    assert_eq!(directories(&origin, "refs/heads/1.x"), ["first", "second", "third"]);
+    origin.git(&["tag", "-d", "v1.2.0", "v1.10.0"]);
+    assert_eq!(directories(&origin, "1.x"), ["first", "second", "third"], "the branch");
 }
 
 #[test]

@@ -15,8 +15,8 @@ use tollgate::state::write::{self, Key, Kind, Writer};
 use tollgate::state::{Application, ObjectName, Project, Resources};
 
 use crate::world::{
-    ARGO, Folder, Mistake, Namespace, Reader, World, application, cluster_secret, config_map, fill, object, project,
-    said, sample,
+    ARGO, Folder, Namespace, Reader, World, application, cluster_secret, config_map, fill, object, project, said,
+    sample,
 };
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -363,7 +363,7 @@ async fn doubles_are_not_used_in_a_cluster() {
     doubles_are_not_used(&Namespace::new("doubles").await).await;
 }
 
-/// A tenant's mistake is named; in a cluster it is left out alone.
+/// A tenant's mistake is named, and its object alone is set aside.
 async fn mistakes_are_named(world: &impl World) {
     fill(world).await;
     let mut reader = Reader::of(&world.config()).await;
@@ -375,19 +375,11 @@ async fn mistakes_are_named(world: &impl World) {
         })
         .await;
     let text = said(&told.diagnostics);
-    match world.mistake() {
-        Mistake::Refuses => assert!(told.value.is_none(), "{text}"),
-        Mistake::LeavesOut => {
-            let resources = told.value.unwrap();
-            assert!(!resources.projects.contains_key("shop"), "denied, not half there");
-            assert_eq!(resources.applications.len(), 2);
-            let place = format!(
-                "kubernetes AppProject {}/shop: warning: the object is left out",
-                world.namespace()
-            );
-            assert!(text.contains(&place), "{text}");
-        }
-    }
+    let resources = told.value.unwrap();
+    assert!(!resources.projects.contains_key("shop"), "denied, not half there");
+    assert!(resources.is_set_aside("shop"), "{text}");
+    assert_eq!(resources.applications.len(), 2);
+    assert!(text.contains("warning: the object is set aside: "), "{text}");
     world.put(&project(world, "shop", &["ci"])).await;
     let is_so = |resources: &Resources| resources.projects.contains_key("shop");
     reader

@@ -16,21 +16,10 @@ use tollgate::state::watch::Watch;
 use crate::support::cluster::Cluster;
 use crate::support::{PATIENCE, eventually};
 
-/// What a mistake of a tenant's object does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mistake {
-    /// Nothing is loaded.
-    Refuses,
-    /// The object is left out.
-    LeavesOut,
-}
-
 /// A place objects are put into.
 pub(crate) trait World {
     /// Namespace of the control plane.
     fn namespace(&self) -> &str;
-    /// What a tenant's mistake does.
-    fn mistake(&self) -> Mistake;
     /// The settings that lead there.
     fn config(&self) -> Config;
     /// Makes an object, or makes it what it says now.
@@ -61,10 +50,6 @@ impl Folder {
 impl World for Folder {
     fn namespace(&self) -> &str {
         "argocd"
-    }
-
-    fn mistake(&self) -> Mistake {
-        Mistake::Refuses
     }
 
     fn config(&self) -> Config {
@@ -104,10 +89,6 @@ impl Namespace {
 impl World for Namespace {
     fn namespace(&self) -> &str {
         &self.namespace
-    }
-
-    fn mistake(&self) -> Mistake {
-        Mistake::LeavesOut
     }
 
     fn config(&self) -> Config {

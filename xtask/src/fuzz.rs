@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 /// Coverage for libFuzzer, by flags that stable compilers take.
 const INSTRUMENTATION: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-     -Cllvm-args=-sanitizer-coverage-trace-compares -Copt-level=2 -Cdebug-assertions=on -Coverflow-checks=on";
+     -Cllvm-args=-sanitizer-coverage-trace-compares -Copt-level=1 -Cdebug-assertions=on -Coverflow-checks=on";
 
 /// Runs fuzz targets.
 #[derive(Debug, clap::Args)]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Error, Options, Outcome, carry_out};
 use crate::applicationset::plan::{Action, Cascade, Change, Existing, Owner, Plan, Problem, linked, unlinked};
 use crate::clock::Clock;
-use crate::state::write::{self, Folder, Writer};
+use crate::state::write::{self, Folder, Kind, Writer};
 use crate::state::{ObjectName, directory};
 
 const CM: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-cm}\n";
@@ -328,9 +328,10 @@ async fn a_set_goes_with_its_applications_or_without() {
     assert!(outcome.set.is_none() && outcome.left.is_empty());
     let left = world.existing().await;
     assert_eq!((left.set, left.applications.len()), (None, 2));
-    for application in &left.applications {
-        assert_eq!(application["metadata"].get("ownerReferences"), None);
-        assert_eq!(application["metadata"]["finalizers"].as_array().unwrap().len(), 1);
+    // They are nobody's by now, so that `left` has no more than their names.
+    for stored in world.writer().list(Kind::Application, "argocd").await.unwrap() {
+        assert_eq!(stored.object["metadata"].get("ownerReferences"), None);
+        assert_eq!(stored.object["metadata"]["finalizers"].as_array().unwrap().len(), 1);
     }
 
     let world = World::new();

@@ -65,6 +65,16 @@ impl Generator<'_, '_> {
         let patterns = self.compiled("directories", items, Pattern::new)?;
         let budget = self.run.budget;
         let known = opened.directories(budget).map_err(self.input)?;
+        for submodule in opened.tree.submodules(budget).map_err(self.input)? {
+            budget.time()?;
+            let mut wanted = patterns.iter().filter(|(_, effect)| *effect == Effect::Include);
+            if wanted.any(|(pattern, _)| pattern.reaches_below(&submodule)) {
+                return Err((self.input)(InputError(format!(
+                    "`{submodule}` is a submodule, which the gateway does not read, and Argo CD takes directories \
+                     out of it: use patterns that do not reach into it"
+                ))));
+            }
+        }
         let mut chosen = Vec::new();
         for directory in known.iter() {
             budget.time()?;

@@ -132,6 +132,13 @@ impl Tree for Files {
         Ok(found.into_iter().collect())
     }
 
+    /// Those with a file of this name.
+    fn submodules(&self, _: &Budget) -> Result<Vec<String>, InputError> {
+        let files = self.0.borrow();
+        let parents = files.iter().filter_map(|file| file.path.strip_suffix("/SUBMODULE"));
+        Ok(parents.map(str::to_owned).collect())
+    }
+
     fn files(&self, matches: &dyn Fn(&str) -> bool, _: &Budget) -> Result<Vec<File>, InputError> {
         let files = self.0.borrow();
         let mut found: Vec<File> = files.iter().filter(|file| matches(&file.path)).cloned().collect();

@@ -381,6 +381,9 @@ impl<'a> Heap<'a> {
         if depth > DEPTH {
             return Err(Fault::Depth { allowed: DEPTH });
         }
+        // What is missing is `nil` once something holds it.
+        let nil = |item: Value| if item.is_nil() { Value::Nil } else { item };
+        let items = items.into_iter().map(nil).collect();
         Ok(Value::List(Rc::new(List {
             of,
             items,

@@ -158,11 +158,53 @@ pub(super) fn satisfies(range: &str, version: &str) -> Result<bool, Fault> {
             .iter()
             .map(|text| read_bound(text))
             .collect::<Result<Vec<_>, _>>()?;
-        // A prerelease satisfies only ranges that name one.
-        let prerelease = bounds.iter().any(|bound| !bound.at.prerelease.is_empty());
-        any |= (prerelease || version.prerelease.is_empty()) && bounds.iter().all(|bound| bound.holds(&version));
+        any |= takes(&bounds, &version);
     }
     Ok(any)
+}
+
+/// Whether a text asks for a range of versions, and is no version itself.
+///
+/// Source: Argo CD, `util/versions`, `IsConstraint`.
+pub(crate) fn is_range(text: &str) -> bool {
+    Version::read(text).is_err() && read_range(text).is_ok_and(|groups| bounds_of(&groups).is_some())
+}
+
+/// The tag with the highest version that a range takes; none where the text is a version
+/// itself, or no range, or nothing is in it.
+///
+/// Source: Argo CD, `util/versions`, `MaxVersion`: a tag that is no version does not count;
+/// one that looks like a version and is none ends the search, and so does not choose.
+pub(crate) fn highest<'t>(range: &str, tags: impl Iterator<Item = &'t str>) -> Option<&'t str> {
+    if Version::read(range).is_ok() {
+        return None;
+    }
+    let groups = read_range(range).ok()?;
+    let groups = bounds_of(&groups)?;
+    let mut highest: Option<(Version, &str)> = None;
+    for tag in tags.filter(|tag| captures(&VERSION, tag).is_some()) {
+        let version = Version::read(tag).ok()?;
+        let is_higher = highest.as_ref().is_none_or(|(known, _)| version.order(known).is_gt());
+        if is_higher && groups.iter().any(|group| takes(group, &version)) {
+            highest = Some((version, tag));
+        }
+    }
+    highest.map(|(_, tag)| tag)
+}
+
+fn bounds_of(groups: &[Vec<String>]) -> Option<Vec<Vec<Bound<'_>>>> {
+    let mut all = Vec::with_capacity(groups.len());
+    for group in groups {
+        let bounds: Option<Vec<Bound<'_>>> = group.iter().map(|text| read_bound(text).ok()).collect();
+        all.push(bounds?);
+    }
+    Some(all)
+}
+
+/// Whether all bounds hold. A prerelease satisfies only ranges that name one.
+fn takes(bounds: &[Bound<'_>], version: &Version) -> bool {
+    let prerelease = bounds.iter().any(|bound| !bound.at.prerelease.is_empty());
+    (prerelease || version.prerelease.is_empty()) && bounds.iter().all(|bound| bound.holds(version))
 }
 
 fn read_range(range: &str) -> Result<Vec<Vec<String>>, Fault> {
@@ -282,5 +324,63 @@ impl Bound<'_> {
             return version.minor == self.at.minor;
         }
         version.minor == 0 && version.patch == self.at.patch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{highest, is_range};
+
+    #[test]
+    fn ranges_take_the_highest_tag_as_in_argo_cd() {
+        let tags = [
+            "v0.9.0",
+            "v1.0.0",
+            "v1.9.0",
+            "v1.10.1",
+            "1.10.1",
+            "v2.0.0-rc.1",
+            "v2.0.0",
+            "release",
+        ];
+        for (range, expected) in [
+            ("1.x", Some("v1.10.1")),
+            ("v1.*", Some("v1.10.1")),
+            ("~1.9", Some("v1.9.0")),
+            (">=1.0.0 <1.10.0", Some("v1.9.0")),
+            (">= 2.0.0-0 < 2.0.0", Some("v2.0.0-rc.1")),
+            ("*", Some("v2.0.0")),
+            ("3.x", None),
+            // Versions and other names are looked for as they are.
+            ("1.0", None),
+            ("v1.9.0", None),
+            ("main", None),
+            ("HEAD", None),
+            ("release/1.x", None),
+        ] {
+            assert_eq!(highest(range, tags.into_iter()), expected, "{range}");
+        }
+        // What looks like a version and is none ends the search.
+        assert_eq!(highest("1.x", ["v1.0.0", "v1.0.0-01"].into_iter()), None);
+        assert_eq!(
+            highest("1.x", ["v1.0.0", "v99999999999999999999.0.0"].into_iter()),
+            None
+        );
+    }
+
+    #[test]
+    fn versions_and_branches_are_no_ranges() {
+        for (text, expected) in [
+            ("1.x", true),
+            ("x", true),
+            ("^1.2", true),
+            ("1", false),
+            ("v1.2.3", false),
+            ("main", false),
+            ("feature/1.x", false),
+            ("", false),
+        ] {
+            assert_eq!(is_range(text), expected, "{text}");
+        }
     }
 }

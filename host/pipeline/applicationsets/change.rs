@@ -9,15 +9,15 @@ use serde_json::Value;
 
 use super::answer::{self, Preview};
 use super::room::Bench;
-use super::{Desk, read, read_stored};
+use super::{Desk, Extent, read, read_stored};
 use crate::applicationset::ApplicationSet;
 use crate::applicationset::apply::{self, Options};
 use crate::applicationset::plan::{Action, Existing, Plan, is_same, replaced, upserted};
 use crate::authorize::applicationsets::{self, Approved, Cleared, Operation};
 use crate::config::SetChecks;
 use crate::front::applicationsets::{Create, Delete, Error, Run, Update};
-use crate::record::{Check, Step};
-use crate::rejection::Rejection;
+use crate::record::{Check, Outcome, Step};
+use crate::rejection::{Rejection, Voice};
 use crate::state::ObjectName;
 use crate::state::write::{self, Version};
 
@@ -31,7 +31,7 @@ impl Desk<'_, '_> {
     pub(super) async fn create(&mut self, create: Create) -> Result<Value, Rejection> {
         let sent = self.sent(create.set)?;
         if create.run == Run::Dry {
-            let existing = self.seen(&sent.name).await?;
+            let existing = self.seen(&sent.name, &sent).await?;
             let set = match &existing.set {
                 Some(stored) => read(upserted(stored, &sent.object))?,
                 None => sent,
@@ -54,16 +54,10 @@ impl Desk<'_, '_> {
         upsert: bool,
         deletions: Option<u64>,
     ) -> Result<Value, Rejection> {
-        let checks = self.checks();
-        let existing = self.existing(&sent.name, checks).await?;
-        // SECURITY: whether a guess of a set is right is not said to those who may not see it.
-        let is_shown = checks == SetChecks::Argocd || self.may_see(&sent.name, &existing)?;
-        let (operation, set) = match &existing.set {
-            None => (Operation::Create, sent.clone()),
-            Some(stored) if is_shown && is_same(stored, &sent.object) => (Operation::Same, sent.clone()),
-            Some(stored) if upsert => (Operation::Upsert, read(upserted(stored, &sent.object))?),
-            Some(_) => (Operation::Create, sent.clone()),
-        };
+        let (operation, set) = self.creation((sent, upsert), &self.known(&sent.name))?;
+        let asking = (operation, &sent.name, Some(&set));
+        let existing = self.existing(asking, Extent::Namespace).await?;
+        let (operation, set) = self.creation((sent, upsert), &existing)?;
         let cleared = self.before(operation, (&sent.name, Some(&set)), &existing)?;
         match existing.set {
             Some(stored) if operation == Operation::Same => {
@@ -71,6 +65,22 @@ impl Desk<'_, '_> {
             }
             _ => self.carry_out(cleared, (set, existing), deletions).await,
         }
+    }
+
+    /// What making a set comes to, and the set as it shall be.
+    fn creation(
+        &self,
+        (sent, upsert): (&ApplicationSet, bool),
+        existing: &Existing,
+    ) -> Result<(Operation, ApplicationSet), Rejection> {
+        // SECURITY: whether a guess of a set is right is not said to those who may not see it.
+        let is_shown = self.checks() == SetChecks::Argocd || self.may_see(&sent.name, existing)?;
+        Ok(match &existing.set {
+            None => (Operation::Create, sent.clone()),
+            Some(stored) if is_shown && is_same(stored, &sent.object) => (Operation::Same, sent.clone()),
+            Some(stored) if upsert => (Operation::Upsert, read(upserted(stored, &sent.object))?),
+            Some(_) => (Operation::Create, sent.clone()),
+        })
     }
 
     /// Puts a set in place of the stored one.
@@ -94,19 +104,21 @@ impl Desk<'_, '_> {
             }
             .into());
         }
-        let checks = self.checks();
         if update.run == Run::Dry {
-            let existing = self.seen(&asked).await?;
+            let existing = self.seen(&asked, &sent).await?;
             let stored = existing.set.as_ref().ok_or_else(|| Error::absent(&asked))?;
             let set = read(replaced(stored, &sent.object))?;
             based_on(&sent, stored)?;
             return self.preview(set, existing, answer::dry_run).await;
         }
-        let existing = self.existing(&asked, checks).await?;
-        let set = match &existing.set {
-            Some(stored) => read(replaced(stored, &sent.object))?,
-            None => sent.clone(),
+        let replacing = |existing: &Existing| match &existing.set {
+            Some(stored) => read(replaced(stored, &sent.object)),
+            None => Ok(sent.clone()),
         };
+        let foreseen = replacing(&self.known(&asked))?;
+        let asking = (Operation::Update, &asked, Some(&foreseen));
+        let existing = self.existing(asking, Extent::Namespace).await?;
+        let set = replacing(&existing)?;
         let cleared = self.before(Operation::Update, (&asked, Some(&set)), &existing)?;
         let stored = existing.set.as_ref().ok_or_else(|| Error::absent(&asked))?;
         based_on(&sent, stored)?;
@@ -116,7 +128,7 @@ impl Desk<'_, '_> {
     /// What a set would generate.
     pub(super) async fn generate(&mut self, set: Value) -> Result<Value, Rejection> {
         let sent = self.sent(set)?;
-        let existing = self.seen(&sent.name).await?;
+        let existing = self.seen(&sent.name, &sent).await?;
         let set = match &existing.set {
             Some(stored) => read(upserted(stored, &sent.object))?,
             None => sent,
@@ -128,10 +140,11 @@ impl Desk<'_, '_> {
     pub(super) async fn delete(&mut self, delete: &Delete) -> Result<Value, Rejection> {
         let name = self.named(&delete.named);
         let checks = self.checks();
+        let asking = (Operation::Delete, &name, None);
         let existing = match checks {
-            SetChecks::Generated => self.existing(&name, checks).await?,
+            SetChecks::Generated => self.existing(asking, Extent::Namespace).await?,
             // Argo CD does not look at the namespace here.
-            SetChecks::Argocd => self.stored(&name, checks).await?,
+            SetChecks::Argocd => self.stored(asking, Extent::Namespace).await?,
         };
         let cleared = self.before(Operation::Delete, (&name, None), &existing)?;
         let stored = existing.set.clone().ok_or_else(|| Error::absent(&name))?;
@@ -153,22 +166,13 @@ impl Desk<'_, '_> {
 
     /// What is stored, without a set the caller may not see: previews of it say as much
     /// as of one that is not there.
-    async fn seen(&mut self, name: &ObjectName) -> Result<Existing, Rejection> {
-        let mut existing = self.existing(name, SetChecks::Generated).await?;
+    async fn seen(&mut self, name: &ObjectName, sent: &ApplicationSet) -> Result<Existing, Rejection> {
+        let asking = (Operation::Preview, name, Some(sent));
+        let mut existing = self.existing(asking, Extent::Namespace).await?;
         if !self.may_see(name, &existing)? {
             existing.set = None;
         }
         Ok(existing)
-    }
-
-    /// Whether the caller may see what is stored; yes where nothing is.
-    fn may_see(&self, name: &ObjectName, existing: &Existing) -> Result<bool, Rejection> {
-        let Some(stored) = &existing.set else { return Ok(true) };
-        let projects: Vec<&str> = existing
-            .owned(name)
-            .filter_map(|one| one.pointer("/spec/project").and_then(Value::as_str))
-            .collect();
-        Ok(self.rights()?.may_get(name, stored, projects.into_iter()))
     }
 
     /// What a set would generate and change, as `answer` puts it.
@@ -238,6 +242,10 @@ impl Desk<'_, '_> {
     }
 
     /// Carries an approved plan out.
+    ///
+    /// The whole sequence goes on when the caller goes away, with the record of it: a set
+    /// without its Applications, or a record that says nothing was done, would be worse
+    /// than a late answer to nobody.
     async fn write(&mut self, approved: Approved, deletions: Option<u64>) -> Result<apply::Outcome, Rejection> {
         let settings = self.snapshot.config.application_sets.as_ref();
         let options = Options {
@@ -245,9 +253,35 @@ impl Desk<'_, '_> {
             confirmed: deletions,
             clock: self.room.clock.clone(),
         };
-        let done = apply::apply(&self.writer, approved, &options).await;
-        self.record.step(Step::Forward);
-        Ok(done.map_err(Error::Apply)?)
+        let place = self.room.writing().await?;
+        let checks = self.checks.clone();
+        self.record.note(|record| record.checks = checks.into());
+        let mut record = self.record.lend();
+        let (writer, room, reader) = (self.writer.clone(), Arc::clone(self.room), self.reader.take());
+        let name = approved.plan().set.name.clone();
+        let was = self.snapshot.resources.application_sets.get(&name).cloned();
+        let written = tokio::spawn(async move {
+            let _held = (place, reader);
+            let projects = approved.projects().to_vec();
+            let done = apply::apply(&writer, approved, &options).await;
+            record.step(Step::Forward);
+            let done = done.map_err(|error| Rejection::from(Error::Apply(error)));
+            match &done {
+                Ok(outcome) => {
+                    let now = outcome.set.clone().map(Arc::new);
+                    room.wrote(name, (was, now), projects);
+                    record.foresee(Outcome::Allowed, "allowed", String::new());
+                }
+                Err(rejection) => {
+                    let answer = rejection.answer(Voice::ApplicationSets);
+                    record.foresee(answer.outcome, answer.reason, rejection.detail());
+                }
+            }
+            (done, record)
+        });
+        let (done, record) = written.await.map_err(|_| Error::Broken)?;
+        self.record.restore(record);
+        done
     }
 }
 

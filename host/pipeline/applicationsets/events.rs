@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Event;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 
-use super::Desk;
+use super::{Desk, Extent};
 use crate::authorize::applicationsets::Operation;
 use crate::front::applicationsets::{Error, Named};
 use crate::rejection::Rejection;
@@ -21,8 +21,7 @@ impl Desk<'_, '_> {
     /// The Events about a set; none where the state is a folder.
     pub(super) async fn events(&mut self, named: &Named, place: Place) -> Result<Value, Rejection> {
         let name = self.named(named);
-        let checks = self.checks();
-        let existing = self.existing(&name, checks).await?;
+        let existing = self.existing((Operation::Get, &name, None), Extent::Projects).await?;
         self.before(Operation::Get, (&name, None), &existing)?;
         let set = existing.set.ok_or_else(|| Error::absent(&name))?;
         let client = match place {

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::Desk;
-use crate::applicationset::plan::{Owner, PROJECTS};
+use super::watch::projects;
+use super::{Desk, Extent};
+use crate::applicationset::plan::PROJECTS;
 use crate::applicationset::selector::Selector;
 use crate::authorize::applicationsets::Operation;
 use crate::config::SetChecks;
@@ -23,28 +24,28 @@ impl Desk<'_, '_> {
     pub(super) async fn list(&mut self, filter: &Filter) -> Result<Value, Rejection> {
         let selector = Selector::parse(&filter.selector).map_err(Error::Selector)?;
         let mut found: Vec<(ObjectName, Value)> = Vec::new();
+        let projects = self.projects();
+        let none = BTreeSet::new();
         for namespace in self.namespaces(&filter.namespace)? {
-            let listed = self.writer.list(Kind::ApplicationSet, &namespace).await;
-            let sets: Vec<Value> = listed
-                .map_err(Error::State)?
-                .into_iter()
-                .map(|one| one.object)
-                .collect();
-            let projects = self.projects_of(&namespace, &sets).await?;
-            let named: Vec<(ObjectName, Value)> =
-                sets.into_iter().map(|set| (name_of(&set, &namespace), set)).collect();
-            let none = BTreeSet::new();
-            let asked = named.iter().map(|(name, set)| {
-                let owned = projects.get(&name.name).unwrap_or(&none);
-                (name, set, owned.iter().map(String::as_str))
-            });
-            let visible = self.rights()?.visible(asked);
-            let shown = named.into_iter().zip(visible).filter(|(_, visible)| *visible);
-            let shown = shown.map(|(one, _)| one).filter(|(name, set)| {
-                let owned = projects.get(&name.name).unwrap_or(&none);
-                selector.takes(&labels(set)) && is_of(set, owned, &filter.projects)
-            });
-            found.extend(shown);
+            // SECURITY: who sees nothing of a namespace has nothing of it read.
+            if !self.sees_any(&namespace, &projects)? {
+                continue;
+            }
+            self.read_on()?;
+            let _place = self.room.reading(self.patience()).await?;
+            let rights = self.rights()?;
+            let is_shown = |set: &Value| {
+                let name = name_of(set, &namespace);
+                let known = self.room.known(&name, self.snapshot);
+                let written = known.projects.map(BTreeSet::from_iter);
+                let owned = written.as_ref().or_else(|| projects.get(&name)).unwrap_or(&none);
+                rights.may_get(&name, set, owned.iter().map(String::as_str))
+                    && selector.takes(&labels(set))
+                    && is_of(set, owned, &filter.projects)
+            };
+            let shown = self.writer.select(Kind::ApplicationSet, &namespace, &is_shown).await;
+            let shown = shown.map_err(Error::State)?.into_iter();
+            found.extend(shown.map(|one| (name_of(&one.object, &namespace), one.object)));
         }
         self.record.step(Step::Authorize);
         found.sort_by(|(a, _), (b, _)| (&a.name, &a.namespace).cmp(&(&b.name, &b.namespace)));
@@ -54,8 +55,7 @@ impl Desk<'_, '_> {
     /// One set, if the caller may see it.
     pub(super) async fn get(&mut self, named: &Named) -> Result<Value, Rejection> {
         let name = self.named(named);
-        let checks = self.checks();
-        let existing = self.existing(&name, checks).await?;
+        let existing = self.existing((Operation::Get, &name, None), Extent::Projects).await?;
         self.before(Operation::Get, (&name, None), &existing)?;
         existing.set.ok_or_else(|| Error::absent(&name).into())
     }
@@ -66,8 +66,7 @@ impl Desk<'_, '_> {
     /// what it has not seen yet, the Applications themselves say whose they are.
     pub(super) async fn tree(&mut self, named: &Named) -> Result<Value, Rejection> {
         let name = self.named(named);
-        let checks = self.checks();
-        let existing = self.existing(&name, checks).await?;
+        let existing = self.existing((Operation::Get, &name, None), Extent::Owned).await?;
         self.before(Operation::Get, (&name, None), &existing)?;
         let set = existing.set.as_ref().ok_or_else(|| Error::absent(&name))?;
         let parent = json!([{
@@ -119,31 +118,30 @@ impl Desk<'_, '_> {
         Ok(all)
     }
 
-    /// For each set of a namespace whose own project is a template, the projects of the
-    /// Applications it owns.
-    async fn projects_of(
-        &self,
-        namespace: &str,
-        sets: &[Value],
-    ) -> Result<BTreeMap<String, BTreeSet<String>>, Rejection> {
-        let templated = |set: &&Value| self.checks() == SetChecks::Generated && literal_project(set).contains("{{");
-        let templated: Vec<&Value> = sets.iter().filter(templated).collect();
-        if templated.is_empty() {
-            return Ok(BTreeMap::new());
+    /// For each set whose own project is a template, the projects of the Applications it
+    /// owns, as the snapshot has them.
+    fn projects(&self) -> BTreeMap<ObjectName, BTreeSet<String>> {
+        match self.checks() {
+            SetChecks::Generated => projects(&self.snapshot.resources),
+            SetChecks::Argocd => BTreeMap::new(),
         }
-        let listed = self
-            .writer
-            .list(Kind::Application, namespace)
-            .await
-            .map_err(Error::State)?;
-        let of = |set: &Value| {
-            let name = name_of(set, namespace).name;
-            let owner = Owner::of(&name, set);
-            let owned = listed.iter().map(|stored| &stored.object).filter(|one| owner.owns(one));
-            let projects = owned.map(|one| project_of(one).to_owned());
-            (name, projects.collect())
-        };
-        Ok(templated.into_iter().map(of).collect())
+    }
+
+    /// Whether there may be a set of the namespace that the caller sees, as far as the
+    /// snapshot knows.
+    fn sees_any(&self, namespace: &str, projects: &BTreeMap<ObjectName, BTreeSet<String>>) -> Result<bool, Rejection> {
+        if !self.is_watched(namespace) {
+            return Ok(true);
+        }
+        let rights = self.rights()?;
+        let none = BTreeSet::new();
+        let known = &self.snapshot.resources.application_sets;
+        let mut here = known.iter().filter(|(name, _)| name.namespace == namespace);
+        let sees = here.any(|(name, set)| {
+            let owned = projects.get(name).unwrap_or(&none);
+            rights.may_get(name, set, owned.iter().map(String::as_str))
+        });
+        Ok(sees || self.room.has_written(namespace))
     }
 }
 
@@ -182,11 +180,6 @@ pub(super) fn is_of(set: &Value, owned: &BTreeSet<String>, projects: &[String]) 
 pub(super) fn literal_project(set: &Value) -> &str {
     let project = set.pointer("/spec/template/spec/project").and_then(Value::as_str);
     project.unwrap_or_default()
-}
-
-fn project_of(application: &Value) -> &str {
-    let project = application.pointer("/spec/project").and_then(Value::as_str);
-    project.filter(|project| !project.is_empty()).unwrap_or("default")
 }
 
 /// What the controller wrote down of a set's Applications.

@@ -9,7 +9,8 @@ use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Response, request};
 use http_body::Frame;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use uuid::Uuid;
 
 use crate::forward::{Body, Gathered};
@@ -47,12 +48,16 @@ impl Encoding {
         })
     }
 
-    fn event(self, event: &Value) -> Bytes {
-        let result = json!({ "result": event });
-        Bytes::from(match self {
-            Self::Lines => format!("{result}\n"),
-            Self::ServerSent => format!("data: {result}\n\n"),
-        })
+    fn event(self, event: &impl Serialize) -> Bytes {
+        let (begin, end) = match self {
+            Self::Lines => ("{\"result\":", "}\n"),
+            Self::ServerSent => ("data: {\"result\":", "}\n\n"),
+        };
+        let mut line = begin.as_bytes().to_vec();
+        // Writing JSON to memory does not fail.
+        let _ = serde_json::to_writer(&mut line, event);
+        line.extend_from_slice(end.as_bytes());
+        Bytes::from(line)
     }
 }
 

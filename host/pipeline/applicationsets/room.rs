@@ -4,6 +4,7 @@
 //! Refuses: more at once than the settings and [`OF_PERSON`] allow. Never: work that
 //! goes on for somebody who went away.
 
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,9 +27,26 @@ use crate::front::extensions::config::{LimitSpec, PersonLimitSpec};
 use crate::rejection::Rejection;
 use crate::repository::{self, Store};
 use crate::snapshot::Snapshot;
+use crate::state::ObjectName;
 
 /// Sets that are generated for one person at once.
 const OF_PERSON: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
+
+/// Requests of one person that read objects where they are stored, or write them, at
+/// once. A write counts until it is done, also when its caller went away.
+const READERS_OF_PERSON: NonZeroU32 = NonZeroU32::MIN.saturating_add(7);
+
+/// Requests that read many objects at once, for each set that is worked on.
+const READING: usize = 2;
+
+/// Writes under way at once; more wait.
+const WRITES: usize = 1024;
+
+/// Sets remembered that were written just now.
+const WRITTEN: usize = 64;
+
+/// How long they are remembered where the source does not say so.
+const WRITTEN_FRESH: Duration = Duration::from_secs(10);
 
 /// Sets that are begun for each that is worked on: the others wait, for a thread each.
 const BEGUN: usize = 8;
@@ -47,8 +65,35 @@ pub struct Room {
     begun: Arc<Semaphore>,
     /// Those of each person, waiting ones among them.
     persons: Arc<Limiter>,
+    /// Those who read or write objects where they are stored.
+    readers: Arc<Limiter>,
+    /// Those who read many of them.
+    reading: Arc<Semaphore>,
+    /// Writes under way.
+    writes: Arc<Semaphore>,
+    /// The latest sets that were written here.
+    written: Mutex<VecDeque<Written>>,
     /// Says when objects were made.
     pub(super) clock: Clock,
+}
+
+/// A set that was written here, until a snapshot has it.
+#[derive(Debug)]
+struct Written {
+    name: ObjectName,
+    at: Instant,
+    /// What the snapshot had of it by then.
+    was: Option<Arc<Value>>,
+    now: Option<Arc<Value>>,
+    projects: Vec<String>,
+}
+
+/// What is known of a set without a question to where it is stored.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    pub(super) set: Option<Arc<Value>>,
+    /// Projects of its Applications, where it was written just now.
+    pub(super) projects: Option<Vec<String>>,
 }
 
 /// What work on a set is done with, off the threads that serve.
@@ -78,8 +123,101 @@ impl Room {
                 per_person,
                 ..LimitSpec::default()
             }),
+            readers: Limiter::new(&LimitSpec {
+                per_person: PersonLimitSpec {
+                    concurrency: Some(READERS_OF_PERSON),
+                    ..PersonLimitSpec::default()
+                },
+                ..LimitSpec::default()
+            }),
+            reading: Arc::new(Semaphore::new(settings.concurrency.saturating_mul(READING))),
+            writes: Arc::new(Semaphore::new(WRITES)),
+            written: Mutex::default(),
             clock,
         })
+    }
+
+    /// What is known of a set: as it was written here just now, else as the snapshot has
+    /// it.
+    pub(super) fn known(&self, name: &ObjectName, snapshot: &Snapshot) -> Known {
+        let has = snapshot.resources.application_sets.get(name);
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        written.retain(|one| one.at.elapsed() < WRITTEN_FRESH);
+        let latest = written.iter().rev().find(|one| one.name == *name);
+        // Once the snapshot says something else than then it is the newer one.
+        let latest = latest.filter(|one| one.was.as_ref().map(Arc::as_ptr) == has.map(Arc::as_ptr));
+        match latest {
+            Some(one) => Known {
+                set: one.now.clone(),
+                projects: Some(one.projects.clone()),
+            },
+            None => Known {
+                set: has.cloned(),
+                projects: None,
+            },
+        }
+    }
+
+    /// Whether a set of a namespace was written here just now.
+    pub(super) fn has_written(&self, namespace: &str) -> bool {
+        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fresh = written.iter().filter(|one| one.at.elapsed() < WRITTEN_FRESH);
+        fresh.any(|one| one.name.namespace == namespace)
+    }
+
+    /// Remembers a set as it is stored now; none where it was deleted.
+    ///
+    /// - `was`: what the snapshot had before the write.
+    pub(super) fn wrote(
+        &self,
+        name: ObjectName,
+        (was, now): (Option<Arc<Value>>, Option<Arc<Value>>),
+        projects: Vec<String>,
+    ) {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if written.len() >= WRITTEN {
+            written.pop_front();
+        }
+        written.push_back(Written {
+            name,
+            at: Instant::now(),
+            was,
+            now,
+            projects,
+        });
+    }
+
+    /// A person's place among those who read and write objects where they are stored.
+    ///
+    /// # Errors
+    /// The person has as many already.
+    pub(super) fn reader(&self, person: u64) -> Result<Permit, Rejection> {
+        Ok(self.readers.acquire(person)?)
+    }
+
+    /// Waits for a place among those who read many objects.
+    ///
+    /// # Errors
+    /// There was none within `time`.
+    pub(super) async fn reading(&self, time: Duration) -> Result<OwnedSemaphorePermit, Rejection> {
+        let free = Arc::clone(&self.reading).acquire_owned();
+        match tokio::time::timeout(time, free).await {
+            Ok(Ok(place)) => Ok(place),
+            Ok(Err(_)) | Err(_) => Err(Error::Busy { waited: time }.into()),
+        }
+    }
+
+    /// A place among the writes under way.
+    pub(super) async fn writing(&self) -> Result<OwnedSemaphorePermit, Rejection> {
+        let place = Arc::clone(&self.writes).acquire_owned().await;
+        Ok(place.map_err(|_| Error::Broken)?)
+    }
+
+    /// Waits until no write is under way, also of those whose callers went away.
+    pub async fn finish(&self) {
+        let all = u32::try_from(WRITES).unwrap_or(u32::MAX);
+        // It is closed nowhere.
+        let _ = self.writes.acquire_many(all).await;
     }
 
     /// Does what takes long for a big set: generating, planning, judging and showing.

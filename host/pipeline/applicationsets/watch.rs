@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::watch;
 
 use super::super::open::{Question, Shared};
@@ -20,7 +20,7 @@ use crate::applicationset::selector::Selector;
 use crate::authenticate::Principal;
 use crate::authorize::applicationsets::{self, ApplicationSetsPolicy};
 use crate::authorize::rbac::Rbac;
-use crate::front::applicationsets::{Error, Watch};
+use crate::front::applicationsets::{Error, Told, Watch};
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use crate::state::{ObjectName, Resources};
@@ -73,13 +73,13 @@ struct Watcher {
     looked: Sets,
     rules: Option<Rules>,
     /// What is to be sent before anything is compared again.
-    queue: VecDeque<Value>,
+    queue: VecDeque<Told>,
 }
 
 impl Desk<'_, '_> {
     /// Events until the caller goes away. As in Argo CD, one that is named comes first
     /// as it is.
-    pub(super) fn watch(&mut self, wanted: Watch) -> Result<BoxStream<'static, Value>, Rejection> {
+    pub(super) fn watch(&mut self, wanted: Watch) -> Result<BoxStream<'static, Told>, Rejection> {
         let selector = Selector::parse(&wanted.filter.selector).map_err(Error::Selector)?;
         let question = Question::ApplicationSets(Shared(Arc::clone(self.principal)));
         let place = self.open.enter(question, (self.snapshot, self.record.id()))?;
@@ -112,7 +112,7 @@ impl Desk<'_, '_> {
 
 impl Watcher {
     /// The next event; none when the front is closed, or the gateway ends.
-    async fn next(&mut self) -> Option<Value> {
+    async fn next(&mut self) -> Option<Told> {
         loop {
             if let Some(event) = self.queue.pop_front() {
                 return Some(event);
@@ -132,7 +132,10 @@ impl Watcher {
         let told = changed(&self.looked, &now).into_iter();
         let told = told.filter(|(event, set)| *event == Event::Deleted || self.is_new_enough(set));
         self.queue = told
-            .map(|(event, set)| json!({"type": event.as_str(), "applicationSet": set}))
+            .map(|(event, set)| Told {
+                event: event.as_str(),
+                set,
+            })
             .collect();
         self.looked = now;
         Some(())
@@ -212,7 +215,7 @@ fn is_templated(set: &Value) -> bool {
 
 /// For each set whose own project is a template, the projects of the Applications it
 /// owns.
-fn projects(resources: &Resources) -> BTreeMap<ObjectName, BTreeSet<String>> {
+pub(super) fn projects(resources: &Resources) -> BTreeMap<ObjectName, BTreeSet<String>> {
     let templated = resources.application_sets.iter().filter(|(_, set)| is_templated(set));
     let mut found: BTreeMap<ObjectName, BTreeSet<String>> =
         templated.map(|(name, _)| (name.clone(), BTreeSet::new())).collect();

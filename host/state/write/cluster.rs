@@ -20,7 +20,8 @@ use kube::core::Request;
 use serde_json::{Value, json};
 
 use super::value::merge_patch;
-use super::{Error, Key, Kind, Stored, Version};
+use super::{Error, Key, Kind, Stored, Version, Writer};
+use crate::state::ObjectName;
 
 mod several;
 
@@ -29,6 +30,9 @@ const MANAGER: &str = "tollgate";
 
 /// Objects of one page of a list.
 const PAGE: u32 = 500;
+
+/// Objects of one page of a list, where each may be large.
+const SMALL_PAGE: u32 = 50;
 
 /// Longest wait for an answer.
 const WITHIN: Duration = Duration::from_secs(15);
@@ -61,25 +65,75 @@ impl Cluster {
 
     /// Every object of a kind in a namespace, by name.
     pub(super) async fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<Stored>, Error> {
-        let mut parameters = ListParams::default();
-        // Thousands of Applications come in pages, each without what would fill memory.
-        if kind == Kind::Application {
-            parameters = parameters.limit(PAGE);
-        }
+        self.select(kind, namespace, &|_| true).await
+    }
+
+    /// The objects that are wanted, by name. They come in pages, and no more than one is
+    /// held beside them.
+    pub(super) async fn select(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        is_wanted: &(dyn Fn(&Value) -> bool + Sync),
+    ) -> Result<Vec<Stored>, Error> {
+        let page = match kind {
+            Kind::Application => PAGE,
+            // One may have a megabyte.
+            Kind::ApplicationSet | Kind::AppProject => SMALL_PAGE,
+        };
+        let mut parameters = ListParams::default().limit(page);
         let mut all = Vec::new();
         loop {
-            let mut list = self.ask(path(kind, namespace).list(&parameters), None).await?;
-            let items = list.get_mut("items").map(Value::take).unwrap_or_default();
-            let Value::Array(items) = items else { return Ok(all) };
+            let list = self.ask(path(kind, namespace).list(&parameters), None).await?;
+            let (items, next) = taken_apart(list);
             for item in items {
-                all.push(listed(item, kind)?);
+                let stored = listed(item, kind)?;
+                if is_wanted(&stored.object) {
+                    all.push(stored);
+                }
             }
-            let next = list.pointer("/metadata/continue").and_then(Value::as_str);
-            match next.filter(|next| !next.is_empty()) {
-                Some(next) => parameters = parameters.continue_token(next),
+            match next {
+                Some(next) => parameters = parameters.continue_token(&next),
                 None => return Ok(all),
             }
         }
+    }
+
+    /// Every object of a kind in a namespace: whole, without `status`, where `is_related`
+    /// says so by its metadata, else its name and owner references. Of the others nothing
+    /// but metadata is sent.
+    pub(super) async fn related(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        is_related: impl Fn(&Value) -> bool + Send,
+    ) -> Result<Vec<Value>, Error> {
+        let mut parameters = ListParams::default().limit(PAGE);
+        let (mut all, mut related) = (Vec::new(), Vec::new());
+        loop {
+            let list = self.ask(path(kind, namespace).list_metadata(&parameters), None).await?;
+            let (items, next) = taken_apart(list);
+            for item in items {
+                let head = super::head(&item);
+                if is_related(&head) {
+                    related.extend(key_of(&head, kind, namespace));
+                } else {
+                    all.push(head);
+                }
+            }
+            match next {
+                Some(next) => parameters = parameters.continue_token(&next),
+                None => break,
+            }
+        }
+        for stored in Writer::Cluster(self.clone()).read_each(&related).await? {
+            let mut object = stored.object;
+            if let Some(members) = object.as_object_mut() {
+                members.remove("status");
+            }
+            all.push(object);
+        }
+        Ok(all)
     }
 
     pub(super) async fn replace(&self, key: &Key, wanted: &Value, based_on: &Version) -> Result<Stored, Error> {
@@ -208,6 +262,24 @@ fn refused(error: &kube::Error, about: Option<(&Key, &Version)>) -> Error {
 fn path(kind: Kind, namespace: &str) -> Request {
     let version = kind.api_version();
     Request::new(format!("/apis/{version}/namespaces/{namespace}/{}", kind.plural()))
+}
+
+/// The items of a list, and where it goes on.
+fn taken_apart(mut list: Value) -> (Vec<Value>, Option<String>) {
+    let next = list.pointer("/metadata/continue").and_then(Value::as_str);
+    let next = next.filter(|next| !next.is_empty()).map(str::to_owned);
+    match list.get_mut("items").map(Value::take) {
+        Some(Value::Array(items)) => (items, next),
+        _ => (Vec::new(), next),
+    }
+}
+
+fn key_of(head: &Value, kind: Kind, namespace: &str) -> Option<Key> {
+    let name = ObjectName {
+        namespace: namespace.to_owned(),
+        name: head.pointer("/metadata/name")?.as_str()?.to_owned(),
+    };
+    Some(Key { kind, name })
 }
 
 /// Items of a list leave out what the list says.

@@ -20,9 +20,11 @@ use crate::diagnostic::Diagnostic;
 use crate::state::directory::{self, Draft};
 use crate::state::{SetAside, yaml};
 
+mod journal;
 mod land;
 mod several;
 
+pub(in crate::state) use journal::for_load;
 use land::Landing;
 
 /// How often another writer is waited for, and how long each time: 10 s in all.
@@ -262,7 +264,8 @@ impl Folder {
         Err(Error::Refused(findings.collect()))
     }
 
-    /// The one writer of the folder, among processes too.
+    /// The one writer of the folder, among processes too. What one left that died is put
+    /// in place first.
     fn lock(&self) -> Result<File, Error> {
         let io = |source| Error::Io {
             path: self.root.to_path_buf(),
@@ -271,7 +274,10 @@ impl Folder {
         let folder = File::open(&self.root).map_err(io)?;
         for _ in 0..TRIES {
             match folder.try_lock() {
-                Ok(()) => return Ok(folder),
+                Ok(()) => {
+                    journal::recover(&self.root).map_err(io)?;
+                    return Ok(folder);
+                }
                 Err(fs::TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
                 Err(fs::TryLockError::Error(error)) => return Err(io(error)),
             }

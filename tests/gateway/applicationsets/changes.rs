@@ -227,3 +227,54 @@ async fn orphans_stay() {
     let gone = get(&world, "alice", "/shop").await;
     assert_eq!((gone.0, gone.1["code"].as_u64()), (404, Some(5)));
 }
+
+/// Who goes away while it is written does not split it, and the record says what was done.
+#[tokio::test]
+async fn a_write_and_its_record_survive_the_client() {
+    let world = start().await;
+    // Another writer of the folder holds up ours.
+    let folder = std::fs::File::open(world.path("state")).unwrap();
+    folder.lock().unwrap();
+    let request = ask(&world, Method::POST, "alice", API).json(&set("shop", "dev", &["cart", "till"]));
+    let answered = tokio::time::timeout(std::time::Duration::from_secs(3), request.send()).await;
+    assert!(answered.is_err(), "it is held up: {answered:?}");
+    // The gateway sees that the client is gone before it may write: what was done without
+    // anybody to be told is written down as such, or, by mistake, as cancelled already.
+    let other = super::get(&world, "carol", "/shop").await;
+    assert_eq!(other.0, 404);
+    folder.unlock().unwrap();
+    let record = async || {
+        let page = world.admin("/decisions").await;
+        let all: Value = serde_json::from_str(&page).unwrap();
+        let all = all
+            .as_array()
+            .or_else(|| all["items"].as_array())
+            .cloned()
+            .unwrap_or_default();
+        all.into_iter().find(|record| record["notes"]["operation"] == "create")
+    };
+    world.until("the record", || async { record().await.is_some() }).await;
+    let record = record().await.unwrap();
+    assert_eq!(
+        (
+            record["outcome"].as_str(),
+            record["status"].as_u64(),
+            record["reason"].as_str()
+        ),
+        (Some("allowed"), Some(499), Some("allowed")),
+        "{record}"
+    );
+    let checks = record["checks"].as_array().unwrap();
+    assert!(checks.iter().any(|check| check["action"] == "create"), "{record}");
+    assert_eq!(names(&stored(&world, "ApplicationSet")), ["shop"]);
+    assert_eq!(names(&stored(&world, "Application")), ["cart", "till"]);
+}
+
+/// The twin: who goes away before anything is approved changes nothing.
+#[tokio::test]
+async fn what_is_refused_is_written_for_nobody() {
+    let world = start().await;
+    let (status, _) = post(&world, "erin", "", &set("shop", "prod", &["cart"])).await;
+    assert_eq!(status, 403);
+    assert!(stored(&world, "ApplicationSet").is_empty() && stored(&world, "Application").is_empty());
+}

@@ -5,6 +5,7 @@
 //!
 //! `*` and `?` stop at `/`; `[a-z]` and `[^a-z]` are classes; `\` escapes.
 
+use std::collections::BTreeSet;
 use std::iter::Peekable;
 use std::str::Chars;
 
@@ -79,6 +80,35 @@ impl Pattern {
             tokens = after;
             retry = Some((after, rest));
         }
+    }
+}
+
+impl Pattern {
+    /// Whether it may match a path below a directory.
+    pub(super) fn reaches_below(&self, directory: &str) -> bool {
+        let mut alive = BTreeSet::from([0]);
+        for symbol in directory.chars().chain(['/']) {
+            alive = self.after(&alive, symbol);
+        }
+        // What is left of the pattern matches something.
+        alive.iter().any(|at| *at < self.0.len())
+    }
+
+    /// How far the pattern may be after one more symbol; a star stays where it is.
+    fn after(&self, alive: &BTreeSet<usize>, symbol: char) -> BTreeSet<usize> {
+        let mut after = BTreeSet::new();
+        for at in alive {
+            // Stars do not stand beside each other.
+            let behind = matches!(self.0.get(*at), Some(Token::Star)).then(|| at.saturating_add(1));
+            for at in std::iter::once(*at).chain(behind) {
+                match self.0.get(at) {
+                    Some(Token::Star) if symbol != '/' => after.insert(at),
+                    Some(token) if token.takes(symbol) => after.insert(at.saturating_add(1)),
+                    Some(_) | None => false,
+                };
+            }
+        }
+        after
     }
 }
 
@@ -171,6 +201,28 @@ mod tests {
                 expected,
                 "{pattern} {path}"
             );
+        }
+    }
+
+    #[test]
+    fn what_may_be_below_a_directory_is_known() {
+        for (pattern, directory, expected) in [
+            ("*/*", "vendor", true),
+            ("*/*", "vendor/lib", false),
+            ("*", "vendor", false),
+            ("*/*/*", "vendor/lib", true),
+            ("apps/*", "vendor", false),
+            ("apps/*", "apps", true),
+            ("apps/*/overlays", "apps/one", true),
+            ("apps/*/overlays", "apps", true),
+            ("v*r/l?b/[a-c]*", "vendor/lib", true),
+            ("vendor/", "vendor", false),
+            ("vendor", "vendor", false),
+            ("vendor[^a]x", "vendor", true),
+            ("", "vendor", false),
+        ] {
+            let found = Pattern::new(pattern).unwrap().reaches_below(directory);
+            assert_eq!(found, expected, "{pattern} {directory}");
         }
     }
 

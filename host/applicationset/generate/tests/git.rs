@@ -75,6 +75,26 @@ fn directories_come_as_a_walk_finds_them() {
     );
 }
 
+/// Argo CD takes directories out of submodules, which are not read here.
+#[test]
+fn patterns_that_reach_into_a_submodule_are_refused() {
+    let mut world = world();
+    world.files.push(("vendor/lib/SUBMODULE", ""));
+    for items in [
+        json!([{"path": "*/*/*"}]),
+        json!([{"path": "apps/*"}, {"path": "vendor/lib/*"}]),
+    ] {
+        let error = world.fast(directories(items)).unwrap_err().to_string();
+        assert!(error.contains("`vendor/lib` is a submodule"), "{error}");
+    }
+    for items in [
+        json!([{"path": "*/*"}]),
+        json!([{"path": "apps/*"}, {"path": "vendor/lib/*", "exclude": true}]),
+    ] {
+        world.fast(directories(items)).unwrap();
+    }
+}
+
 #[test]
 fn objects_of_files_are_flattened_without_go_templates() {
     let made = world().fast(files(json!([{"path": "apps/**/config.yaml"}]))).unwrap();

@@ -126,11 +126,7 @@ fn atoi(text: &str) -> i64 {
 /// octal, and `_` between them. Zeros behind a point are cut, as `cast` does it. What is no
 /// number is 0.
 fn based(text: &str) -> i64 {
-    let cut = text.trim_end_matches('0');
-    let text = match cut.strip_suffix('.') {
-        Some(whole) if cut.len() < text.len() => whole,
-        Some(_) | None => text,
-    };
+    let text = without_zeros(text);
     let (sign, digits) = match (text.strip_prefix('-'), text.strip_prefix('+')) {
         (Some(digits), _) => ("-", digits),
         (None, Some(digits)) => ("", digits),
@@ -149,6 +145,20 @@ fn based(text: &str) -> i64 {
         return 0;
     }
     i64::from_str_radix(&format!("{sign}{}", bare.replace('_', "")), radix).unwrap_or(0)
+}
+
+/// What stands before a point that zeros follow, with other points among them.
+fn without_zeros(text: &str) -> &str {
+    let mut is_zero = false;
+    for (at, letter) in text.bytes().enumerate().rev() {
+        match letter {
+            b'.' if is_zero => return text.get(..at).unwrap_or(text),
+            b'.' => {}
+            b'0' => is_zero = true,
+            _ => return text,
+        }
+    }
+    text
 }
 
 /// Whether each `_` stands between digits, or behind what says the base.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tempfile::NamedTempFile;
 
-use super::{Folder, refuse_links, version};
+use super::{Folder, journal, refuse_links, version};
 use crate::state::directory::Draft;
 use crate::state::write::batch::{Failed, Left};
 use crate::state::write::{Error, Key, Version};
@@ -110,10 +110,23 @@ impl Folder {
             prepared.push(file.map_err(io(&landing.path)).map_err(about(landing))?);
             landing.check().map_err(about(landing))?;
         }
-        self.put_all(landings, prepared)?;
+        // One file takes its name as a whole by itself.
+        let is_batch = landings.len() > 1;
+        let failed = |error| about(first)(io(&self.root)(error));
+        if is_batch {
+            journal::write(&self.root, landings, &prepared).map_err(failed)?;
+        }
+        let put = self.put_all(landings, prepared);
+        if put.is_err() && is_batch {
+            journal::finish(&self.root).map_err(failed)?;
+        }
+        put?;
         for folder in folders {
             let synced = File::open(folder).and_then(|folder| folder.sync_all());
             synced.map_err(io(folder)).map_err(about(first))?;
+        }
+        if is_batch {
+            journal::finish(&self.root).map_err(failed)?;
         }
         Ok(())
     }

@@ -1,0 +1,111 @@
+//! ApplicationSets of a real cluster: what the API server is asked for whom.
+
+use serde_json::{Value, json};
+
+use crate::applications::world::{Plan, Source, apply};
+use crate::gateway::Gateway;
+
+const API: &str = "/api/v1/applicationsets";
+
+/// alice may do everything, mallory nothing.
+const POLICY: &str = "p, alice, applicationsets, *, */*, allow\np, alice, applications, *, */*, allow\n";
+
+fn set(namespace: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"generators": [{"list": {"elements": [{"name": "a"}]}}], "template": {
+            "metadata": {"name": "{{name}}"},
+            "spec": {
+                "project": "dev", "destination": {"name": "home", "namespace": "a"},
+                "source": {"repoURL": "https://git.example.org/r", "path": "."},
+            },
+        }},
+    })
+}
+
+/// Status of each of 50 requests at once.
+async fn fifty(gateway: &Gateway, who: &str, rest: &str) -> Vec<u16> {
+    let client = gateway.client(who);
+    let url = format!("{}{API}{rest}", gateway.url());
+    let asked = (0..50).map(|_| client.get(&url).send());
+    let answers = futures_util::future::join_all(asked).await;
+    let status = |answer: Result<reqwest::Response, reqwest::Error>| answer.unwrap().status().as_u16();
+    answers.into_iter().map(status).collect()
+}
+
+/// Anybody who is signed in may ask. All Applications of a namespace, with their status, fill
+/// memory when 50 do so at once.
+#[tokio::test]
+async fn who_is_refused_has_nothing_read() {
+    let mut plan = Plan::new(Source::Kubernetes).await;
+    plan.layout.settings(json!({"applicationSets": {}}));
+    plan.layout.policies("applicationsets");
+    plan.layout.object(
+        "ConfigMap",
+        "argocd-rbac-cm",
+        &json!({}),
+        &json!({"policy.csv": POLICY}),
+    );
+    plan.project("dev", &json!({"sourceRepos": ["*"]}));
+    let namespace = plan.control.clone();
+    apply(plan.cluster, &[set(&namespace, "shop")]).await;
+    let world = plan.start().await;
+    let reader = format!("system:serviceaccount:{namespace}:reader");
+    // One that may be read, and so is: what was asked before it is in the log by then.
+    let client = world.gateway.client("alice");
+    let read = async |name: &str| {
+        let url = format!("{}{API}/{name}", world.gateway.url());
+        let answer = client.get(url).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), 200);
+        let path = format!("/{namespace}/applicationsets/{name}");
+        let is_it = |event: &Value| {
+            let uri = event["requestURI"].as_str().unwrap_or_default();
+            event["stage"] == "ResponseComplete" && uri.ends_with(&path) && event["user"]["username"] == *reader
+        };
+        world.cluster.audit().find_with(&namespace, is_it).await;
+    };
+    let asked = || {
+        let events = world.cluster.audit().events_with(&namespace);
+        let of_sets = events.into_iter().filter(|event| {
+            let resource = event["objectRef"]["resource"].as_str().unwrap_or_default();
+            event["user"]["username"] == *reader
+                && event["stage"] == "ResponseComplete"
+                && ["applications", "applicationsets"].contains(&resource)
+                && event["verb"] != "watch"
+        });
+        of_sets.count()
+    };
+    read("shop").await;
+    let before = asked();
+    for (who, rest, status) in [
+        ("mallory", "/none", 404),
+        ("mallory", "/shop", 404),
+        ("mallory", "/shop/resource-tree", 404),
+        ("mallory", "", 200),
+        ("alice", "/none", 404),
+    ] {
+        assert_eq!(fifty(&world.gateway, who, rest).await, [status; 50], "{who} {rest}");
+    }
+    apply(world.cluster, &[set(&namespace, "other")]).await;
+    // The twin: who may, reads it; of Applications nothing is asked for a look at a set.
+    let seen = async || {
+        let url = format!("{}{API}/other", world.gateway.url());
+        let answer = client.get(url).send().await.unwrap();
+        (answer.status().as_u16() == 200).then_some(())
+    };
+    crate::support::eventually("the snapshot has it", seen).await;
+    let events = world.cluster.audit().events_with(&namespace);
+    let reads_application = events.iter().any(|event| {
+        event["user"]["username"] == *reader
+            && event["objectRef"]["resource"] == "applications"
+            && event["verb"] == "get"
+    });
+    assert!(!reads_application);
+    let is_other = |event: &Value| {
+        let uri = event["requestURI"].as_str().unwrap_or_default();
+        event["stage"] == "ResponseComplete" && uri.ends_with("/applicationsets/other") && event["verb"] == "get"
+    };
+    world.cluster.audit().find_with(&namespace, is_other).await;
+    assert_eq!(asked(), before + 1, "only what alice may see was read");
+}
