@@ -44,6 +44,8 @@ impl List {
                 continue;
             }
             let expression = text.strip_prefix('/').and_then(|rest| rest.strip_suffix('/'));
+            // `//` has none and is a glob like others.
+            let expression = expression.filter(|expression| !expression.is_empty());
             if let (ListMode::Regexp, Some(expression)) = (mode, expression) {
                 let regex = fancy_regex::RegexBuilder::new(expression)
                     .backtrack_limit(BACKTRACK_LIMIT)

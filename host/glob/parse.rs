@@ -78,7 +78,9 @@ impl Frame {
 
 /// Reads a whole pattern.
 pub(super) fn parse(pattern: &str) -> Result<Vec<Node>, Error> {
-    if pattern.contains(['\0', '\u{fffd}']) {
+    // To the library a pattern ends there.
+    let pattern = pattern.split('\0').next().unwrap_or_default();
+    if pattern.contains('\u{fffd}') {
         return Err(syntax("could not read rune"));
     }
     let mut chars = pattern.chars().peekable();

@@ -79,6 +79,15 @@ fn classes_are_one_list_or_one_range() {
 }
 
 #[test]
+fn a_pattern_ends_at_nul() {
+    check("a\0b", "a", "", true);
+    check("a\0b", "a\0b", "", false);
+    check("\0", "", "", true);
+    check("{a,b\0}", "b", "", true);
+    assert!(Pattern::compile("[a\0]", &[]).is_err());
+}
+
+#[test]
 fn says_what_does_not_compile() {
     for (pattern, words) in [
         ("e[[a*", "unexpected end of input"),
@@ -190,6 +199,9 @@ fn lists_follow_their_mode() {
     assert!(!matches_list(ListMode::Glob, &list(&["/^a/"]), "abc"));
     assert!(matches_list(ListMode::Regexp, &list(&["te*", "/"]), "test"));
     assert!(!matches_list(ListMode::Regexp, &list(&["/(/", "["]), "test"));
+    // `//` is no empty expression, which would match everything.
+    assert!(!matches_list(ListMode::Regexp, &list(&["//"]), "test"));
+    assert!(matches_list(ListMode::Regexp, &list(&["//"]), "//"));
     assert!(!matches_list(ListMode::Exact, &list(&["te*"]), "test"));
     assert!(!namespace_enabled("b", "a", &[]) && namespace_enabled("a", "a", &[]));
     // Catastrophic backtracking ends at the limit, without a match.

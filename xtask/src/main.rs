@@ -13,6 +13,7 @@ mod argocd;
 mod cache;
 mod compare;
 mod demo;
+mod differential;
 mod fuzz;
 mod go;
 mod kubernetes;
@@ -37,6 +38,8 @@ enum Task {
     Kubernetes,
     /// Build Argo CD's command line and its judge of ApplicationSets for the tests, once, and print where they are.
     Argocd,
+    /// Compare decisions with Argo CD's and Kubernetes' own, for as many pairs as asked, and print a table.
+    Differential(differential::Differential),
     /// Measure Tollgate beside its peers in one run and write the tables of docs/performance.md.
     Compare(compare::Compare),
     /// Run the fuzz targets of host/fuzz.rs under libFuzzer.
@@ -85,6 +88,7 @@ async fn perform() -> Result<()> {
             );
             Ok(())
         }
+        Task::Differential(task) => task.run(&root),
         Task::Compare(task) => task.run(&root).await,
         Task::Fuzz(task) => task.run(&root),
         Task::Lint(task) => task.run(&root),

@@ -15,6 +15,9 @@ pub(super) enum Line {
     Rule([String; 5]),
     /// `g, member, role`.
     Grant([String; 2]),
+    /// Starts with the name of another section of the enforcer's model (`e`, `m`, `r`):
+    /// Argo CD takes the line and nothing follows from it.
+    Inert(char),
 }
 
 /// Why a line is not one.
@@ -74,6 +77,9 @@ pub(super) fn parse(line: &str) -> Result<Line, Error> {
                 observed,
                 allowed: 3,
             }),
+        "e" => Ok(Line::Inert('e')),
+        "m" => Ok(Line::Inert('m')),
+        "r" => Ok(Line::Inert('r')),
         other => Err(Error::Kind {
             observed: shorten(other),
         }),
@@ -174,6 +180,14 @@ mod tests {
             "p, u, r, a, o, allow # note",
             rule(["u", "r", "a", "o", "allow # note"]),
         );
+    }
+
+    #[test]
+    fn other_sections_of_the_model_say_nothing() {
+        check("e, a, b", Ok(Line::Inert('e')));
+        check("m", Ok(Line::Inert('m')));
+        check("\"r\", x", Ok(Line::Inert('r')));
+        check("E, a", Err(Error::Kind { observed: "E".into() }));
     }
 
     #[test]

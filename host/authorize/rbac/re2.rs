@@ -4,8 +4,9 @@
 //! texts, or nothing where Go refuses. Never: backtracking.
 //!
 //! The dialects differ in: ASCII-only `\d \w \s \b`, `\Q…\E`, literal `[`,
-//! `&`, `~` in classes, literal `{` where no count follows, `\<` and `\>`,
-//! counts above 1,000, flags beyond `imsU`.
+//! `&`, `~` in classes, literal `{` where no count follows, escaped `<`, `>`, `%` and
+//! blanks, repetitions of a repetition (`a**`), counts above 1,000, also of groups
+//! within groups, flags beyond `imsU`.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -49,24 +50,76 @@ fn refuse(what: impl Into<String>) -> Error {
     Error::Syntax { what: what.into() }
 }
 
+/// What may be repeated next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Last {
+    /// An atom; repeated as often as this by counts within it.
+    Atom(u32),
+    /// A repetition, which is not repeated again.
+    Repetition,
+}
+
 fn translate(expression: &str) -> Result<String, Error> {
     let mut chars = expression.chars().peekable();
     let mut out = String::with_capacity(expression.len() + 8);
+    let mut last = Last::Atom(1);
+    // Highest product of counts so far, of each open group and of the expression.
+    let mut products = vec![1_u32];
     while let Some(c) = chars.next() {
+        let mut next = Last::Atom(1);
         match c {
             '\\' => escape(&mut chars, &mut out, Place::Outside)?,
             '[' => class(&mut chars, &mut out)?,
-            '{' => count(&mut chars, &mut out)?,
+            '*' | '+' | '?' => {
+                out.push(c);
+                next = repeated(last, &mut chars, &mut out)?;
+            }
+            '{' => {
+                if let Some(most) = count(&mut chars, &mut out)? {
+                    next = repeated(last, &mut chars, &mut out)?;
+                    let Last::Atom(within) = last else { continue };
+                    let product = within.saturating_mul(most.max(1));
+                    if most > 1 && product > MAX_COUNT {
+                        return Err(refuse(format!(
+                            "counts multiply to {product}, at most {MAX_COUNT} is allowed"
+                        )));
+                    }
+                    if let Some(most_of_group) = products.last_mut() {
+                        *most_of_group = (*most_of_group).max(product);
+                    }
+                }
+            }
             '(' => {
                 out.push('(');
                 if chars.peek() == Some(&'?') {
                     flags(&chars)?;
                 }
+                products.push(1);
+            }
+            ')' => {
+                out.push(')');
+                let product = products.pop().unwrap_or(1);
+                if let Some(outer) = products.last_mut() {
+                    *outer = (*outer).max(product);
+                }
+                next = Last::Atom(product);
             }
             other => out.push(other),
         }
+        last = next;
     }
     Ok(out)
+}
+
+/// After a repetition: a `?` makes it lazy, anything else may not repeat it again.
+fn repeated(last: Last, chars: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<Last, Error> {
+    if last == Last::Repetition {
+        return Err(refuse("invalid nested repetition operator"));
+    }
+    if let Some(lazy) = chars.next_if_eq(&'?') {
+        out.push(lazy);
+    }
+    Ok(Last::Repetition)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,10 +141,6 @@ fn escape(chars: &mut Peekable<Chars<'_>>, out: &mut String, place: Place) -> Re
         ('S', _) => r"[^\t\n\f\r ]",
         ('b', Place::Outside) => r"(?-u:\b)",
         ('B', Place::Outside) => r"(?-u:\B)",
-        ('<' | '>', _) => {
-            out.push(c);
-            return Ok(());
-        }
         ('Q', Place::Outside) => {
             quoted(chars, out);
             return Ok(());
@@ -100,8 +149,8 @@ fn escape(chars: &mut Peekable<Chars<'_>>, out: &mut String, place: Place) -> Re
             out.extend(['\\', c]);
             return Ok(());
         }
-        _ if c.is_ascii_punctuation() => {
-            out.extend(['\\', c]);
+        _ if c.is_ascii() && !c.is_ascii_alphanumeric() => {
+            out.push_str(&regex::escape(c.encode_utf8(&mut [0; 4])));
             return Ok(());
         }
         ('0'..='7', _) => return octal(c, chars, out),
@@ -180,26 +229,35 @@ fn posix(chars: &mut Peekable<Chars<'_>>) -> Option<String> {
     Some(text)
 }
 
-/// `{n}`, `{n,}`, `{n,m}` count; any other `{` is itself.
-fn count(chars: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), Error> {
+/// `{n}`, `{n,}`, `{n,m}` count, without leading zeros; any other `{` is itself. Gives
+/// the highest number.
+fn count(chars: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<Option<u32>, Error> {
     let body: String = chars.clone().take_while(|c| c.is_ascii_digit() || *c == ',').collect();
     let closed = chars.clone().nth(body.chars().count()) == Some('}');
     let mut parts = body.splitn(2, ',');
     let (low, high) = (parts.next().unwrap_or_default(), parts.next());
-    if !closed || low.is_empty() || high.is_some_and(|high| high.contains(',')) {
+    let is_number = |text: &str| text.len() < 2 || !text.starts_with('0');
+    let numbers = [Some(low), high.filter(|high| !high.is_empty())].into_iter().flatten();
+    let is_count = closed && !low.is_empty() && !high.is_some_and(|high| high.contains(','));
+    if !is_count || !numbers.clone().all(is_number) {
         out.push_str("\\{");
-        return Ok(());
+        return Ok(None);
     }
-    for number in [Some(low), high.filter(|high| !high.is_empty())].into_iter().flatten() {
-        if number.parse::<u32>().is_ok_and(|number| number <= MAX_COUNT) {
-            continue;
+    let mut most = 0;
+    for number in numbers {
+        match number.parse::<u32>() {
+            Ok(number) if number <= MAX_COUNT => most = number,
+            Ok(_) | Err(_) => {
+                return Err(refuse(format!(
+                    "invalid repeat count `{{{body}}}`, at most {MAX_COUNT} is allowed"
+                )));
+            }
         }
-        return Err(refuse(format!(
-            "invalid repeat count `{{{body}}}`, at most {MAX_COUNT} is allowed"
-        )));
     }
+    // Up to and with the closing brace.
     out.push('{');
-    Ok(())
+    out.extend(chars.by_ref().take(body.len() + 1));
+    Ok(Some(most))
 }
 
 /// Refuses flags RE2 does not have; groups with names pass.
@@ -255,12 +313,35 @@ mod tests {
         check("^[[:alpha:]]+$", "1", false);
         check(r"^\<a\>$", "<a>", true);
         check(r"^\101$", "A", true);
+        check(r"^a\%b\ c$", "a%b c", true);
+        check(r"^[\ \%]$", " ", true);
+        check("^a{01}$", "a{01}", true);
+        check("^a{01}$", "a", false);
+        check("^a{2}?a*?b??$", "aaa", true);
     }
 
     #[test]
     fn refuses_what_go_refuses() {
         for expression in [
-            "*", "*/*", "[a", "(a", "a)", r"\1", r"\y", "a{1001}", "(?x)a", "a\\", "+",
+            "*",
+            "*/*",
+            "[a",
+            "(a",
+            "a)",
+            r"\1",
+            r"\y",
+            "a{1001}",
+            "(?x)a",
+            "a\\",
+            "+",
+            "p/**",
+            "a++",
+            "a???",
+            "a*+",
+            "a{2}{3}",
+            "a*{2}",
+            "(a{100}){11}",
+            "((a{10}){11}){10}",
         ] {
             assert!(compile(expression).is_err(), "{expression}");
         }

@@ -52,6 +52,12 @@ impl Lines {
                     self.blanks([&member, &role], &location, semantics);
                     self.grants.push(Grant { member, role, location });
                 }
+                Ok(Line::Inert(kind)) => self.finding(
+                    semantics,
+                    location,
+                    format!("nothing follows from a line that starts with `{kind}`"),
+                    "rows start with `p`, grants with `g`",
+                ),
                 Err(error) => self.diagnostics.push(Diagnostic::error(location, error.to_string())),
             }
         }
@@ -199,8 +205,9 @@ impl PolicySource {
         let mut diagnostics = Vec::new();
         let mut scopes = vec!["groups".to_owned()];
         if let Some(text) = data.get("scopes").filter(|text| !text.value.is_empty()) {
-            match serde_saphyr::from_str::<Vec<String>>(&text.value) {
-                Ok(list) => scopes = list,
+            // As in Argo CD, `null` is the claim without a name.
+            match serde_saphyr::from_str::<Vec<Option<String>>>(&text.value) {
+                Ok(list) => scopes = list.into_iter().map(Option::unwrap_or_default).collect(),
                 Err(_) => diagnostics.push(
                     Diagnostic::error(text.location.clone(), "`scopes` is no list of texts")
                         .with_hint("for example `[groups, email]`"),

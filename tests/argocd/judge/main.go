@@ -1,5 +1,6 @@
 // Command judge says what Argo CD itself makes of ApplicationSets: its own
-// generators, its own repository server, its own templates.
+// generators, its own repository server, its own templates; what its own enforcer
+// and globs say; and as what kube-apiserver's own code reads a request.
 //
 // In: a JSON object a line on standard input, with a `kind`. Out: a JSON object a
 // line on standard output, in the same order, `error` where Argo CD has one.
@@ -13,7 +14,9 @@ import (
 	"io"
 	"os"
 
+	"github.com/go-logr/logr"
 	log "github.com/sirupsen/logrus"
+	"k8s.io/klog/v2"
 )
 
 // A question; which fields count depends on the kind.
@@ -25,6 +28,7 @@ type question struct {
 	rendering
 	renderings
 	coding
+	batching
 }
 
 // An answer to one; what the kind does not give is absent.
@@ -33,7 +37,7 @@ type answer struct {
 	// Of `generate`: the Applications, each the way it came out at least once.
 	// Argo CD walks clusters in no order, so one set can have several.
 	Outcomes []json.RawMessage `json:"outcomes,omitempty"`
-	// Of `normalize`, `decode`, `functions` and `renderings`.
+	// Of `normalize`, `decode`, `functions`, `renderings` and what is asked in batches.
 	Value json.RawMessage `json:"value,omitempty"`
 	// Of `render`.
 	Text string `json:"text,omitempty"`
@@ -43,6 +47,9 @@ type answer struct {
 
 func main() {
 	log.SetOutput(io.Discard)
+	// Nobody reads it, and a differential test would make it format millions of lines.
+	log.SetLevel(log.PanicLevel)
+	klog.SetLogger(logr.Discard())
 	folder, err := os.MkdirTemp("", "judge-")
 	if err != nil {
 		fatal(err)
@@ -97,6 +104,14 @@ func judge(line []byte, repositories *repositoryServer) (given answer) {
 		given.Bytes, err = encode(asked.coding)
 	case "decode":
 		given.Value, err = decode(asked.coding)
+	case "rbac":
+		given.Value, err = batch(asked.batching, enforce)
+	case "policy":
+		given.Value, err = batch(asked.batching, readPolicy)
+	case "glob":
+		given.Value, err = batch(asked.batching, match)
+	case "attributes":
+		given.Value, err = batch(asked.batching, attributes)
 	default:
 		err = fmt.Errorf("no question is of kind %q", asked.Kind)
 	}

@@ -8,6 +8,9 @@
 
 use percent_encoding::percent_decode;
 
+/// Pairs that Go reads at most, empty ones among them.
+const MOST_PAIRS: usize = 10_000;
+
 /// What a list request says of itself.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ListOptions {
@@ -34,8 +37,13 @@ impl ListOptions {
     }
 }
 
-/// The pairs Go finds: none with a `;` or a broken escape.
+/// The pairs Go finds: none with a `;` or a broken escape, and none at all of too many.
 fn pairs(query: &str) -> impl Iterator<Item = (String, String)> {
+    let query = if query.split('&').count() > MOST_PAIRS {
+        ""
+    } else {
+        query
+    };
     query.split('&').filter(|pair| !pair.contains(';')).filter_map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         Some((unescaped(key)?, unescaped(value)?)).filter(|_| !pair.is_empty())

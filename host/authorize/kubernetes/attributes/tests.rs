@@ -127,6 +127,9 @@ fn a_watch_is_what_go_takes_for_one() {
     ] {
         check("GET", &format!("/api/v1/pods?{query}"), &format!("{verb} /v1 pods - -"));
     }
+    let many = |count: usize| format!("/api/v1/pods?watch=1{}", "&".repeat(count - 1));
+    check("GET", &many(10_000), "watch /v1 pods - -");
+    check("GET", &many(10_001), "list /v1 pods - -");
     check("GET", "/api/v1/namespaces/n/pods/p?watch=1", "get /v1 pods n p");
     check("POST", "/api/v1/namespaces/n/pods?watch=1", "create /v1 pods n -");
 }
@@ -138,6 +141,8 @@ fn a_selector_names_one_object() {
         ("metadata.name%3D%3Dp", "p"),
         ("status.phase!=Failed,metadata.name=p", "p"),
         ("metadata.name=p,metadata.name=q", "p"),
+        ("metadata.name=q,metadata.name=p", "p"),
+        ("metadata.name==a%5C%5C,metadata.name==P", "P"),
         (",,metadata.name=p", "p"),
         ("metadata.name=a%5C%2Cb", "a,b"),
         ("metadata.name!=p", "-"),
