@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 use rustc_hash::FxBuildHasher;
 
+use crate::config::GatewayIdentity;
 use crate::diagnostic::Diagnostic;
 use crate::impersonate::service_account::{self, Acting, Fallback, List, Semantics, Target, Tried};
-use crate::state::{Application, Cluster, Project, destination};
+use crate::state::{Application, Cluster, ObjectName, Project, destination};
 
 mod build;
 mod global;
@@ -22,8 +23,10 @@ mod merge;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod tracking;
 
-pub use settings::{ENABLED_KEY, ENFORCED_KEY};
+pub use settings::{ENABLED_KEY, ENFORCED_KEY, Inheritance};
+pub use tracking::{Identity, Tracking};
 
 /// Whether Applications act as their service accounts, for all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -55,6 +58,10 @@ pub struct Applications {
     pub mode: Mode,
     /// Who acts when no entry matches, after `argocd-cm` had its word.
     pub fallback: Fallback,
+    /// Whether a right to an Application is one to its objects.
+    pub inheritance: Inheritance,
+    /// How live objects say whose they are.
+    pub tracking: Arc<Tracking>,
     semantics: Semantics,
     control_plane_namespace: Arc<str>,
     clusters: Arc<[Cluster]>,
@@ -132,6 +139,11 @@ impl Applications {
         self.by_namespace.get(namespace)?.get(name).map(|named| &named.0)
     }
 
+    /// The name by which live objects know an Application.
+    pub fn instance_name(&self, application: &ObjectName) -> String {
+        tracking::instance_name(application, &self.control_plane_namespace)
+    }
+
     /// Every Application, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Governed>> {
         self.by_namespace.values().flatten().map(|named| &named.0)
@@ -171,6 +183,37 @@ impl Applications {
             }
         }
         found
+    }
+
+    /// What it means that the gateway acts in its own name where no account does, or that
+    /// it does not.
+    pub fn gateway_finding(&self, identity: GatewayIdentity) -> Option<Diagnostic> {
+        let (because, which) = match (self.mode, self.fallback) {
+            (Mode::Off, _) => (
+                "impersonation is off",
+                "every request into the cluster of an Application",
+            ),
+            (Mode::Audit, _) => (
+                "impersonation is only audited",
+                "every request into the cluster of an Application",
+            ),
+            (Mode::Enforce, Fallback::Controller) => (
+                "the fallback is the controller",
+                "every request for an Application whose project names no account for it",
+            ),
+            (Mode::Enforce, Fallback::DefaultServiceAccount | Fallback::Deny) => return None,
+        };
+        let (message, hint) = match identity {
+            GatewayIdentity::Allowed => (
+                format!("{because}: {which} is made with the gateway's own rights there, which are more than its own"),
+                format!("name accounts in projects, and set `{ENABLED_KEY}` of argocd-cm to `true`"),
+            ),
+            GatewayIdentity::Refused => (
+                format!("{because}, and the gateway does not act in its own name: {which} is refused"),
+                format!("set `{ENABLED_KEY}` of argocd-cm to `true`, or `applications.gatewayIdentity` to `allowed`"),
+            ),
+        };
+        Some(Diagnostic::warning(None, message).with_hint(hint))
     }
 }
 

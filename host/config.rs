@@ -83,6 +83,19 @@ pub struct Applications {
     pub semantics: service_account::Semantics,
     /// Whether service accounts act, whatever `argocd-cm` says; none to ask it.
     pub mode: Option<Mode>,
+    /// Whether the gateway acts in its own name where no service account does.
+    pub gateway_identity: GatewayIdentity,
+}
+
+/// Whether the gateway enters clusters for Applications in its own name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GatewayIdentity {
+    /// It does not: such requests are refused.
+    #[default]
+    Refused,
+    /// It does: where impersonation is off or only audited, and where the fallback is
+    /// the controller.
+    Allowed,
 }
 
 /// Settings of the extension front.

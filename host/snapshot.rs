@@ -291,6 +291,8 @@ impl Loader {
         let found = index.findings();
         let usable = !found.iter().any(Diagnostic::is_error);
         findings.extend(found);
+        let identity = self.config.applications.unwrap_or_default().gateway_identity;
+        findings.extend(index.gateway_finding(identity));
         usable.then(|| ApplicationsFront {
             index: Arc::new(index),
             policy: Arc::clone(policy),

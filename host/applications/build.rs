@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::global::Globals;
-use super::{Applications, Governed, Mode, Named, Prepared, merge, settings, takes_from, target};
+use super::{Applications, Governed, Mode, Named, Prepared, Tracking, merge, settings, takes_from, target};
 use crate::impersonate::service_account::{Error, Fallback, List, Rules, Semantics};
 use crate::state::{Application, Cluster, Destination, Project, Resources, destination};
 
@@ -71,6 +71,8 @@ impl Applications {
         Self {
             mode: mode_override.unwrap_or_else(|| settings::mode(argocd_cm)),
             fallback,
+            inheritance: settings::inheritance(argocd_cm),
+            tracking: Arc::new(Tracking::of(argocd_cm)),
             semantics,
             control_plane_namespace: control_plane,
             clusters,

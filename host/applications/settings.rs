@@ -14,6 +14,21 @@ pub const ENABLED_KEY: &str = "application.sync.impersonation.enabled";
 /// Exactly `false` lets the gateway's own identity act where no entry matches.
 pub const ENFORCED_KEY: &str = "application.sync.impersonation.enforced";
 
+/// Whether `applications, update` and `delete` are rights to the Application's objects.
+const INHERITANCE_KEY: &str = "server.rbac.disableApplicationFineGrainedRBACInheritance";
+
+/// Whether a right to change or delete an Application is one to its objects.
+///
+/// Source: Argo CD, `ApplicationFineGrainedRBACInheritanceDisabled`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Inheritance {
+    /// It is not: `update/<group>/<kind>/<namespace>/<name>` is. Argo CD's default.
+    #[default]
+    Disabled,
+    /// It is, as before Argo CD 3.0.
+    Enabled,
+}
+
 /// Bytes of a value that a finding repeats.
 const SHOWN_BYTES: usize = 64;
 
@@ -56,6 +71,15 @@ pub(super) fn fallback(argocd_cm: &ConfigMap, of_rules: Fallback) -> Fallback {
     match text(argocd_cm, ENFORCED_KEY) {
         Some("false") => Fallback::Controller,
         Some(_) | None => of_rules,
+    }
+}
+
+/// What `argocd-cm` says. Argo CD answers every request with an error where the value is
+/// no boolean; that is no right to anything here either.
+pub(super) fn inheritance(argocd_cm: &ConfigMap) -> Inheritance {
+    match text(argocd_cm, INHERITANCE_KEY) {
+        Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Inheritance::Enabled,
+        Some(_) | None => Inheritance::Disabled,
     }
 }
 

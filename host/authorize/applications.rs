@@ -6,21 +6,27 @@
 //! Application, between one that exists and one that does not; a look at a cluster
 //! for somebody RBAC does not let in.
 //!
-//! Argo CD's RBAC lets in: `applications, sync` of the Application who changes
-//! something, `applications, get` who reads. Then the project's lists are asked,
-//! which takes a look at the cluster, and the bundle `policies/applications` is
-//! asked. It can only narrow: what RBAC, destinations or lists refuse is refused
-//! whatever it says.
+//! Argo CD's RBAC lets in: `applications, get` of the Application who reads,
+//! `applications, sync` besides who changes something. Argo CD's server takes manifests
+//! that are not from Git only from callers with `applications, override`, and shows or
+//! changes single objects only where they are in the Application's resource tree. So
+//! `override` reaches everything the project permits, and without it a request reaches
+//! one object of the Application, by a right of its own where it changes it. Then the
+//! project's lists are asked, which takes a look at the cluster, and the bundle
+//! `policies/applications` is asked. It can only narrow: what RBAC, destinations, lists
+//! or the object refuse is refused whatever it says.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::kubernetes::{Attributes, words};
+use super::rbac::Rbac;
 use super::rego::{self, ApplicationInput, Bundle, Checker, Front};
-use crate::applications::Governed;
+use crate::applications::{Governed, Inheritance};
 use crate::caller::Caller;
 use crate::diagnostic::{Loaded, one_line};
+use crate::discovery::{Kind, Scope};
 use crate::impersonate::service_account::{self, Rules, Semantics};
 use crate::impersonate::{self, Impersonation};
 use crate::record::Open;
@@ -32,7 +38,7 @@ mod standing;
 #[cfg(test)]
 mod tests;
 
-pub use restriction::Access;
+pub use restriction::{Access, Operation};
 pub use standing::Standings;
 
 use restriction::Need;
@@ -43,6 +49,12 @@ use standing::{Ground, Obstacle, Standing};
 const NOT_YOURS: &str = "you may not see this application";
 /// What callers read who may see the Application, not more.
 const NO_SYNC: &str = "you may not sync this application";
+/// What callers read who may not override, of reads that are not about one object.
+const READS_ALL: &str =
+    "this needs `applications, override`: without it only single resources of the application are read, and no secrets";
+/// The same of writes.
+const WRITES_ALL: &str = "this needs `applications, override`: without it only single resources of the application \
+                          are changed, and no secrets";
 /// Bytes of a list's reason that a caller is told: those the shipped policy tells.
 const REASON_BYTES: usize = 480;
 
@@ -99,13 +111,33 @@ pub enum Whom {
 /// What the project's lists say of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listed {
-    /// They were not asked: [`ApplicationAccess::asks_lists`] says that it takes
-    /// none.
-    Unasked,
     /// They permit it.
     Permitted,
     /// They do not, with the reason for the caller.
     Refused(String),
+}
+
+/// Whether the object of a request is the Application's, and the caller may do to it
+/// what the request does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owned {
+    /// Nobody asked: [`ApplicationAccess::asks_object`] says that it takes none, or the
+    /// lists refuse the request already.
+    Unasked,
+    /// It is, and the caller may.
+    Permitted,
+    /// It is not, or it cannot be told, or the caller may not, with the reason for the
+    /// caller.
+    Refused(String),
+}
+
+/// What was found out about the object of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    /// What the project's lists say.
+    pub listed: &'a Listed,
+    /// Whether the object is the Application's.
+    pub owned: &'a Owned,
 }
 
 /// Proof that RBAC lets a caller enter a cluster in the name of an Application, to
@@ -124,6 +156,7 @@ pub struct ApplicationAccess {
     ready: Arc<standing::Ready>,
     attributes: Arc<Attributes>,
     wanted: Access,
+    operation: Operation,
 }
 
 /// Proof that project and policy allowed one request in the name of an Application.
@@ -155,6 +188,18 @@ pub enum Error {
     #[error("{message}")]
     NoSync {
         /// With the permission that is missing.
+        message: String,
+    },
+    /// The caller may see the Application, and lacks another right the request needs.
+    #[error("{message}")]
+    NoRight {
+        /// With the permission that is missing.
+        message: String,
+    },
+    /// No account acts, and the settings do not let the gateway act in its own name.
+    #[error("{message}")]
+    Gateway {
+        /// With the setting.
         message: String,
     },
     /// There is no such project, or it takes no Applications of that namespace.
@@ -218,8 +263,8 @@ pub enum Error {
 ///
 /// # Errors
 /// Each denies: [`Error::NotYours`]; and, for those who may see the Application,
-/// [`Error::NoSync`], [`Error::Project`], [`Error::Destination`],
-/// [`Error::Identity`], [`Error::Extra`].
+/// [`Error::NoSync`], [`Error::NoRight`], [`Error::Project`], [`Error::Destination`],
+/// [`Error::Identity`], [`Error::Gateway`], [`Error::Extra`].
 pub fn access_application(
     snapshot: &Snapshot,
     caller: &Arc<Caller>,
@@ -240,41 +285,42 @@ pub fn access_application(
 
 /// Who acts where for a request that was let in before, if it would be let in now.
 ///
-/// - `listed`: what the project's lists say of it.
+/// - `found`: what the project's lists say of it, and what is known of its object.
 pub fn readmitted(
     snapshot: &Snapshot,
     caller: &Arc<Caller>,
     asked: (&ObjectName, &Arc<Attributes>),
-    listed: impl FnOnce(&ApplicationAccess) -> Listed,
+    found: impl FnOnce(&ApplicationAccess) -> (Listed, Owned),
 ) -> Option<(Whom, Arc<Cluster>)> {
     let front = snapshot.applications.as_ref()?;
     let standing = Ground::of(snapshot, front).standing(caller, asked.0);
     let access = enter(standing, caller, asked.1).ok()?;
-    let listed = listed(&access);
-    let permit = front.policy.decide(access, &listed).ok()?;
+    let (listed, owned) = found(&access);
+    let found = Found {
+        listed: &listed,
+        owned: &owned,
+    };
+    let permit = front.policy.decide(access, found).ok()?;
     Some((permit.whom().clone(), Arc::clone(permit.cluster())))
 }
 
 /// Judges one request by the policy bundle, and by what the bundle cannot overrule:
-/// RBAC for logs and programs, the project's destinations, and its lists. The
-/// bundle's texts go into `record`.
-///
-/// - `listed`: what the project's lists say of the request, where
-///   [`ApplicationAccess::asks_lists`] wants to know it.
+/// the project's destinations, its lists, and whose the object is. The bundle's texts go
+/// into `record`.
 ///
 /// # Errors
 /// [`Error::Denied`] and [`Error::Policy`]; each means the request does not pass.
 pub fn authorize_application(
     snapshot: &Snapshot,
     access: ApplicationAccess,
-    listed: &Listed,
+    found: Found<'_>,
     record: &mut Open,
 ) -> Result<ApplicationPermit, Error> {
     let Some(front) = &snapshot.applications else {
         return Err(not_yours(access.caller(), &access.attributes));
     };
     record.note(|record| record.policy = Some(Arc::clone(&front.policy.digest)));
-    let permit = front.policy.decide(access, listed)?;
+    let permit = front.policy.decide(access, found)?;
     record.note(|record| record.notes.clone_from(&permit.notes));
     Ok(permit)
 }
@@ -292,21 +338,42 @@ fn enter(
         return Err(not_yours(caller, attributes));
     };
     let words = |reason: &str| words::forbidden(caller.principal.username(), attributes, reason);
-    match (wanted, standing.may_get(), standing.may_sync()) {
-        (Access::Read, true, _) | (Access::Write, _, true) => {}
-        (Access::Write, true, false) => {
+    if !standing.may_get() {
+        return Err(not_yours(caller, attributes));
+    }
+    match (wanted, standing.may_sync()) {
+        (Access::Read, _) | (Access::Write, true) => {}
+        (Access::Write, false) => {
             return Err(Error::NoSync {
                 message: words(NO_SYNC),
             });
         }
-        (Access::Read, false, _) | (Access::Write, false, false) => return Err(not_yours(caller, attributes)),
+    }
+    let lacks = |reason: &str| Error::NoRight { message: words(reason) };
+    match Need::of(attributes) {
+        Some(need) if !standing.may(need) => return Err(lacks(need.refusal())),
+        Some(_) | None => {}
+    }
+    let operation = Operation::of(attributes);
+    match (operation, standing.may_override(), wanted) {
+        (Operation::Other, false, Access::Read) => return Err(lacks(READS_ALL)),
+        (Operation::Other, false, Access::Write) => return Err(lacks(WRITES_ALL)),
+        (Operation::Other, true, _)
+        | (Operation::Discover | Operation::Get | Operation::Run | Operation::Update | Operation::Delete, _, _) => {}
     }
     match &standing.outcome {
         Ok(ready) => Ok(ApplicationAccess {
             ready: Arc::clone(ready),
             attributes: Arc::clone(attributes),
             wanted,
+            operation,
             standing,
+        }),
+        Err(Obstacle::Gateway) => Err(Error::Gateway {
+            message: words(
+                "no service account acts for the application, and the gateway does not act in its own name \
+                 (`applications.gatewayIdentity`)",
+            ),
         }),
         Err(Obstacle::Project) => Err(Error::Project {
             message: words("there is no such project for the application, or it takes none of its namespace"),
@@ -333,12 +400,13 @@ fn not_yours(caller: &Caller, attributes: &Attributes) -> Error {
 }
 
 impl ApplicationsPolicy {
-    fn decide(&self, access: ApplicationAccess, listed: &Listed) -> Result<ApplicationPermit, Error> {
+    fn decide(&self, access: ApplicationAccess, found: Found<'_>) -> Result<ApplicationPermit, Error> {
         let input = ApplicationInput {
             facts: &access.ready.facts,
             attributes: &access.attributes,
             wanted: access.wanted,
-            listed,
+            operation: access.operation,
+            found,
         };
         let user = access.caller().principal.username();
         let words = |reason: &str| words::forbidden(user, &access.attributes, reason);
@@ -349,10 +417,10 @@ impl ApplicationsPolicy {
         // SECURITY: a bundle narrows what RBAC and the project permit, and never
         // widens it; its own denial is told first, as it is the more telling one.
         let refused = match decision.allow {
-            true => access.objection(listed),
+            true => access.objection(found),
             false => Some(decision.reason),
         };
-        if let (Listed::Refused(reason), Some(_)) = (listed, &refused) {
+        if let (Listed::Refused(reason), Some(_)) = (found.listed, &refused) {
             // Where the lists stand is nothing callers are told.
             let project = access.project();
             tracing::debug!(project = %project.name, at = %project.location, "refused by the project: {reason}");
@@ -372,24 +440,58 @@ impl ApplicationsPolicy {
 
 impl ApplicationAccess {
     /// Why the request does not pass whatever the bundle says; none where it may.
-    fn objection(&self, listed: &Listed) -> Option<String> {
-        let refused = |reason: &str| Some(reason.to_owned());
-        match Need::of(&self.attributes) {
-            Some(Need::Logs) if !self.standing.may(Need::Logs) => {
-                return refused("you may not read logs of this application");
-            }
-            Some(Need::Exec) if !self.standing.may(Need::Exec) => {
-                return refused("you may not run programs in this application");
-            }
-            Some(Need::Logs | Need::Exec) | None => {}
-        }
+    fn objection(&self, found: Found<'_>) -> Option<String> {
         if !self.ready.permitted {
-            return refused("the project does not permit the destination");
+            return Some("the project does not permit the destination".to_owned());
         }
-        match (listed, self.asks_lists()) {
-            (Listed::Refused(reason), _) => Some(one_line(reason, REASON_BYTES)),
-            (Listed::Unasked, true) => refused("the project's lists were not asked"),
-            (Listed::Unasked, false) | (Listed::Permitted, _) => None,
+        let shown = |reason: &String| Some(one_line(reason, REASON_BYTES));
+        match (found.listed, found.owned, self.asks_object()) {
+            (Listed::Refused(reason), _, _) | (Listed::Permitted, Owned::Refused(reason), _) => shown(reason),
+            (Listed::Permitted, Owned::Unasked, true) => Some("the object was not looked at".to_owned()),
+            (Listed::Permitted, Owned::Unasked, false) | (Listed::Permitted, Owned::Permitted, _) => None,
+        }
+    }
+
+    /// Whether the object the request is about must be the Application's. It need not be
+    /// where there is none, and where the caller may override: then a sync of manifests
+    /// of their own could make any object the project permits the Application's.
+    pub fn asks_object(&self) -> bool {
+        match self.operation {
+            Operation::Discover => false,
+            Operation::Get | Operation::Run | Operation::Update | Operation::Delete | Operation::Other => {
+                !self.standing.may_override()
+            }
+        }
+    }
+
+    /// Whether RBAC lets the caller do to an object of the Application what the request
+    /// does.
+    ///
+    /// - `kind`: of the object.
+    ///
+    /// # Errors
+    /// The reason for the caller, with the right that is missing.
+    pub fn check_right(&self, rbac: &Rbac, inheritance: Inheritance, kind: &Kind) -> Result<(), String> {
+        let Some(action) = self.operation.action() else {
+            return Ok(());
+        };
+        let namespace = match kind.scope {
+            Scope::Namespaced => self.attributes.namespace.as_deref().unwrap_or_default(),
+            Scope::Cluster => "",
+        };
+        let name = self.attributes.name.as_deref().unwrap_or_default();
+        let (group, kind) = (&kind.group, &kind.kind);
+        let of_object = format!("{action}/{group}/{kind}/{namespace}/{name}");
+        let may = |action: &str| self.standing.decides(rbac, action);
+        let inherits = match inheritance {
+            Inheritance::Enabled => may(action),
+            Inheritance::Disabled => false,
+        };
+        match inherits || may(&of_object) {
+            true => Ok(()),
+            false => Err(format!(
+                "this needs `applications, override` or `applications, {of_object}`"
+            )),
         }
     }
 
@@ -435,14 +537,9 @@ impl ApplicationAccess {
         &self.ready.extra
     }
 
-    /// Whether the project's lists of resources and namespaces have to be asked:
-    /// for all that changes something, and, where the gateway's own identity acts,
-    /// for all that it reads.
-    pub fn asks_lists(&self) -> bool {
-        match (self.wanted, self.whom()) {
-            (Access::Write, _) | (Access::Read, Whom::Controller) => true,
-            (Access::Read, Whom::Account(_)) => false,
-        }
+    /// What it does there.
+    pub fn operation(&self) -> Operation {
+        self.operation
     }
 }
 

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::format::Format;
-use crate::authorize::applications::Access;
+use crate::authorize::applications::{Access, Operation};
 use crate::authorize::kubernetes::Attributes;
 use crate::authorize::rego::{self, Checker, Coverage, Front, Source};
 use crate::diagnostic::{Diagnostic, Location};
@@ -199,6 +199,8 @@ fn explained_input(args: &ExplainArgs, front: Front) -> Result<serde_json::Value
             Front::Applications => {
                 let access = Access::of(&attributes).as_str();
                 input.insert("access".to_owned(), access.into());
+                let operation = Operation::of(&attributes).as_str();
+                input.insert("operation".to_owned(), operation.into());
             }
             Front::Extensions | Front::Kubernetes | Front::ApplicationSets => {}
         }

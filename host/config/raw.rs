@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{Applications, ClusterFront, Compatibility, Config, Decisions, Extensions, Limits, Semantics, Tls};
+use super::{
+    Applications, ClusterFront, Compatibility, Config, Decisions, Extensions, GatewayIdentity, Limits, Semantics, Tls,
+};
 use crate::diagnostic::{Diagnostic, Loaded, Location};
 use crate::impersonate::service_account;
 use crate::state::yaml;
@@ -98,6 +100,16 @@ struct RawExtensions {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawApplications {
     compat: Option<RawCompatibility>,
+    #[serde(default)]
+    gateway_identity: RawGatewayIdentity,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum RawGatewayIdentity {
+    #[default]
+    Refused,
+    Allowed,
 }
 
 #[derive(Debug, Deserialize)]
@@ -299,6 +311,10 @@ impl Check<'_> {
                     Some(RawCompatibility::Argocd) => service_account::Semantics::Argocd,
                 },
                 mode: None,
+                gateway_identity: match raw.gateway_identity {
+                    RawGatewayIdentity::Refused => GatewayIdentity::Refused,
+                    RawGatewayIdentity::Allowed => GatewayIdentity::Allowed,
+                },
             }),
             application_sets: raw.application_sets.map(|raw| raw.check(self)),
             store: self.store(raw.store),

@@ -2,7 +2,8 @@
 //!
 //! In: an authenticated request and its route. Out: the cluster's answer. Never: a
 //! request to a cluster without an [`ApplicationPermit`]; a question to a cluster for
-//! somebody RBAC refuses; the account of another Application.
+//! somebody RBAC refuses; the account of another Application; an object that is not the
+//! Application's for somebody who may not override it.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -12,11 +13,12 @@ use http::{Response, StatusCode, request};
 use super::exchange::{Answered, Exchange, Told};
 use super::open::{Question, Shared};
 use super::{Gateway, Walk};
-use crate::applications::Mode;
+use crate::applications::{Mode, Tracking};
 use crate::authenticate::Principal;
 use crate::authorize::applications::restriction::{self, About, Format, Kept, Name, name_in_body};
 use crate::authorize::applications::{
-    Access, ApplicationAccess, ApplicationPermit, Listed, Whom, access_application, authorize_application, readmitted,
+    Access, ApplicationAccess, ApplicationPermit, Found, Listed, Operation, Owned, Whom, access_application,
+    authorize_application, readmitted,
 };
 use crate::authorize::kubernetes::Attributes;
 use crate::clock::Clock;
@@ -35,6 +37,7 @@ use crate::state::{Cluster, ObjectName};
 
 mod audit;
 mod human;
+mod object;
 
 /// Longest content in which the name of a new object is looked for, in bytes: what
 /// kube-apiserver takes of a request.
@@ -86,6 +89,9 @@ struct Admitted {
     attributes: Arc<Attributes>,
     kind: Option<Kind>,
     named: Option<Name>,
+    /// Whether its object was the Application's, and how that was told.
+    owned: Owned,
+    tracking: Arc<Tracking>,
     whom: Whom,
     cluster: Arc<Cluster>,
     connection: Key,
@@ -110,8 +116,11 @@ impl Desk {
         }
         let caller = snapshot.callers.of(&admitted.principal.0, &snapshot.rbac);
         let known = (admitted.kind.as_ref(), admitted.named.as_ref());
-        let listed = |access: &ApplicationAccess| self.listed(snapshot, access, known);
-        let now = readmitted(snapshot, &caller, (&admitted.name, &admitted.attributes), listed);
+        let found = |access: &ApplicationAccess| {
+            let listed = self.listed(snapshot, access, known);
+            (listed, still_owned(snapshot, access, admitted))
+        };
+        let now = readmitted(snapshot, &caller, (&admitted.name, &admitted.attributes), found);
         now.is_some_and(|(whom, cluster)| whom == admitted.whom && cluster.server == admitted.cluster.server)
     }
 
@@ -136,7 +145,15 @@ impl Desk {
         let cluster = cluster.ok_or(Rejection::NoCluster)?;
         let (kind, named, body) = self.known(&access, cluster, content).await?;
         let listed = self.listed(snapshot, &access, (kind.as_ref(), named.as_ref()));
-        let permit = authorize_application(snapshot, access, &listed, record);
+        let owned = match &listed {
+            Listed::Refused(_) => Owned::Unasked,
+            Listed::Permitted => self.owned(snapshot, &access, (cluster, kind.as_ref())).await,
+        };
+        let found = Found {
+            listed: &listed,
+            owned: &owned,
+        };
+        let permit = authorize_application(snapshot, access, found, record);
         record.step(Step::Authorize);
         let permit = permit?;
         let admitted = Admitted {
@@ -145,6 +162,8 @@ impl Desk {
             attributes,
             kind,
             named,
+            owned,
+            tracking: tracking(snapshot),
             whom: permit.whom().clone(),
             cluster: Arc::clone(permit.cluster()),
             connection: cluster.connection(),
@@ -169,15 +188,41 @@ impl Desk {
             kind,
             name,
         };
-        let checked = match (access.wanted(), access.whom()) {
-            (Access::Write, whom) => restrictions.check_write(place, about, whom),
-            (Access::Read, Whom::Controller) => restrictions.check_read(place, about),
-            (Access::Read, Whom::Account(_)) => return Listed::Unasked,
+        let checked = match access.wanted() {
+            Access::Write => restrictions.check_write(place, about, access.whom()),
+            Access::Read => restrictions.check_read(place, about, access.whom()),
         };
         match checked {
             Ok(()) => Listed::Permitted,
             Err(refusal) => Listed::Refused(refusal.to_string()),
         }
+    }
+
+    /// Whether the object is the Application's, and the caller may do that to it. The
+    /// cluster is asked only where the caller may.
+    async fn owned(
+        &self,
+        snapshot: &Snapshot,
+        access: &ApplicationAccess,
+        (cluster, kind): (&Arc<ClusterAccess>, Option<&Kind>),
+    ) -> Owned {
+        let (Some(front), true) = (&snapshot.applications, access.asks_object()) else {
+            return Owned::Unasked;
+        };
+        let Some(kind) = kind else {
+            return Owned::Refused("it is not known what kind the object is".to_owned());
+        };
+        if let Err(reason) = access.check_right(&snapshot.rbac, front.index.inheritance, kind) {
+            return Owned::Refused(reason);
+        }
+        let search = object::Search {
+            discovery: &self.discovery,
+            cluster,
+            access,
+            tracking: &front.index.tracking,
+            instance: &front.index.instance_name(&access.governed().application.name),
+        };
+        search.owned(kind).await
     }
 
     /// What the resource is, and the name in the content where that matters.
@@ -187,7 +232,8 @@ impl Desk {
         cluster: &Arc<ClusterAccess>,
         (format, body): (Format, Body),
     ) -> Result<(Option<Kind>, Option<Name>, Body), Rejection> {
-        let asked = restriction::resource(access.attributes()).filter(|_| access.asks_lists());
+        let asked = restriction::resource(access.attributes());
+        let asked = asked.filter(|_| access.operation() != Operation::Discover);
         let Some((group, version, resource)) = asked else {
             return Ok((None, None, body));
         };
@@ -227,8 +273,9 @@ impl Gateway {
         if let Some(name) = client_impersonates(&head.headers) {
             return Err(Rejection::ClientImpersonates(name.clone()));
         }
-        let format = Format::of(&head.headers);
         let cleaned = headers::clean(head)?;
+        // SECURITY: what the cluster will read, not what `Connection` takes away.
+        let format = Format::of(cleaned.fields());
         let attributes = Arc::new(Attributes::read(cleaned.method(), rest, path.query, cleaned.upgrade()));
         let Walk {
             peer,
@@ -348,6 +395,33 @@ impl Gateway {
         );
         self.metrics.would_refuse.inc();
         record.note(|record| drop(record.notes.insert("would_refuse".to_owned(), objection)));
+    }
+}
+
+/// How live objects say whose they are.
+fn tracking(snapshot: &Snapshot) -> Arc<Tracking> {
+    let front = snapshot.applications.as_ref();
+    front.map(|front| Arc::clone(&front.index.tracking)).unwrap_or_default()
+}
+
+/// What is known of the object of a request that was let in before. The cluster is not
+/// asked again.
+fn still_owned(snapshot: &Snapshot, access: &ApplicationAccess, admitted: &Admitted) -> Owned {
+    let inheritance = snapshot.applications.as_ref().map(|front| front.index.inheritance);
+    let (Some(inheritance), true) = (inheritance, access.asks_object()) else {
+        return Owned::Unasked;
+    };
+    if tracking(snapshot) != admitted.tracking {
+        return Owned::Refused("objects are tracked in another way now".to_owned());
+    }
+    let right = admitted
+        .kind
+        .as_ref()
+        .map(|kind| access.check_right(&snapshot.rbac, inheritance, kind));
+    match right {
+        Some(Ok(())) => admitted.owned.clone(),
+        Some(Err(reason)) => Owned::Refused(reason),
+        None => Owned::Refused("it is not known what kind the object is".to_owned()),
     }
 }
 

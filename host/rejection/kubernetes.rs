@@ -52,12 +52,12 @@ pub(super) fn unpermitted_application(error: &applications::Error) -> Answer {
     let text = error.to_string();
     match error {
         // Whether there is such an Application is in the record alone.
-        Error::NotYours { .. } | Error::NoSync { .. } | Error::Denied { .. } => {
+        Error::NotYours { .. } | Error::NoSync { .. } | Error::NoRight { .. } | Error::Denied { .. } => {
             Answer::denied(StatusCode::FORBIDDEN, "permission_denied", text)
         }
         Error::Project { .. } => Answer::denied(StatusCode::FORBIDDEN, "project_refused", text),
         Error::Destination { .. } => Answer::denied(StatusCode::FORBIDDEN, "unusable_destination", text),
-        Error::Identity { .. } | Error::Extra { .. } => {
+        Error::Identity { .. } | Error::Extra { .. } | Error::Gateway { .. } => {
             Answer::denied(StatusCode::FORBIDDEN, "unusable_identity", text)
         }
         Error::Policy { .. } => Answer::failed(StatusCode::FORBIDDEN, "policy_failed", text),

@@ -2,8 +2,8 @@
 #
 # The gateway asks this file about every request below
 # /applications/<namespace>/<name>/k8s/, after Argo CD's policy.csv let the caller
-# in: `applications, get` of the Application who reads, `applications, sync` who
-# changes something. It hands over what it knows as `input` (docs/policies.md lists
+# in: `applications, get` of the Application who reads, `applications, sync` besides
+# who changes something. It hands over what it knows as `input` (docs/policies.md lists
 # every field) and carries out the rule `decision` below:
 #
 #   {"allow": true, "reason": "…"}     the request goes to the cluster
@@ -15,9 +15,10 @@
 # `destinationServiceAccounts` say it, and impersonation.cel.yaml beside this file
 # what they leave open. `input.identity` tells.
 #
-# As it stands the file repeats what Argo CD does with its own resource views, logs,
-# terminal and sync. Change it to your needs, add your cases to cases.yaml, and try
-# both with `tollgate policy test`.
+# As it stands the file repeats what the gateway itself holds every request to, which
+# is what Argo CD's server permits with its resource views, logs, terminal and sync of
+# local manifests. A rule that is taken out here widens nothing. Add your own denials
+# and their cases in cases.yaml, and try both with `tollgate policy test`.
 package tollgate.applications
 
 # The answer when nothing below says otherwise.
@@ -55,29 +56,49 @@ deny contains "the application is frozen" if {
 # Who may pass. `input.rbac` has the verdicts of policy.csv.
 # ------------------------------------------------------------------------------
 
-# Reading needs `applications, get`.
+# Everything needs `applications, get`.
 permitted if {
-	input.access == "read"
 	input.rbac.applications_get.allow
+	sync_permitted
 	shown
 	logs_permitted
 	programs_permitted
 	project_permits
-} else if {
-	# Changing something needs `applications, sync` and nothing else of the
-	# Application, as in Argo CD. A dry run counts: the cluster's admission sees it.
-	# A review about oneself (`kubectl auth can-i`) keeps nothing and is a read.
-	input.access == "write"
-	input.rbac.applications_sync.allow
-	programs_permitted
-	project_permits
+	reachable
 }
 
-# Argo CD never shows what is in a Secret to those who may only look, so who reads
-# what data/resources.yaml names needs `applications, sync` besides.
+# Changing something needs `applications, sync` besides. A dry run counts: the cluster's
+# admission sees it. A review about oneself (`kubectl auth can-i`) keeps nothing and is
+# a read.
+sync_permitted if input.access == "read"
+
+sync_permitted if input.rbac.applications_sync.allow
+
+# Argo CD syncs manifests that are not from Git for those who have `applications,
+# override` too, and so whatever the project permits.
+overrides if {
+	input.rbac.applications_get.allow
+	input.rbac.applications_sync.allow
+	input.rbac.applications_override.allow
+}
+
+# Everybody else reaches single objects in the Application's resource tree. Who changes
+# one needs the right to it, as `applications, update/apps/Deployment/shop/web`; the
+# gateway has looked at both.
+reachable if overrides
+
+reachable if input.object.permitted
+
+# What the cluster serves, and what the caller may do there, is about no object.
+reachable if input.operation == "discover"
+
+# Argo CD never shows what is in a Secret, so who reads what data/resources.yaml names
+# must be able to override.
 shown if not guarded
 
-shown if input.rbac.applications_sync.allow
+shown if input.access == "write"
+
+shown if overrides
 
 guarded if resource in data.resources.guarded
 
@@ -113,15 +134,6 @@ project_permits if {
 
 listed if input.restriction.permitted
 
-# What a service account may read, the cluster says: the gateway asks the lists about
-# what changes something, and about what its own identity reads. They know no
-# Secrets then, and of what is no resource only what kubectl needs to find its way.
-listed if {
-	input.access == "read"
-	input.identity.acts == "account"
-	not input.restriction
-}
-
 # `deployments.apps`, as kubectl writes it.
 resource := input.request.resource if {
 	input.request.apiGroup == ""
@@ -135,13 +147,10 @@ resource := input.request.resource if {
 refusal := "you may not see this application" if {
 	not known
 } else := "you may not sync this application" if {
-	input.access == "write"
-	not input.rbac.applications_sync.allow
-} else := "only those who may sync the application see what this resource holds" if {
-	input.access == "read"
+	not sync_permitted
+} else := "only those who may override the application see what this resource holds" if {
 	not shown
 } else := "you may not read logs of this application" if {
-	input.access == "read"
 	not logs_permitted
 } else := "you may not run programs in this application" if {
 	not programs_permitted
@@ -151,14 +160,11 @@ refusal := "you may not see this application" if {
 	not input.destination.permitted
 } else := input.restriction.reason if {
 	input.restriction.permitted == false
-} else := "the project's lists were not asked" if {
-	not listed
+} else := input.object.reason if {
+	input.object.permitted == false
+} else := "you may not override this application" if {
+	not reachable
 } else := "the request is not allowed"
 
 # Whether the caller may see that there is this Application.
 known if input.rbac.applications_get.allow
-
-known if {
-	input.access == "write"
-	input.rbac.applications_sync.allow
-}

@@ -3,7 +3,9 @@
 
 mod entering;
 mod modes;
+mod objects;
 mod open;
+mod oracle;
 
 use serde_json::{Value, json};
 
@@ -11,8 +13,14 @@ use crate::clusters::api::{Answer, Api, Seen};
 use crate::clusters::{bearer, cluster};
 use crate::support::world::{Setup, application, map, object};
 
-/// alice syncs, carol looks, bob is nobody; mallory may do everything elsewhere.
+/// alice overrides, dave syncs and may change some of the objects, carol looks, bob is
+/// nobody; mallory may do everything elsewhere.
 const POLICY: &str = "p, alice, applications, get, shop/*, allow\np, alice, applications, sync, shop/*, allow\n\
+                      p, alice, applications, override, shop/*, allow\n\
+                      p, dave, applications, get, shop/*, allow\np, dave, applications, sync, shop/*, allow\n\
+                      p, dave, applications, update/apps/Deployment/cart/*, shop/*, allow\n\
+                      p, dave, applications, delete/*/ConfigMap/*, shop/*, allow\n\
+                      p, dave, logs, get, shop/*, allow\np, dave, exec, create, shop/*, allow\n\
                       p, carol, applications, get, shop/*, allow\np, mallory, applications, *, other/*, allow\n";
 
 /// The front of the Application `cart`.
@@ -34,7 +42,11 @@ pub(crate) fn kinds() -> Value {
                 kind("pods", "Pod", "Namespaced"),
                 kind("namespaces", "Namespace", "Cluster"),
             ]),
-            group("apps", vec![kind("deployments", "Deployment", "Namespaced")]),
+            group("apps", vec![kind("deployments", "Deployment", "Namespaced"), kind("replicasets", "ReplicaSet", "Namespaced")]),
+            group("rbac.authorization.k8s.io", vec![
+                kind("clusterrolebindings", "ClusterRoleBinding", "Cluster"),
+                kind("rolebindings", "RoleBinding", "Namespaced"),
+            ]),
             group("authorization.k8s.io", vec![kind("selfsubjectaccessreviews", "SelfSubjectAccessReview", "Cluster")]),
         ],
     })
@@ -102,6 +114,7 @@ fn setup(api: &Api, enabled: &str, project: Value) -> Setup {
             ("accounts.alice", "login"),
             ("accounts.bob", "login"),
             ("accounts.carol", "login"),
+            ("accounts.dave", "login"),
             ("accounts.mallory", "login"),
             ("application.sync.impersonation.enabled", enabled),
         ]),

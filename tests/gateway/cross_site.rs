@@ -48,7 +48,7 @@ pub(crate) async fn world(api: &Api) -> World {
             project("shop", json!([{"server": "*", "namespace": "*"}])),
             cart,
         ],
-        settings: json!({"clusters": {"forward": true}, "applications": {}}),
+        settings: json!({"clusters": {"forward": true}, "applications": {"gatewayIdentity": "allowed"}}),
         ..Setup::default()
     };
     setup.start().await

@@ -4,6 +4,7 @@
 mod conflict;
 mod examples;
 mod modes;
+mod objects;
 mod replicas;
 mod restrictions;
 mod special;

@@ -5,12 +5,13 @@ use crate::shell::{self, tollgate};
 
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/policies/applications");
 
-/// Who may sync `guestbook`, and what it is; without a request.
+/// Who may override `guestbook`, and what it is; without a request.
 const ANN: &str = "{principal: {id: '1', username: ann, groups: [], issuer: i, kind: oidc}, \
      application: {namespace: argocd, name: guestbook, project: p, labels: {}}, project: {name: p, labels: {}}, \
      destination: {name: in-cluster, server: 'https://kubernetes.default.svc', namespace: shop, permitted: true}, \
      restriction: {permitted: true, reason: ''}, identity: {mode: enforce, acts: account}, \
      rbac: {applications_get: {allow: true, why: allowed}, applications_sync: {allow: true, why: allowed}, \
+     applications_override: {allow: true, why: allowed}, \
      logs_get: {allow: false, why: no-rule}, exec_create: {allow: false, why: no-rule}}}";
 
 /// `tollgate policy test` of the shipped bundle with one text of one file replaced.
@@ -54,7 +55,7 @@ fn what_travels_along_is_tested_with_the_bundle() {
         "tollgate.dev/user: [ann]",
     );
     assert_eq!((code, text.contains("`extra` is not as wanted")), (1, true), "{text}");
-    // One line makes Secrets readable for all who may look.
+    // One line lets the bundle show Secrets to all who may look; the gateway does not.
     let (code, text) = changed("data/resources.yaml", "  - secrets\n", "");
     assert_eq!(code, 1, "{text}");
     assert!(

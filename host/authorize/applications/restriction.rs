@@ -31,7 +31,7 @@ mod pattern;
 #[cfg(test)]
 mod tests;
 
-pub use access::{Access, Need};
+pub use access::{Access, Need, Operation};
 pub use kept::Kept;
 pub use lists::List;
 pub use name::{Format, Name, name_in_body};
@@ -209,7 +209,7 @@ impl Restrictions {
                 project: self.project.name.clone(),
             });
         }
-        if !WRITES.contains(&attributes.verb.as_str()) || access::has_verb_in_path(attributes) {
+        if !WRITES.contains(&attributes.verb.as_str()) || attributes.has_verb_in_path() {
             return Err(Refusal::Verb);
         }
         match whom {
@@ -219,14 +219,16 @@ impl Restrictions {
         self.check_object(place, about)
     }
 
-    /// Whether a request that is [`Access::Read`] is permitted where the gateway's own
-    /// identity reads, which may see more than the caller should: objects as in
-    /// [`Self::check_write`], but no Secrets, and documents that say what the cluster
-    /// serves.
+    /// Whether a request that is [`Access::Read`] is permitted: objects as in
+    /// [`Self::check_write`], as Argo CD's resource tree has no others, and documents
+    /// that say what the cluster serves.
+    ///
+    /// - `whom`: who would read. The gateway's own identity reads no Secrets, and asks
+    ///   nothing about itself.
     ///
     /// # Errors
     /// [`Refusal`].
-    pub fn check_read(&self, place: Place<'_>, about: About<'_>) -> Result<(), Refusal> {
+    pub fn check_read(&self, place: Place<'_>, about: About<'_>, whom: &Whom) -> Result<(), Refusal> {
         let attributes = about.attributes;
         if !attributes.resource_request {
             return match is_document(attributes) {
@@ -238,14 +240,18 @@ impl Restrictions {
             };
         }
         if Access::of(attributes) == Access::Read && attributes.verb == "create" {
-            return Err(Refusal::Review);
+            return match whom {
+                Whom::Controller => Err(Refusal::Review),
+                Whom::Account(_) => Ok(()),
+            };
         }
         if !READS.contains(&attributes.verb.as_str()) || Access::of(attributes) != Access::Read {
             return Err(Refusal::Verb);
         }
         // SECURITY: Argo CD shows nobody what a Secret holds.
-        if is_of_core(attributes, "secrets") {
-            return Err(Refusal::Secret);
+        match whom {
+            Whom::Controller if is_of_core(attributes, "secrets") => return Err(Refusal::Secret),
+            Whom::Controller | Whom::Account(_) => {}
         }
         self.check_object(place, about)
     }

@@ -10,14 +10,15 @@ use std::sync::Arc;
 use rustc_hash::FxBuildHasher;
 
 use super::Whom;
-use super::restriction::{Access, Need};
+use super::restriction::Need;
 use crate::applications::{Applications, Governed, Mode};
 use crate::authenticate::REMEMBERED;
 use crate::authorize::facts::Lookup;
 use crate::authorize::kubernetes::Attributes;
-use crate::authorize::rbac::{Rbac, object_name};
+use crate::authorize::rbac::{Outcome, Rbac, Tuple, object_name};
 use crate::authorize::rego::{ApplicationFacts, ApplicationKnown, ApplicationVerdicts};
 use crate::caller::Caller;
+use crate::config::GatewayIdentity;
 use crate::impersonate;
 use crate::impersonate::service_account::{self, Human, Rules};
 use crate::record::Check;
@@ -50,10 +51,13 @@ impl Default for Standings {
 pub(super) struct Standing {
     pub(super) caller: Arc<Caller>,
     pub(super) governed: Arc<Governed>,
+    /// RBAC's name of the Application.
+    object: String,
     /// What RBAC says of [`PERMISSIONS`], in their order.
-    allowed: [bool; 4],
-    /// The verdicts that matter, as records show them: by [`Shown`], in its order.
-    checks: [Arc<[Check]>; 4],
+    allowed: [bool; 5],
+    /// The verdicts that matter, as records show them: to most requests, to those for
+    /// logs, and to those that run programs.
+    checks: [Arc<[Check]>; 3],
     weight: u32,
     pub(super) outcome: Result<Arc<Ready>, Obstacle>,
 }
@@ -76,37 +80,20 @@ pub(super) struct Ready {
 pub(super) enum Obstacle {
     Project,
     Destination(destination::Error),
+    /// The gateway's own identity would act, and may not.
+    Gateway,
     Identity(service_account::Error),
     Extra(impersonate::Error),
 }
 
 /// What is looked up of every caller and Application: RBAC resource and action.
-const PERMISSIONS: [(&str, &str); 4] = [
+const PERMISSIONS: [(&str, &str); 5] = [
     ("applications", "get"),
     ("applications", "sync"),
+    ("applications", "override"),
     Need::Logs.rbac(),
     Need::Exec.rbac(),
 ];
-
-/// Kinds of requests, by the permissions that matter to them.
-#[derive(Clone, Copy, Debug)]
-enum Shown {
-    Read,
-    Logs,
-    Write,
-    Run,
-}
-
-impl Shown {
-    fn of(attributes: &Attributes) -> Self {
-        match (Access::of(attributes), Need::of(attributes)) {
-            (Access::Read, Some(Need::Logs)) => Self::Logs,
-            (Access::Read, Some(Need::Exec) | None) => Self::Read,
-            (Access::Write, Some(Need::Exec)) => Self::Run,
-            (Access::Write, Some(Need::Logs) | None) => Self::Write,
-        }
-    }
-}
 
 /// What standings are made from.
 #[derive(Clone, Copy, Debug)]
@@ -116,6 +103,8 @@ pub(super) struct Ground<'a> {
     pub(super) rules: &'a Rules,
     pub(super) clusters: &'a [Cluster],
     pub(super) control_plane_namespace: &'a str,
+    /// Whether the gateway acts in its own name where no account does.
+    pub(super) gateway_identity: GatewayIdentity,
     pub(super) standings: &'a Standings,
 }
 
@@ -127,6 +116,7 @@ impl<'a> Ground<'a> {
             rules: front.policy.rules(),
             clusters: &snapshot.resources.clusters,
             control_plane_namespace: &snapshot.config.control_plane_namespace,
+            gateway_identity: snapshot.config.applications.unwrap_or_default().gateway_identity,
             standings: &snapshot.standings,
         }
     }
@@ -161,27 +151,32 @@ impl<'a> Ground<'a> {
             PERMISSIONS.map(|(resource, action)| Lookup::of(self.rbac, caller, [resource, action], object.clone()));
         let outcome = self.ready(caller, governed, &lookups).map(Arc::new);
         let allowed = lookups.each_ref().map(Lookup::is_allowed);
-        let [get, sync, logs, exec] = lookups.map(Lookup::into_check);
+        let [get, sync, may_override, logs, exec] = lookups.map(Lookup::into_check);
         Standing {
             caller: Arc::clone(caller),
             governed: Arc::clone(governed),
             allowed,
-            weight: weigh(caller, governed, [&get, &sync, &logs, &exec]),
+            weight: weigh(caller, governed, [&get, &sync, &may_override, &logs, &exec]),
+            object,
             checks: [
-                Arc::new([get.clone()]),
-                Arc::new([get, logs]),
-                Arc::new([sync.clone()]),
-                Arc::new([sync, exec]),
+                Arc::new([get.clone(), sync.clone(), may_override.clone()]),
+                Arc::new([get.clone(), sync.clone(), may_override.clone(), logs]),
+                Arc::new([get, sync, may_override, exec]),
             ],
             outcome,
         }
     }
 
-    fn ready(&self, caller: &Caller, governed: &Governed, lookups: &[Lookup; 4]) -> Result<Ready, Obstacle> {
+    fn ready(&self, caller: &Caller, governed: &Governed, lookups: &[Lookup; 5]) -> Result<Ready, Obstacle> {
         let project = governed.project.as_ref().ok_or(Obstacle::Project)?;
         let cluster = governed.destination.as_ref();
         let cluster = cluster.map_err(|error| Obstacle::Destination(error.clone()))?;
         let whom = whom(self.index.mode, governed)?;
+        match (&whom, self.gateway_identity) {
+            // SECURITY: it may more in the cluster than the Application should.
+            (Whom::Controller, GatewayIdentity::Refused) => return Err(Obstacle::Gateway),
+            (Whom::Controller, GatewayIdentity::Allowed) | (Whom::Account(_), _) => {}
+        }
         let extra = match &whom {
             Whom::Controller => Vec::new(),
             Whom::Account(_) => {
@@ -200,10 +195,11 @@ impl<'a> Ground<'a> {
             mode: self.index.mode,
             whom: &whom,
         };
-        let [get, sync, logs, exec] = lookups;
+        let [get, sync, may_override, logs, exec] = lookups;
         let verdicts = ApplicationVerdicts {
             applications_get: get.verdict(),
             applications_sync: sync.verdict(),
+            applications_override: may_override.verdict(),
             logs_get: logs.verdict(),
             exec_create: exec.verdict(),
         };
@@ -233,19 +229,38 @@ fn whom(mode: Mode, governed: &Governed) -> Result<Whom, Obstacle> {
 impl Standing {
     /// Whether RBAC lets the caller see the Application.
     pub(super) fn may_get(&self) -> bool {
-        let [get, _, _, _] = self.allowed;
+        let [get, ..] = self.allowed;
         get
     }
 
     /// Whether RBAC lets the caller sync it.
     pub(super) fn may_sync(&self) -> bool {
-        let [_, sync, _, _] = self.allowed;
+        let [_, sync, ..] = self.allowed;
         sync
+    }
+
+    /// Whether RBAC lets the caller sync manifests of their own.
+    pub(super) fn may_override(&self) -> bool {
+        let [get, sync, may_override, ..] = self.allowed;
+        get && sync && may_override
+    }
+
+    /// Whether RBAC lets the caller do something else with the Application.
+    pub(super) fn decides(&self, rbac: &Rbac, action: &str) -> bool {
+        let tuple = Tuple {
+            resource: "applications",
+            action,
+            object: &self.object,
+        };
+        match rbac.decide(&self.caller.roles, tuple).outcome {
+            Outcome::Allow => true,
+            Outcome::Deny => false,
+        }
     }
 
     /// Whether RBAC lets the caller do what some requests need besides.
     pub(super) fn may(&self, need: Need) -> bool {
-        let [_, _, logs, exec] = self.allowed;
+        let [.., logs, exec] = self.allowed;
         match need {
             Need::Logs => logs,
             Need::Exec => exec,
@@ -254,18 +269,17 @@ impl Standing {
 
     /// The verdicts that matter to a request, as the record shows them.
     pub(super) fn checks(&self, attributes: &Attributes) -> Arc<[Check]> {
-        let [read, logs, write, run] = &self.checks;
-        Arc::clone(match Shown::of(attributes) {
-            Shown::Read => read,
-            Shown::Logs => logs,
-            Shown::Write => write,
-            Shown::Run => run,
+        let [most, logs, run] = &self.checks;
+        Arc::clone(match Need::of(attributes) {
+            None => most,
+            Some(Need::Logs) => logs,
+            Some(Need::Exec) => run,
         })
     }
 }
 
 /// How much a standing holds and keeps alive, in KiB, roughly.
-fn weigh(caller: &Caller, governed: &Governed, checks: [&Check; 4]) -> u32 {
+fn weigh(caller: &Caller, governed: &Governed, checks: [&Check; 5]) -> u32 {
     let texts = checks.map(|check| {
         // Twice for records, once for the policy.
         3 * (check.object.len() + check.rule.as_ref().map_or(0, String::len))

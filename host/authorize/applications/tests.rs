@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::standing::Ground;
 use super::{
-    Access, ApplicationAccess, ApplicationPermit, ApplicationsPolicy, Error, Listed, NOT_YOURS, Standings, Whom, enter,
+    Access, ApplicationAccess, ApplicationPermit, ApplicationsPolicy, Error, Found, Listed, NOT_YOURS, Operation,
+    Owned, Standings, Whom, enter,
 };
 use crate::applications::{Applications, Mode};
 use crate::authenticate::{Presented, Principal};
@@ -14,7 +15,7 @@ use crate::authorize::kubernetes::Attributes;
 use crate::authorize::rbac::{PolicySource, Rbac};
 use crate::authorize::rego::{Bundle, Front, Source};
 use crate::caller::{Caller, Callers};
-use crate::config;
+use crate::config::{self, GatewayIdentity};
 use crate::headers::Protocol;
 use crate::impersonate::Impersonation;
 use crate::impersonate::service_account::{Rules, Semantics};
@@ -25,6 +26,7 @@ mod enters;
 
 const STATE: &str = include_str!("tests/state.yaml");
 const PODS: &str = "/api/v1/namespaces/guestbook/pods";
+const POD: &str = "/api/v1/namespaces/guestbook/pods/web-0";
 const EXTRA: &str = "extra:\n  tollgate.dev/user: principal.username\n";
 
 /// All that a snapshot would have.
@@ -35,6 +37,7 @@ struct World {
     policy: ApplicationsPolicy,
     callers: Callers,
     standings: Standings,
+    gateway_identity: GatewayIdentity,
 }
 
 fn folder() -> PathBuf {
@@ -63,6 +66,7 @@ impl World {
             policy: ApplicationsPolicy::new(Bundle::unchecked(&source), rules),
             callers: Callers::default(),
             standings: Standings::default(),
+            gateway_identity: GatewayIdentity::Allowed,
         }
     }
 
@@ -89,6 +93,7 @@ impl World {
             rules: &self.policy.rules,
             clusters: &self.resources.clusters,
             control_plane_namespace: "argocd",
+            gateway_identity: self.gateway_identity,
             standings: &self.standings,
         }
     }
@@ -107,7 +112,8 @@ impl World {
         enter(self.ground().standing(caller, &name), caller, attributes)
     }
 
-    /// Both steps, with lists that permit what they are asked.
+    /// Both steps, with lists that permit what they are asked, and objects that are the
+    /// Application's.
     fn judge(
         &self,
         caller: &Arc<Caller>,
@@ -115,11 +121,15 @@ impl World {
         attributes: &Arc<Attributes>,
     ) -> Result<ApplicationPermit, Error> {
         let access = self.enter(caller, name, attributes)?;
-        let listed = match access.asks_lists() {
-            true => Listed::Permitted,
-            false => Listed::Unasked,
+        let owned = match access.asks_object() {
+            true => Owned::Permitted,
+            false => Owned::Unasked,
         };
-        self.policy.decide(access, &listed)
+        self.decide(access, &Listed::Permitted, &owned)
+    }
+
+    fn decide(&self, access: ApplicationAccess, listed: &Listed, owned: &Owned) -> Result<ApplicationPermit, Error> {
+        self.policy.decide(access, Found { listed, owned })
     }
 }
 

@@ -41,10 +41,11 @@ pub struct Attributes {
     /// `patch`, `delete`, `deletecollection`; the method, lower case, for
     /// requests about no resource; empty for a method no resource knows.
     /// Upgrades and `proxy` of nodes, pods and services that come by `GET` are
-    /// `create`: they run programs.
+    /// `create`: they run programs. So are those whose path says `watch`; of another
+    /// method than `GET`, such a path has the verb of the method.
     pub verb: String,
-    /// What the method alone says, where that is another verb (`get` for an
-    /// `exec` by WebSocket).
+    /// What kube-apiserver takes for the verb, where that is another (`get` for an
+    /// `exec` by WebSocket, `watch` where the path says it).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub also_verb: Option<String>,
     /// Whether it is about a resource.
@@ -90,13 +91,24 @@ impl Attributes {
         };
         read.read_resource(&path, method, query);
         read.path = path;
-        read.name_what_runs();
+        read.name_what_runs(method);
         read
     }
 
     /// Whether a pod, service or node answers, behind the API server.
     pub fn is_proxied(&self) -> bool {
         self.verb == "proxy" || self.subresource.as_deref() == Some("proxy")
+    }
+
+    /// Whether the verb stands in the path, as it did before Kubernetes 1.11:
+    /// `/api/v1/watch/pods`. Such a verb says nothing of the method.
+    pub fn has_verb_in_path(&self) -> bool {
+        let mut parts = self.path.trim_matches('/').split('/');
+        let before = match parts.next() {
+            Some(GROUPLESS_PREFIX) => 1,
+            Some(_) | None => 2,
+        };
+        self.resource_request && parts.nth(before).is_some_and(|verb| PATH_VERBS.contains(&verb))
     }
 
     /// Whether it changes nothing and runs nothing. The verb alone does not say so:
@@ -206,16 +218,22 @@ impl Attributes {
     /// A program that runs is no read, whatever the method.
     // SECURITY: `GET` of `nodes/proxy` reaches the kubelet's `exec`, and RBAC of
     // older clusters asks for `get` alone where a WebSocket opens a shell. A log
-    // is a read by WebSocket too.
-    fn name_what_runs(&mut self) {
+    // is a read by WebSocket too. A verb that stands in the path says nothing of the
+    // method, and a server behind an API group of its own may go by that one.
+    fn name_what_runs(&mut self, method: &Method) {
         let runs = match self.subresource.as_deref() {
             None | Some("log") => false,
             Some("proxy") => true,
             Some(_) => self.upgrade.is_some(),
         };
-        if runs && self.verb == "get" {
-            self.also_verb = Some(std::mem::replace(&mut self.verb, "create".to_owned()));
-        }
+        let is_read = matches!(*method, Method::GET | Method::HEAD);
+        let says = match (self.verb.as_str(), self.has_verb_in_path()) {
+            ("get", _) if runs => "create",
+            ("watch", true) if runs || self.upgrade.is_some() => "create",
+            ("watch", true) if !is_read => verb_of(method),
+            (_, _) => return,
+        };
+        self.also_verb = Some(std::mem::replace(&mut self.verb, says.to_owned()));
     }
 }
 

@@ -66,7 +66,9 @@ fn setup(scene: &Scene, api: &Api, semantics: Semantics) -> Setup {
     let control_plane = &scene.app.namespace;
     let mut argocd_cm = scene.settings.clone();
     argocd_cm.extend(map(&[("accounts.alice", "login")]));
-    let policy = "p, alice, applications, get, */*, allow\np, alice, applications, sync, */*, allow\n";
+    // What Argo CD asks of those who sync manifests that are not from Git.
+    let policy = "p, alice, applications, get, */*, allow\np, alice, applications, sync, */*, allow\n\
+                  p, alice, applications, override, */*, allow\n";
     let application = json!({"spec": {"project": PROJECT, "destination": scene.app.destination.json()}});
     let config =
         json!({"bearerToken": "the-gateways-own", "tlsClientConfig": {"caData": STANDARD.encode(&api.ca_pem)}});
@@ -82,8 +84,8 @@ fn setup(scene: &Scene, api: &Api, semantics: Semantics) -> Setup {
     });
     let group = "argoproj.io/v1alpha1";
     let compat = match semantics {
-        Semantics::Argocd => json!({"compat": "argocd"}),
-        Semantics::Strict => json!({}),
+        Semantics::Argocd => json!({"compat": "argocd", "gatewayIdentity": "allowed"}),
+        Semantics::Strict => json!({"gatewayIdentity": "allowed"}),
     };
     Setup {
         argocd_cm,

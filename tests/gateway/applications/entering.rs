@@ -65,9 +65,12 @@ async fn the_cluster_sees_the_account_and_nothing_of_the_caller() {
     assert_eq!(impersonated["username"], "system:serviceaccount:cart:deployer");
     assert_eq!(record["kubernetes"]["attributes"]["verb"], "patch");
     let checks = record["checks"].as_array().unwrap();
-    assert_eq!(
-        (&checks[0]["action"], &checks[0]["object"]),
-        (&json!("sync"), &json!("shop/cart"))
+    let actions: Vec<_> = checks.iter().map(|check| check["action"].as_str().unwrap()).collect();
+    assert_eq!(actions, ["get", "sync", "override"]);
+    assert!(
+        checks
+            .iter()
+            .all(|check| check["object"] == "shop/cart" && check["allowed"] == true)
     );
 }
 
@@ -130,7 +133,7 @@ async fn who_may_look_changes_nothing() {
         let path = format!("{CART}{rest}");
         ask(&world, method, user, &path).body("{}").send().await.unwrap()
     };
-    let read = send(Method::GET, "carol", DEPLOYMENTS).await;
+    let read = send(Method::GET, "carol", "/version").await;
     assert_eq!(read.status(), 200);
     for (method, rest) in [
         (Method::POST, DEPLOYMENTS.to_owned()),
@@ -145,10 +148,6 @@ async fn who_may_look_changes_nothing() {
         assert!(message.ends_with("you may not sync this application"), "{message}");
     }
     assert_eq!(asked(&api).len(), 1);
-    // Values of Secrets are for those who may sync.
-    let secrets = "/api/v1/namespaces/cart/secrets";
-    assert_eq!(told(send(Method::GET, "carol", secrets).await).await.0, 403);
-    assert_eq!(send(Method::GET, "alice", secrets).await.status(), 200);
 }
 
 #[tokio::test]

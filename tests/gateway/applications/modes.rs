@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{CART, api, asked, good, setup, shop, told};
 use crate::clusters::api::{Answer, Api, Seen};
 use crate::clusters::ask;
-use crate::support::world::World;
+use crate::support::world::{Setup, World};
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/cart/configmaps";
 
@@ -20,6 +20,12 @@ async fn reviewing(allowed: bool) -> Api {
         }
     })
     .await
+}
+
+/// The same with a gateway that may act in its own name.
+fn as_itself(mut setup: Setup) -> Setup {
+    setup.settings["applications"]["gatewayIdentity"] = json!("allowed");
+    setup
 }
 
 async fn write(world: &World) -> reqwest::Response {
@@ -39,7 +45,7 @@ fn last_user(api: &Api) -> Option<String> {
 #[tokio::test]
 async fn the_switch_counts_without_a_restart() {
     let api = reviewing(true).await;
-    let world = setup(&api, "false", shop(&json!({}))).start().await;
+    let world = as_itself(setup(&api, "false", shop(&json!({})))).start().await;
     assert_eq!(write(&world).await.status(), 200);
     assert_eq!(last_user(&api), None);
     let account = Some("system:serviceaccount:cart:deployer".to_owned());
@@ -70,7 +76,7 @@ async fn the_switch_counts_without_a_restart() {
 async fn audit_writes_down_what_enforce_would_refuse() {
     // The cluster would refuse the account.
     let api = reviewing(false).await;
-    let world = setup(&api, "audit", shop(&json!({}))).start().await;
+    let world = as_itself(setup(&api, "audit", shop(&json!({})))).start().await;
     let answer = write(&world).await;
     let record = world.decision(&answer).await;
     assert_eq!((answer.status().as_u16(), last_user(&api)), (200, None));
@@ -101,7 +107,7 @@ async fn audit_writes_down_what_enforce_would_refuse() {
     let api = reviewing(true).await;
     let broken =
         json!({"destinationServiceAccounts": [{"server": "*", "namespace": "*", "defaultServiceAccount": "a*"}]});
-    let world = setup(&api, "audit", shop(&broken)).start().await;
+    let world = as_itself(setup(&api, "audit", shop(&broken))).start().await;
     let record = world.decision(&write(&world).await).await;
     let text = record["notes"]["would_refuse"].as_str().unwrap();
     assert!(
@@ -111,7 +117,7 @@ async fn audit_writes_down_what_enforce_would_refuse() {
 
     // The twin: nothing to write down.
     let api = reviewing(true).await;
-    let world = setup(&api, "audit", shop(&json!({}))).start().await;
+    let world = as_itself(setup(&api, "audit", shop(&json!({})))).start().await;
     let record = world.decision(&write(&world).await).await;
     assert_eq!(record["notes"]["would_refuse"], Value::Null);
 }
@@ -136,7 +142,9 @@ async fn without_a_matching_entry_the_fallback_acts() {
     let mut unenforced = setup(&api, "true", shop(&none));
     let key = "application.sync.impersonation.enforced";
     unenforced.argocd_cm.insert(key.to_owned(), "false".to_owned());
-    let world = unenforced.start().await;
+    let (status, message) = told(write(&unenforced.clone().start().await).await).await;
+    assert_eq!(status, 403, "{message}");
+    let world = as_itself(unenforced).start().await;
     assert_eq!(write(&world).await.status(), 200);
     assert_eq!(last_user(&api), None);
 }
@@ -144,7 +152,7 @@ async fn without_a_matching_entry_the_fallback_acts() {
 #[tokio::test]
 async fn where_the_gateway_acts_itself_reads_are_held_to_the_project() {
     let api = reviewing(true).await;
-    let world = setup(&api, "false", shop(&json!({}))).start().await;
+    let world = as_itself(setup(&api, "false", shop(&json!({})))).start().await;
     for (rest, allowed) in [
         (CONFIGMAPS, true),
         ("/version", true),
@@ -158,5 +166,32 @@ async fn where_the_gateway_acts_itself_reads_are_held_to_the_project() {
             .await
             .unwrap();
         assert_eq!(answer.status() == 200, allowed, "{rest}: {}", answer.status());
+    }
+}
+
+#[tokio::test]
+async fn the_gateway_acts_in_its_own_name_only_where_the_settings_say_so() {
+    let api = reviewing(true).await;
+    for mode in ["false", "audit"] {
+        let before = asked(&api).len();
+        let world = setup(&api, mode, shop(&json!({}))).start().await;
+        let (status, message) = told(write(&world).await).await;
+        assert_eq!(status, 403, "{mode}");
+        assert!(message.contains("`applications.gatewayIdentity`"), "{message}");
+        let read = ask(&world, Method::GET, "alice", &format!("{CART}/version"))
+            .send()
+            .await
+            .unwrap();
+        let record = world.decision(&read).await;
+        assert_eq!(
+            (read.status().as_u16(), &record["reason"]),
+            (403, &json!("unusable_identity")),
+            "{mode}"
+        );
+        assert_eq!(asked(&api).len(), before, "{mode}");
+
+        let world = as_itself(setup(&api, mode, shop(&json!({})))).start().await;
+        assert_eq!(write(&world).await.status(), 200, "{mode}");
+        assert_eq!(last_user(&api), None, "{mode}");
     }
 }

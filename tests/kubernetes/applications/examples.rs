@@ -135,7 +135,7 @@ async fn for_each_namespace(source: Source) {
     writes_there_and_nowhere_else(&world, "guestbook-ui", &two, (&second, &first)).await;
 
     // A write to a namespace the project does not reach is refused before the
-    // cluster is asked; what the account may read is the cluster's affair.
+    // cluster is asked.
     let control = &world.control;
     let kubectl = world.kubectl("alice", "guestbook");
     let create = ["create", "--filename=-"];

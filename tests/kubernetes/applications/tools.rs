@@ -214,9 +214,17 @@ async fn pods_are_entered_as_the_account() {
         .filter(|event| is(event))
         .count();
     let bob = world.kubectl("bob", "guestbook");
-    let complaint = bob.fail(&["exec", "-n", there, "pod", "--", "true"]).await;
-    assert!(complaint.contains("you may not sync this application"), "{complaint}");
-    let complaint = bob.fail(&["logs", "-n", there, "pod"]).await;
+    // kubectl looks at the pod first, and nobody made it the Application's.
+    let not_owned = "the object is not a resource of this application";
+    for asked in [
+        &["exec", "-n", there, "pod", "--", "true"][..],
+        &["logs", "-n", there, "pod"],
+    ] {
+        let complaint = bob.fail(asked).await;
+        assert!(complaint.contains(not_owned), "{complaint}");
+    }
+    let log = format!("/api/v1/namespaces/{there}/pods/pod/log");
+    let complaint = bob.fail(&["get", "--raw", &log]).await;
     assert!(
         complaint.contains("you may not read logs of this application"),
         "{complaint}"

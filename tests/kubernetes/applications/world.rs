@@ -9,9 +9,14 @@ use crate::support::kubectl::{Kubectl, Run};
 /// Key of `argocd-cm` that says whether accounts act.
 pub(crate) const MODE: &str = "application.sync.impersonation.enabled";
 
-/// Rights of people: alice syncs and looks into pods, bob looks on, mallory nothing.
+/// Rights of people: alice may everything with Applications and look into pods, bob looks
+/// on, carol syncs and looks into pods, sam only syncs, mallory nothing.
 const PEOPLE: &str = "p, alice, applications, *, */*, allow\np, alice, exec, create, */*, allow\np, alice, logs, get, */*, allow\n\
-                      p, alice, projects, *, *, allow\np, bob, applications, get, */*, allow\n";
+                      p, alice, projects, *, *, allow\np, bob, applications, get, */*, allow\n\
+                      p, carol, applications, get, */*, allow\np, carol, applications, sync, */*, allow\n\
+                      p, carol, applications, update/apps/Deployment/*, */*, allow\n\
+                      p, carol, logs, get, */*, allow\np, carol, exec, create, */*, allow\n\
+                      p, sam, applications, sync, */*, allow\n";
 
 /// Where the gateway has its objects from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,10 +72,10 @@ impl Plan {
             cluster.namespace("guestbook"),
             cluster.namespace("elsewhere")
         );
-        let mut layout = Layout::new_in(&control, &["alice", "bob", "mallory"], PEOPLE);
+        let mut layout = Layout::new_in(&control, &["alice", "bob", "carol", "sam", "mallory"], PEOPLE);
         layout.policies("applications");
         layout.tls();
-        layout.settings(json!({"applications": {}}));
+        layout.settings(json!({"applications": {"gatewayIdentity": "allowed"}}));
         let mut plan = Self {
             cluster,
             layout,
@@ -82,7 +87,10 @@ impl Plan {
                 "metadata": {
                     "name": "argocd-cm", "namespace": control, "labels": {"app.kubernetes.io/part-of": "argocd"},
                 },
-                "data": {"accounts.alice": "login", "accounts.bob": "login", "accounts.mallory": "login"},
+                "data": {
+                    "accounts.alice": "login", "accounts.bob": "login", "accounts.carol": "login",
+                    "accounts.sam": "login", "accounts.mallory": "login",
+                },
             }),
             control,
             objects: Vec::new(),

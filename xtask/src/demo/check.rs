@@ -200,7 +200,7 @@ async fn cluster(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// alice may sync, bob may look; Secrets are kept back by the project.
+/// alice may sync objects of her own, bob may look; Secrets are kept back by the project.
 async fn application(world: &World) -> Result<()> {
     let client = reqwest::Client::new();
     let write = async |token: &str, resource: &str| -> Result<(u16, Value)> {

@@ -1,15 +1,17 @@
 //! What a request into a cluster is to Argo CD.
 //!
-//! In: [`Attributes`]. Out: whether it reads or writes, and what RBAC it needs
-//! besides. Never: a request taken for a read that may change something.
+//! In: [`Attributes`]. Out: whether it reads or writes, what RBAC it needs besides, and
+//! what it does to which object. Never: a request taken for a read that may change
+//! something; one about several objects, or about none yet, taken for one about one.
 
 use crate::authorize::kubernetes::Attributes;
 
-/// First segments of paths about resources, and how many stand before a verb of
-/// old.
-const BEFORE_VERB: [(&str, usize); 2] = [("api", 2), ("apis", 3)];
 /// Subresources of pods behind which programs run.
 const RUNS: [&str; 3] = ["attach", "exec", "portforward"];
+/// Group and resource of pods.
+const PODS: (&str, Option<&str>) = ("", Some("pods"));
+/// Group and resource of Secrets.
+const SECRETS: (&str, Option<&str>) = ("", Some("secrets"));
 /// Reviews about whoever asks: group and resource. They keep nothing.
 const ABOUT_ONESELF: [(&str, &str); 3] = [
     ("authorization.k8s.io", "selfsubjectaccessreviews"),
@@ -41,7 +43,7 @@ impl Access {
         let path_only = !attributes.resource_request && attributes.upgrade.is_none();
         let reads = match attributes.verb.as_str() {
             "get" | "list" | "watch" if attributes.resource.is_some() => {
-                !runs(attributes) && !has_verb_in_path(attributes)
+                !runs(attributes) && !attributes.has_verb_in_path()
             }
             "get" | "head" | "options" => path_only,
             "create" => is_about_oneself(attributes),
@@ -82,6 +84,78 @@ impl Need {
             Self::Exec => ("exec", "create"),
         }
     }
+
+    /// What callers read who lack it.
+    pub(in crate::authorize::applications) fn refusal(self) -> &'static str {
+        match self {
+            Self::Logs => "you may not read logs of this application",
+            Self::Exec => "you may not run programs in this application",
+        }
+    }
+}
+
+/// What a request does, as Argo CD's server tells operations on live objects apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// It asks what the cluster serves, or what whoever asks may do: about no object.
+    Discover,
+    /// It reads one object, or the log of one pod.
+    Get,
+    /// It runs a program in one pod, or opens a connection to it.
+    Run,
+    /// It changes one object that is there.
+    Update,
+    /// It deletes one object.
+    Delete,
+    /// Everything else: new objects, several at once, watches, Secrets, which Argo CD
+    /// never shows, and subresources of which it knows nothing.
+    Other,
+}
+
+impl Operation {
+    /// What a request does.
+    pub fn of(attributes: &Attributes) -> Self {
+        let access = Access::of(attributes);
+        if access == Access::Read && (!attributes.resource_request || attributes.verb == "create") {
+            return Self::Discover;
+        }
+        let (group, resource) = (attributes.api_group.as_str(), attributes.resource.as_deref());
+        if attributes.name.is_none() || (group, resource) == SECRETS || attributes.has_verb_in_path() {
+            return Self::Other;
+        }
+        let subresource = attributes.subresource.as_deref();
+        let is_pod = (group, resource) == PODS;
+        match (attributes.verb.as_str(), subresource) {
+            ("get" | "create", Some(runs)) if is_pod && RUNS.contains(&runs) => Self::Run,
+            ("get", Some("log")) if is_pod => Self::Get,
+            ("get", None | Some("scale" | "status")) if access == Access::Read => Self::Get,
+            ("update" | "patch", None | Some("scale")) => Self::Update,
+            ("delete", None) => Self::Delete,
+            (_, _) => Self::Other,
+        }
+    }
+
+    /// The word of policies.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Discover => "discover",
+            Self::Get => "get",
+            Self::Run => "run",
+            Self::Update => "update",
+            Self::Delete => "delete",
+            Self::Other => "other",
+        }
+    }
+
+    /// The action of `applications` that an object of the Application needs besides
+    /// `get` and `sync`; none where those, or [`Need`], are enough.
+    pub fn action(self) -> Option<&'static str> {
+        match self {
+            Self::Update => Some("update"),
+            Self::Delete => Some("delete"),
+            Self::Discover | Self::Get | Self::Run | Self::Other => None,
+        }
+    }
 }
 
 /// Whether programs run or connections open.
@@ -91,18 +165,6 @@ fn runs(attributes: &Attributes) -> bool {
         || attributes.is_proxied()
         || attributes.subresource.as_deref().is_some_and(runs)
         || (attributes.upgrade.is_some() && attributes.verb == "create")
-}
-
-/// Whether the verb stands in the path, as it did before Kubernetes 1.11:
-/// `/api/v1/watch/pods`.
-// SECURITY: such a verb says nothing of the method, and a server behind an API
-// group of its own may go by that one.
-pub(super) fn has_verb_in_path(attributes: &Attributes) -> bool {
-    let mut parts = attributes.path.trim_matches('/').split('/');
-    let first = parts.next().unwrap_or_default();
-    let before = BEFORE_VERB.iter().find(|(prefix, _)| *prefix == first);
-    let verb = before.and_then(|(_, before)| parts.nth(before - 1));
-    attributes.resource_request && matches!(verb, Some("watch" | "proxy"))
 }
 
 /// Whether only the one who asks is asked about, and nothing is kept.

@@ -153,6 +153,10 @@ fn write_as(whom: &Whom, project: &Project, request: &str, name: Option<&Name>) 
 
 /// The same of a read by the gateway's own identity.
 fn read(project: &Project, request: &str) -> String {
+    read_as(&Whom::Controller, project, request)
+}
+
+fn read_as(whom: &Whom, project: &Project, request: &str) -> String {
     let attributes = attributes(request);
     let kind = kind(&attributes);
     let about = About {
@@ -165,7 +169,7 @@ fn read(project: &Project, request: &str) -> String {
         cluster: &cluster,
         clusters: std::slice::from_ref(&cluster),
     };
-    let outcome = Restrictions::of(&Arc::new(project.clone())).check_read(place, about);
+    let outcome = Restrictions::of(&Arc::new(project.clone())).check_read(place, about, whom);
     outcome.err().map(|refusal| refusal.to_string()).unwrap_or_default()
 }
 

@@ -13,9 +13,8 @@ fn refused(result: Result<ApplicationPermit, Error>) -> String {
 fn reading_passes_and_secrets_need_more() {
     let world = World::new(Mode::Enforce);
     let secrets = "/api/v1/namespaces/guestbook/secrets";
-    let hidden = "only those who may sync the application see what this resource holds";
     let judge = |who: &str, path: &str| world.judge(&world.person(who), "argocd/guestbook", &asks(&Method::GET, path));
-    assert!(judge("looks", PODS).is_ok());
+    assert!(judge("looks", POD).is_ok());
     assert!(judge("looks", "/apis/apps/v1").is_ok());
     // A verb that stands in the path says nothing of the method.
     let watch = judge("looks", "/api/v1/watch/namespaces/guestbook/secrets/db").unwrap_err();
@@ -30,9 +29,11 @@ fn reading_passes_and_secrets_need_more() {
         assert_eq!(asked.is_ok(), passes, "{asked:?}");
     }
     for path in [secrets, "/api/v1/namespaces/guestbook/secrets/db", "/api/v1/secrets"] {
-        let error = judge("looks", path).unwrap_err();
-        assert!(error.to_string().ends_with(hidden), "{error}");
-        assert!(judge("syncs", path).is_ok(), "{path}");
+        for who in ["looks", "syncs"] {
+            let error = judge(who, path).unwrap_err();
+            assert!(matches!(error, Error::NoRight { .. }), "{error:?}");
+        }
+        assert!(judge("overrides", path).is_ok(), "{path}");
     }
 }
 
@@ -40,92 +41,92 @@ fn reading_passes_and_secrets_need_more() {
 fn logs_and_programs_need_permissions_of_their_own() {
     let world = World::new(Mode::Enforce);
     let judge = |who: &str, name: &str, attributes: &Arc<Attributes>| world.judge(&world.person(who), name, attributes);
-    let log = asks(&Method::GET, &format!("{PODS}/web-0/log"));
+    let lacks = |result: Result<ApplicationPermit, Error>| match result {
+        Err(error @ Error::NoRight { .. }) => reason(&error),
+        other => panic!("{other:?}"),
+    };
+    let log = asks(&Method::GET, &format!("{POD}/log"));
     assert!(judge("reads-logs", "argocd/guestbook", &log).is_ok());
     for (who, name) in [("looks", "argocd/guestbook"), ("reads-logs", "argocd/frozen")] {
         assert_eq!(
-            refused(judge(who, name, &log)),
+            lacks(judge(who, name, &log)),
             "you may not read logs of this application"
         );
     }
     let forbidden = "you may not run programs in this application";
     for attributes in [
-        upgrades(&Method::GET, &format!("{PODS}/web-0/exec"), Protocol::WebSocket),
-        upgrades(&Method::POST, &format!("{PODS}/web-0/exec"), Protocol::Spdy),
-        upgrades(&Method::POST, &format!("{PODS}/web-0/attach"), Protocol::Spdy),
-        upgrades(&Method::POST, &format!("{PODS}/web-0/portforward"), Protocol::Spdy),
-        asks(&Method::GET, &format!("{PODS}/web-0/proxy/metrics")),
+        upgrades(&Method::GET, &format!("{POD}/exec"), Protocol::WebSocket),
+        upgrades(&Method::POST, &format!("{POD}/exec"), Protocol::Spdy),
+        upgrades(&Method::POST, &format!("{POD}/attach"), Protocol::Spdy),
+        upgrades(&Method::POST, &format!("{POD}/portforward"), Protocol::Spdy),
     ] {
         assert!(judge("runs", "argocd/guestbook", &attributes).is_ok());
-        assert_eq!(refused(judge("syncs", "argocd/guestbook", &attributes)), forbidden);
+        assert_eq!(lacks(judge("syncs", "argocd/guestbook", &attributes)), forbidden);
+        assert_eq!(lacks(judge("overrides", "argocd/guestbook", &attributes)), forbidden);
         assert_eq!(
             reason(&judge("looks", "argocd/guestbook", &attributes).unwrap_err()),
             "you may not sync this application"
         );
     }
+    // What answers behind a proxy may be of no pod of the Application.
+    let proxy = asks(&Method::GET, &format!("{POD}/proxy/metrics"));
+    let told = lacks(judge("runs", "argocd/guestbook", &proxy));
+    assert!(told.starts_with("this needs `applications, override`"), "{told}");
 }
 
 #[test]
 fn the_project_has_a_say() {
     let world = World::new(Mode::Enforce);
-    let syncs = world.person("syncs");
+    let overrides = world.person("overrides");
     let write = asks(&Method::POST, PODS);
-    assert!(world.judge(&syncs, "argocd/guestbook", &write).is_ok());
+    assert!(world.judge(&overrides, "argocd/guestbook", &write).is_ok());
     for attributes in [&write, &asks(&Method::GET, PODS)] {
-        let refused = refused(world.judge(&syncs, "argocd/elsewhere", attributes));
+        let refused = refused(world.judge(&overrides, "argocd/elsewhere", attributes));
         assert_eq!(refused, "the project does not permit the destination");
     }
-    let frozen = refused(world.judge(&syncs, "argocd/frozen", &write));
+    let frozen = refused(world.judge(&overrides, "argocd/frozen", &write));
     assert_eq!(frozen, "the application is frozen");
-    assert!(world.judge(&syncs, "argocd/frozen", &asks(&Method::GET, PODS)).is_ok());
+    assert!(
+        world
+            .judge(&overrides, "argocd/frozen", &asks(&Method::GET, PODS))
+            .is_ok()
+    );
 }
 
 #[test]
-fn what_the_lists_say_is_what_the_caller_is_told() {
+fn what_lists_and_object_say_is_what_the_caller_is_told() {
     let world = World::new(Mode::Enforce);
-    let syncs = world.person("syncs");
-    let write = asks(&Method::POST, PODS);
-    let decide = |listed: &Listed| {
-        let access = world.enter(&syncs, "argocd/guestbook", &write).unwrap();
-        world.policy.decide(access, listed)
-    };
-    let why = "resource :Pod is not permitted in project payments";
-    assert!(decide(&Listed::Permitted).is_ok());
-    assert_eq!(refused(decide(&Listed::Refused(why.into()))), why);
-    // A caller chooses names, and the reason holds them.
-    let long = format!("a\nb{}", "c".repeat(2_000));
-    let told = refused(decide(&Listed::Refused(long)));
-    assert!(told.starts_with("a bccc") && told.len() == 480, "{told}");
-    // Nobody asked: no change.
-    let unasked = refused(decide(&Listed::Unasked));
-    assert_eq!(unasked, "the project's lists were not asked");
-}
-
-#[test]
-fn the_gateways_own_identity_reads_what_the_lists_permit() {
-    let read = asks(&Method::GET, PODS);
-    for mode in [Mode::Off, Mode::Audit, Mode::Enforce] {
-        let world = World::new(mode);
-        let looks = world.person("looks");
-        let decide = |attributes: &Arc<Attributes>, listed: &Listed| {
-            let access = world.enter(&looks, "argocd/guestbook", attributes).unwrap();
-            world.policy.decide(access, listed)
+    for (who, attributes) in [
+        ("overrides", asks(&Method::POST, PODS)),
+        ("syncs", asks(&Method::PATCH, POD)),
+        ("looks", asks(&Method::GET, POD)),
+    ] {
+        let decide = |listed: &Listed, owned: &Owned| {
+            let access = world
+                .enter(&world.person(who), "argocd/guestbook", &attributes)
+                .unwrap();
+            world.decide(access, listed, owned)
         };
-        assert!(decide(&read, &Listed::Permitted).is_ok());
-        let why = "namespace shop is not permitted";
-        assert_eq!(refused(decide(&read, &Listed::Refused(why.into()))), why);
-        let unasked = decide(&read, &Listed::Unasked);
-        let metrics = decide(&asks(&Method::GET, "/metrics"), &Listed::Unasked);
-        assert!(decide(&asks(&Method::GET, "/openapi/v3"), &Listed::Permitted).is_ok());
-        match mode {
-            Mode::Enforce => assert!(unasked.is_ok() && metrics.is_ok()),
-            Mode::Off | Mode::Audit => {
-                assert_eq!(refused(unasked), "the project's lists were not asked");
-                let error = metrics.unwrap_err().to_string();
-                let told = "forbidden: User \"looks\" cannot get path \"/metrics\": the project's lists were not asked";
-                assert_eq!(error, told);
+        assert!(decide(&Listed::Permitted, &Owned::Permitted).is_ok(), "{who}");
+        let why = "resource :Pod is not permitted in project payments";
+        let listed = Listed::Refused(why.into());
+        assert_eq!(refused(decide(&listed, &Owned::Unasked)), why);
+        assert_eq!(refused(decide(&listed, &Owned::Permitted)), why);
+        let owned = Owned::Refused("it is another's".into());
+        let unasked = decide(&Listed::Permitted, &Owned::Unasked);
+        match who {
+            "overrides" => {
+                assert!(unasked.is_ok());
+            }
+            _ => {
+                assert_eq!(refused(decide(&Listed::Permitted, &owned)), "it is another's");
+                assert_eq!(refused(unasked), "you may not override this application");
             }
         }
+        // A caller chooses names, and the reason holds them.
+        let long = format!("a\nb{}", "c".repeat(2_000));
+        let told = refused(decide(&Listed::Refused(long), &Owned::Unasked));
+        assert!(told.starts_with("a bccc") && told.len() == 480, "{told}");
     }
 }
 
@@ -148,43 +149,51 @@ fn with_bundle(mode: Mode, decision: &str) -> World {
 
 #[test]
 fn a_bundle_that_allows_everything_widens_nothing() {
-    let open = "decision := {\"allow\": true, \"reason\": \"whatever\"}";
-    let world = with_bundle(Mode::Enforce, open);
-    let judge = |who: &str, name: &str, attributes: &Arc<Attributes>, listed: &Listed| {
-        let access = world.enter(&world.person(who), name, attributes).unwrap();
-        world.policy.decide(access, listed)
+    let world = with_bundle(Mode::Enforce, "decision := {\"allow\": true, \"reason\": \"whatever\"}");
+    let judge = |who: &str, name: &str, attributes: &Arc<Attributes>, listed: &Listed, owned: &Owned| {
+        let access = world.enter(&world.person(who), name, attributes)?;
+        world.decide(access, listed, owned)
     };
-    let (guestbook, read, write) = ("argocd/guestbook", asks(&Method::GET, PODS), asks(&Method::POST, PODS));
+    let (guestbook, permitted) = ("argocd/guestbook", Listed::Permitted);
+    let (list, read) = (asks(&Method::GET, PODS), asks(&Method::GET, POD));
+    let (create, patch) = (asks(&Method::POST, PODS), asks(&Method::PATCH, POD));
     // The lists.
-    assert!(judge("syncs", guestbook, &write, &Listed::Permitted).is_ok());
+    assert!(judge("overrides", guestbook, &create, &permitted, &Owned::Unasked).is_ok());
     let no = Listed::Refused("resource Pod is not permitted".to_owned());
-    for attributes in [&read, &write] {
-        let told = refused(judge("syncs", guestbook, attributes, &no));
+    for attributes in [&list, &create, &read, &patch] {
+        let told = refused(judge("overrides", guestbook, attributes, &no, &Owned::Unasked));
         assert_eq!(told, "resource Pod is not permitted");
     }
-    let unasked = refused(judge("syncs", guestbook, &write, &Listed::Unasked));
-    assert_eq!(unasked, "the project's lists were not asked");
-    assert!(judge("syncs", guestbook, &read, &Listed::Unasked).is_ok());
+    // The object.
+    assert!(judge("syncs", guestbook, &patch, &permitted, &Owned::Permitted).is_ok());
+    let another = Owned::Refused("it is another's".to_owned());
+    for attributes in [&read, &patch] {
+        let told = refused(judge("syncs", guestbook, attributes, &permitted, &another));
+        assert_eq!(told, "it is another's");
+        let told = refused(judge("syncs", guestbook, attributes, &permitted, &Owned::Unasked));
+        assert_eq!(told, "the object was not looked at");
+    }
+    // RBAC.
+    for (attributes, owned) in [(&list, &Owned::Permitted), (&create, &Owned::Permitted)] {
+        let error = judge("syncs", guestbook, attributes, &permitted, owned).unwrap_err();
+        assert!(matches!(error, Error::NoRight { .. }), "{error:?}");
+    }
     // The destination.
-    let elsewhere = refused(judge("syncs", "argocd/elsewhere", &read, &Listed::Unasked));
-    assert_eq!(elsewhere, "the project does not permit the destination");
+    let elsewhere = judge("overrides", "argocd/elsewhere", &read, &permitted, &Owned::Unasked);
+    assert_eq!(refused(elsewhere), "the project does not permit the destination");
     // Logs and programs.
-    let log = asks(&Method::GET, &format!("{PODS}/web-0/log"));
-    assert!(judge("reads-logs", guestbook, &log, &Listed::Unasked).is_ok());
-    let told = refused(judge("looks", guestbook, &log, &Listed::Unasked));
+    let log = asks(&Method::GET, &format!("{POD}/log"));
+    assert!(judge("reads-logs", guestbook, &log, &permitted, &Owned::Permitted).is_ok());
+    let told = reason(&judge("looks", guestbook, &log, &permitted, &Owned::Permitted).unwrap_err());
     assert_eq!(told, "you may not read logs of this application");
-    let exec = upgrades(&Method::GET, &format!("{PODS}/web-0/exec"), Protocol::WebSocket);
-    assert!(judge("runs", guestbook, &exec, &Listed::Permitted).is_ok());
-    let told = refused(judge("syncs", guestbook, &exec, &Listed::Permitted));
+    let exec = upgrades(&Method::GET, &format!("{POD}/exec"), Protocol::WebSocket);
+    assert!(judge("runs", guestbook, &exec, &permitted, &Owned::Permitted).is_ok());
+    assert_eq!(
+        refused(judge("runs", guestbook, &exec, &permitted, &another)),
+        "it is another's"
+    );
+    let told = reason(&judge("overrides", guestbook, &exec, &permitted, &Owned::Unasked).unwrap_err());
     assert_eq!(told, "you may not run programs in this application");
-    // What the gateway's own identity reads is asked about too.
-    let own = with_bundle(Mode::Off, open);
-    let decide = |listed: &Listed| {
-        let access = own.enter(&own.person("looks"), guestbook, &read).unwrap();
-        own.policy.decide(access, listed)
-    };
-    assert!(decide(&Listed::Permitted).is_ok());
-    assert_eq!(refused(decide(&Listed::Unasked)), "the project's lists were not asked");
 }
 
 #[test]
@@ -195,7 +204,7 @@ fn a_bundle_that_does_not_decide_denies() {
     );
     let looks = world.person("looks");
     let error = world
-        .judge(&looks, "argocd/guestbook", &asks(&Method::GET, PODS))
+        .judge(&looks, "argocd/guestbook", &asks(&Method::GET, POD))
         .unwrap_err();
     assert!(matches!(error, Error::Policy { .. }), "{error:?}");
     assert_eq!(reason(&error), "the policy could not be evaluated");
@@ -204,10 +213,10 @@ fn a_bundle_that_does_not_decide_denies() {
 #[test]
 fn a_permit_has_what_was_asked_for() {
     let world = World::new(Mode::Enforce);
-    let syncs = world.person("syncs");
+    let overrides = world.person("overrides");
     let write = asks(&Method::POST, PODS);
-    let permit = world.judge(&syncs, "argocd/guestbook", &write).unwrap();
-    assert!(Arc::ptr_eq(permit.access.caller(), &syncs));
+    let permit = world.judge(&overrides, "argocd/guestbook", &write).unwrap();
+    assert!(Arc::ptr_eq(permit.access.caller(), &overrides));
     assert!(Arc::ptr_eq(permit.attributes(), &write));
     assert_eq!(permit.governed().application.name.name, "guestbook");
     assert_eq!(permit.access.project().name, "payments");
@@ -226,7 +235,13 @@ fn what_the_policy_is_told_fits_its_schema() {
         asks(&Method::GET, PODS),
         asks(&Method::DELETE, &format!("{PODS}/p")),
     ];
-    let answers = [Listed::Unasked, Listed::Permitted, Listed::Refused("x".repeat(9_000))];
+    let long = "x".repeat(9_000);
+    let answers = [
+        (Listed::Permitted, Owned::Unasked),
+        (Listed::Permitted, Owned::Permitted),
+        (Listed::Permitted, Owned::Refused(long.clone())),
+        (Listed::Refused(long), Owned::Unasked),
+    ];
     let schema = jsonschema::validator_for(Front::Applications.input_schema()).unwrap();
     for (mode, rules) in [
         (Mode::Off, "fallback: deny\n"),
@@ -235,19 +250,20 @@ fn what_the_policy_is_told_fits_its_schema() {
         (Mode::Enforce, "fallback: controller\n"),
     ] {
         let world = World::with_rules(mode, rules);
-        let caller = world.person("syncs");
-        for (name, attributes, listed) in ["argocd/guestbook", "argocd/nobody"].into_iter().flat_map(|name| {
+        let caller = world.person("everything");
+        for (name, attributes, (listed, owned)) in ["argocd/guestbook", "argocd/nobody"].into_iter().flat_map(|name| {
             let pairs = requests
                 .iter()
-                .flat_map(|request| answers.iter().map(move |listed| (request, listed)));
-            pairs.map(move |(request, listed)| (name, request, listed))
+                .flat_map(|request| answers.iter().map(move |found| (request, found)));
+            pairs.map(move |(request, found)| (name, request, found))
         }) {
             let access = world.enter(&caller, name, attributes).unwrap();
             let input = super::super::ApplicationInput {
                 facts: &access.ready.facts,
                 attributes,
                 wanted: access.wanted(),
-                listed,
+                operation: access.operation(),
+                found: Found { listed, owned },
             };
             let json = serde_json::to_value(input.to_value()).unwrap();
             if let Some(error) = schema.iter_errors(&json).next() {
@@ -263,7 +279,9 @@ fn what_the_policy_is_told_fits_its_schema() {
                 (_, EXTRA) => assert_eq!(account, "default"),
                 (_, _) => assert!(account.is_null()),
             }
-            assert_eq!(json["restriction"].is_null(), *listed == Listed::Unasked);
+            assert_eq!(json["operation"], access.operation().as_str());
+            assert_eq!(json["restriction"]["permitted"], *listed == Listed::Permitted);
+            assert_eq!(json["object"].is_null(), *owned == Owned::Unasked);
         }
     }
 }
@@ -273,7 +291,7 @@ fn what_the_policy_is_told_fits_its_schema() {
 #[test]
 fn a_request_prepares_nothing() {
     let world = World::new(Mode::Enforce);
-    let (caller, attributes) = (world.person("syncs"), asks(&Method::POST, PODS));
+    let (caller, attributes) = (world.person("overrides"), asks(&Method::POST, PODS));
     let ask = || world.judge(&caller, "argocd/guestbook", &attributes).is_ok();
     assert!(ask());
     let started = std::time::Instant::now();

@@ -1,23 +1,27 @@
 //! What RBAC and the Application's own state say.
 
 use super::*;
+use crate::applications::Inheritance;
+use crate::discovery::{Kind, Scope};
 
 #[test]
 fn rbac_lets_in_who_reads_and_who_writes() {
     let world = World::new(Mode::Enforce);
     for (who, method, expected) in [
         ("looks", Method::GET, None),
-        ("looks", Method::POST, Some("you may not sync this application")),
+        ("looks", Method::PATCH, Some("you may not sync this application")),
         ("looks", Method::DELETE, Some("you may not sync this application")),
         ("only-syncs", Method::GET, Some(NOT_YOURS)),
-        ("only-syncs", Method::PATCH, None),
+        ("only-syncs", Method::PATCH, Some(NOT_YOURS)),
+        ("only-overrides", Method::PATCH, Some(NOT_YOURS)),
         ("syncs", Method::GET, None),
-        ("syncs", Method::POST, None),
+        ("syncs", Method::PATCH, None),
+        ("overrides", Method::DELETE, None),
         ("stranger", Method::GET, Some(NOT_YOURS)),
-        ("stranger", Method::POST, Some(NOT_YOURS)),
+        ("stranger", Method::PATCH, Some(NOT_YOURS)),
     ] {
         let caller = world.person(who);
-        let observed = world.enter(&caller, "argocd/guestbook", &asks(&method, PODS));
+        let observed = world.enter(&caller, "argocd/guestbook", &asks(&method, POD));
         let observed = observed.map(|access| (access.wanted(), Arc::clone(access.caller())));
         match (&observed, expected) {
             (Ok((wanted, of)), None) => {
@@ -27,6 +31,121 @@ fn rbac_lets_in_who_reads_and_who_writes() {
             }
             (Err(error), Some(expected)) => assert_eq!(reason(error), expected, "{who} {method}"),
             (observed, _) => panic!("{who} {method}: {observed:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_not_one_object_is_for_who_overrides() {
+    let world = World::new(Mode::Enforce);
+    let secret = "/api/v1/namespaces/guestbook/secrets/db";
+    let (reads, writes) = (super::super::READS_ALL, super::super::WRITES_ALL);
+    for (method, path, expected) in [
+        (Method::GET, PODS, reads),
+        (Method::GET, secret, reads),
+        (Method::POST, PODS, writes),
+        (Method::PATCH, secret, writes),
+        (Method::DELETE, PODS, writes),
+        (Method::POST, &format!("{POD}/eviction"), writes),
+    ] {
+        let attributes = asks(&method, path);
+        let enter = |who: &str| world.enter(&world.person(who), "argocd/guestbook", &attributes);
+        for who in ["syncs", "updates", "of-old"] {
+            let error = enter(who).unwrap_err();
+            assert!(matches!(error, Error::NoRight { .. }), "{error:?}");
+            assert_eq!(reason(&error), expected, "{who} {method} {path}");
+        }
+        let access = enter("overrides").unwrap();
+        assert_eq!((access.operation(), access.asks_object()), (Operation::Other, false));
+    }
+    // One object is asked about, unless the caller could make it the Application's.
+    for (who, asks_object) in [("looks", true), ("syncs", true), ("overrides", false)] {
+        let access = world.enter(&world.person(who), "argocd/guestbook", &asks(&Method::GET, POD));
+        assert_eq!(access.unwrap().asks_object(), asks_object, "{who}");
+    }
+}
+
+#[test]
+fn changing_an_object_needs_the_right_to_it() {
+    let world = World::new(Mode::Enforce);
+    let pod = Kind {
+        group: "".into(),
+        kind: "Pod".into(),
+        scope: Scope::Namespaced,
+    };
+    for (who, method, inheritance, permitted) in [
+        ("updates", Method::PATCH, Inheritance::Disabled, true),
+        ("updates", Method::PUT, Inheritance::Disabled, true),
+        ("updates", Method::DELETE, Inheritance::Disabled, false),
+        ("syncs", Method::PATCH, Inheritance::Enabled, false),
+        ("syncs", Method::GET, Inheritance::Disabled, true),
+        ("of-old", Method::PATCH, Inheritance::Disabled, false),
+        ("of-old", Method::PATCH, Inheritance::Enabled, true),
+        ("of-old", Method::DELETE, Inheritance::Enabled, true),
+    ] {
+        let attributes = asks(&method, POD);
+        let access = world
+            .enter(&world.person(who), "argocd/guestbook", &attributes)
+            .unwrap();
+        let observed = access.check_right(&world.rbac, inheritance, &pod);
+        assert_eq!(
+            observed.is_ok(),
+            permitted,
+            "{who} {method} {inheritance:?}: {observed:?}"
+        );
+    }
+    // The right is to this object.
+    for (path, kind) in [
+        ("/api/v1/namespaces/other/pods/web-0", pod.clone()),
+        (
+            "/apis/metrics.k8s.io/v1/namespaces/guestbook/pods/web-0",
+            Kind {
+                group: "metrics.k8s.io".into(),
+                ..pod
+            },
+        ),
+    ] {
+        let attributes = asks(&Method::PATCH, path);
+        let access = world
+            .enter(&world.person("updates"), "argocd/guestbook", &attributes)
+            .unwrap();
+        let told = access
+            .check_right(&world.rbac, Inheritance::Disabled, &kind)
+            .unwrap_err();
+        assert!(
+            told.starts_with("this needs `applications, override` or `applications, update/"),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn the_gateway_acts_in_its_own_name_only_where_it_is_let() {
+    let read = asks(&Method::GET, POD);
+    for (mode, rules, name, refused) in [
+        (Mode::Off, EXTRA, "argocd/guestbook", true),
+        (Mode::Audit, EXTRA, "argocd/guestbook", true),
+        (Mode::Enforce, "fallback: controller\n", "argocd/elsewhere", true),
+        (Mode::Enforce, "fallback: controller\n", "argocd/guestbook", false),
+        (Mode::Enforce, EXTRA, "argocd/guestbook", false),
+    ] {
+        let mut world = World::with_rules(mode, rules);
+        let caller = world.person("overrides");
+        assert!(world.enter(&caller, name, &read).is_ok(), "{mode:?}");
+        world.gateway_identity = GatewayIdentity::Refused;
+        world.standings = Standings::default();
+        let observed = world.enter(&caller, name, &read);
+        assert_eq!(
+            matches!(observed, Err(Error::Gateway { .. })),
+            refused,
+            "{mode:?}: {observed:?}"
+        );
+        assert_eq!(observed.is_ok(), !refused);
+        if let Err(error) = observed {
+            assert!(
+                error.to_string().ends_with("(`applications.gatewayIdentity`)"),
+                "{error}"
+            );
         }
     }
 }
@@ -60,7 +179,7 @@ fn nobody_learns_which_applications_there_are() {
             }
         }
     }
-    // What may be synced, and not seen, is not seen by reading either.
+    // What may be synced, and not seen, is not seen at all.
     let caller = world.person("only-syncs");
     let read = asks(&Method::GET, PODS);
     let absent = world.enter(&caller, "argocd/absent", &read).unwrap_err();
@@ -76,7 +195,7 @@ fn nobody_learns_which_applications_there_are() {
 fn who_may_see_an_application_is_told_what_is_wrong_with_it() {
     let world = World::with_rules(Mode::Enforce, "fallback: deny\n");
     let caller = world.person("looks");
-    let read = asks(&Method::GET, PODS);
+    let read = asks(&Method::GET, POD);
     let refused = |name: &str| world.enter(&caller, name, &read).unwrap_err();
     let project = "there is no such project for the application, or it takes none of its namespace";
     for name in ["argocd/homeless", "team-b/stray"] {
@@ -91,7 +210,7 @@ fn who_may_see_an_application_is_told_what_is_wrong_with_it() {
     assert!(matches!(error, Error::Identity { .. }), "{error:?}");
     assert_eq!(
         error.to_string(),
-        "pods is forbidden: User \"looks\" cannot list resource \"pods\" in API group \"\" in the namespace \
+        "pods \"web-0\" is forbidden: User \"looks\" cannot get resource \"pods\" in API group \"\" in the namespace \
          \"guestbook\": no matching service account found for destination server https://kubernetes.default.svc and \
          namespace nobody"
     );
@@ -110,7 +229,7 @@ fn who_may_see_an_application_is_told_what_is_wrong_with_it() {
 #[test]
 fn the_object_has_the_namespace_unless_it_is_the_control_planes() {
     let world = World::new(Mode::Enforce);
-    let read = asks(&Method::GET, PODS);
+    let read = asks(&Method::GET, POD);
     let shop = |who: &str| world.enter(&world.person(who), "team-a/shop", &read);
     assert!(shop("one-of-a-team").is_ok());
     assert_eq!(reason(&shop("one-of-argocd").unwrap_err()), NOT_YOURS);
@@ -136,21 +255,13 @@ fn a_token_of_a_project_role_is_for_its_own_project() {
 }
 
 #[test]
-fn the_mode_says_who_acts_and_what_is_asked() {
-    let read = asks(&Method::GET, PODS);
-    let write = asks(&Method::POST, PODS);
-    let root = asks(&Method::GET, "/version");
-    for (mode, rules, name, account, reads_ask) in [
-        (Mode::Off, EXTRA, "argocd/guestbook", None, true),
-        (Mode::Audit, EXTRA, "argocd/guestbook", None, true),
-        (
-            Mode::Enforce,
-            EXTRA,
-            "argocd/guestbook",
-            Some("guestbook-deployer"),
-            false,
-        ),
-        (Mode::Enforce, "fallback: controller\n", "argocd/elsewhere", None, true),
+fn the_mode_says_who_acts() {
+    let read = asks(&Method::GET, POD);
+    for (mode, rules, name, account) in [
+        (Mode::Off, EXTRA, "argocd/guestbook", None),
+        (Mode::Audit, EXTRA, "argocd/guestbook", None),
+        (Mode::Enforce, EXTRA, "argocd/guestbook", Some("guestbook-deployer")),
+        (Mode::Enforce, "fallback: controller\n", "argocd/elsewhere", None),
     ] {
         let world = World::with_rules(mode, rules);
         let caller = world.person("syncs");
@@ -168,9 +279,6 @@ fn the_mode_says_who_acts_and_what_is_asked() {
             }
             (other, _) => panic!("{mode:?}: {other:?}"),
         }
-        assert_eq!(access.asks_lists(), reads_ask, "{mode:?}");
-        assert!(world.enter(&caller, name, &write).unwrap().asks_lists());
-        assert_eq!(world.enter(&caller, name, &root).unwrap().asks_lists(), reads_ask);
     }
 }
 
@@ -179,13 +287,14 @@ fn what_cannot_be_said_of_a_caller_is_not_left_out() {
     let write = asks(&Method::POST, PODS);
     let world = World::new(Mode::Enforce);
     let error = world
-        .enter(&world.person("syncs "), "argocd/guestbook", &write)
+        .enter(&world.person("overrides "), "argocd/guestbook", &write)
         .unwrap_err();
     assert!(matches!(error, Error::Extra { .. }), "{error:?}");
     assert_eq!(reason(&error), "the caller's identity cannot be told to the cluster");
     // Nothing is said of anybody where the gateway itself acts.
     let world = World::new(Mode::Off);
-    assert!(world.enter(&world.person("syncs "), "argocd/guestbook", &write).is_ok());
+    let caller = world.person("overrides ");
+    assert!(world.enter(&caller, "argocd/guestbook", &write).is_ok());
 }
 
 #[test]
@@ -195,11 +304,11 @@ fn what_follows_from_a_caller_and_an_application_is_made_once() {
     let ready = |caller: &Arc<Caller>, name: &str, attributes: &Arc<Attributes>| {
         world.enter(caller, name, attributes).unwrap().ready
     };
-    let read = asks(&Method::GET, PODS);
+    let read = asks(&Method::GET, POD);
     let first = ready(&ben, "argocd/guestbook", &read);
     assert!(Arc::ptr_eq(
         &first,
-        &ready(&ben, "argocd/guestbook", &asks(&Method::POST, PODS))
+        &ready(&ben, "argocd/guestbook", &asks(&Method::PATCH, POD))
     ));
     assert!(!Arc::ptr_eq(&first, &ready(&ann, "argocd/guestbook", &read)));
     assert!(!Arc::ptr_eq(&first, &ready(&ben, "argocd/frozen", &read)));
@@ -214,18 +323,24 @@ fn records_show_the_permissions_that_matter() {
         name: "shop".into(),
     };
     let standing = world.ground().standing(&caller, &name).unwrap();
-    for (attributes, expected) in [
-        (asks(&Method::GET, PODS), vec![("applications", "get", true)]),
-        (asks(&Method::POST, PODS), vec![("applications", "sync", false)]),
+    let always = [
+        ("applications", "get", true),
+        ("applications", "sync", false),
+        ("applications", "override", false),
+    ];
+    for (attributes, besides) in [
+        (asks(&Method::GET, PODS), None),
+        (asks(&Method::POST, PODS), None),
         (
             asks(&Method::GET, &format!("{PODS}/a/log")),
-            vec![("applications", "get", true), ("logs", "get", false)],
+            Some(("logs", "get", false)),
         ),
         (
             upgrades(&Method::GET, &format!("{PODS}/a/exec"), Protocol::WebSocket),
-            vec![("applications", "sync", false), ("exec", "create", false)],
+            Some(("exec", "create", false)),
         ),
     ] {
+        let expected: Vec<_> = always.into_iter().chain(besides).collect();
         let checks = standing.checks(&attributes);
         assert!(checks.iter().all(|check| check.object == "payments/team-a/shop"));
         let observed: Vec<_> = checks

@@ -225,6 +225,34 @@ fn what_runs_a_program_is_no_read() {
 }
 
 #[test]
+fn a_watch_that_stands_in_the_path_is_one_only_where_the_method_agrees() {
+    let exec = "/apis/g.io/v1/watch/namespaces/n/pods/p/exec";
+    let ws = Some(Protocol::WebSocket);
+    for (method, path, upgrade, expected) in [
+        ("GET", exec, ws, "create+watch g.io/v1 pods/exec n p"),
+        ("POST", exec, Some(Protocol::Spdy), "create+watch g.io/v1 pods/exec n p"),
+        ("GET", "/apis/g.io/v1/watch/pods", ws, "create+watch g.io/v1 pods - -"),
+        (
+            "GET",
+            "/api/v1/watch/nodes/a/proxy",
+            None,
+            "create+watch /v1 nodes/proxy - a",
+        ),
+        ("POST", "/api/v1/watch/pods", None, "create+watch /v1 pods - -"),
+        (
+            "DELETE",
+            "/apis/g.io/v1/watch/namespaces/n/pods/p",
+            None,
+            "delete+watch g.io/v1 pods n p",
+        ),
+        ("GET", "/api/v1/watch/pods", None, "watch /v1 pods - -"),
+        ("HEAD", "/api/v1/watch/pods", None, "watch /v1 pods - -"),
+    ] {
+        check_upgrade(method, path, upgrade, expected);
+    }
+}
+
+#[test]
 fn a_plain_read_runs_nothing() {
     let reads = |method: &Method, target: &str, upgrade| {
         let (path, query) = target
@@ -332,6 +360,9 @@ fn no_line_panics() {
             assert!(!part.is_empty() && read.path.contains(part.as_str()), "{path}: {part}");
         }
         assert!(read.resource_request || read.resource.is_none(), "{path}");
-        assert!(read.also_verb.is_none() || read.verb == "create", "{path}");
+        match read.also_verb.as_deref() {
+            None | Some("watch") => {}
+            Some(also) => assert_eq!((also, read.verb.as_str()), ("get", "create"), "{path}"),
+        }
     }
 }

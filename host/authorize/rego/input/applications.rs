@@ -12,7 +12,7 @@ use regorus::value::Object;
 use super::kubernetes::request;
 use super::{Principal, RbacVerdict, labels, named, verdict};
 use crate::applications::{Governed, Mode};
-use crate::authorize::applications::{Access, Listed, Whom};
+use crate::authorize::applications::{Access, Found, Listed, Operation, Owned, Whom};
 use crate::authorize::kubernetes::Attributes;
 use crate::diagnostic::one_line;
 use crate::impersonate::Impersonation;
@@ -30,6 +30,8 @@ pub(in crate::authorize) struct ApplicationVerdicts<'a> {
     pub(in crate::authorize) applications_get: RbacVerdict<'a>,
     /// Verdict about `applications, sync`.
     pub(in crate::authorize) applications_sync: RbacVerdict<'a>,
+    /// Verdict about `applications, override`.
+    pub(in crate::authorize) applications_override: RbacVerdict<'a>,
     /// Verdict about `logs, get`.
     pub(in crate::authorize) logs_get: RbacVerdict<'a>,
     /// Verdict about `exec, create`.
@@ -118,6 +120,7 @@ fn rbac(verdicts: &ApplicationVerdicts<'_>) -> Value {
     let ApplicationVerdicts {
         applications_get,
         applications_sync,
+        applications_override,
         logs_get,
         exec_create,
     } = verdicts;
@@ -125,6 +128,7 @@ fn rbac(verdicts: &ApplicationVerdicts<'_>) -> Value {
         named([
             ("applications_get", verdict(keys, applications_get)),
             ("applications_sync", verdict(keys, applications_sync)),
+            ("applications_override", verdict(keys, applications_override)),
             ("logs_get", verdict(keys, logs_get)),
             ("exec_create", verdict(keys, exec_create)),
         ])
@@ -174,7 +178,7 @@ fn decided(acting: &Acting) -> Value {
         .into_value()
 }
 
-keys!(access, permitted, reason, request, restriction);
+keys!(access, object, operation, permitted, reason, request, restriction);
 
 thread_local! {
     static KEYS: Keys = Keys::new();
@@ -190,8 +194,10 @@ pub(in crate::authorize) struct ApplicationInput<'a> {
     pub(in crate::authorize) attributes: &'a Attributes,
     /// Whether it changes anything.
     pub(in crate::authorize) wanted: Access,
-    /// What the project's lists say of it.
-    pub(in crate::authorize) listed: &'a Listed,
+    /// What it does there.
+    pub(in crate::authorize) operation: Operation,
+    /// What was found out about it.
+    pub(in crate::authorize) found: Found<'a>,
 }
 
 impl ApplicationInput<'_> {
@@ -202,17 +208,22 @@ impl ApplicationInput<'_> {
             let mut input = self.facts.0.clone();
             input.insert(keys.request.clone(), request(self.attributes));
             input.insert(keys.access.clone(), Value::from(self.wanted.as_str()));
-            let restriction = match self.listed {
-                Listed::Unasked => None,
-                Listed::Permitted => Some([(&keys.permitted, Value::from(true)), (&keys.reason, Value::from(""))]),
-                Listed::Refused(reason) => Some([
-                    (&keys.permitted, Value::from(false)),
-                    (&keys.reason, Value::from(one_line(reason, REASON_BYTES))),
-                ]),
+            input.insert(keys.operation.clone(), Value::from(self.operation.as_str()));
+            let permitted = || super::object([(&keys.permitted, Value::from(true)), (&keys.reason, Value::from(""))]);
+            let refused = |reason: &str| {
+                let reason = Value::from(one_line(reason, REASON_BYTES));
+                super::object([(&keys.permitted, Value::from(false)), (&keys.reason, reason)])
             };
-            if let Some(restriction) = restriction {
-                input.insert(keys.restriction.clone(), super::object(restriction));
-            }
+            let restriction = match self.found.listed {
+                Listed::Permitted => permitted(),
+                Listed::Refused(reason) => refused(reason),
+            };
+            input.insert(keys.restriction.clone(), restriction);
+            match self.found.owned {
+                Owned::Unasked => None,
+                Owned::Permitted => input.insert(keys.object.clone(), permitted()),
+                Owned::Refused(reason) => input.insert(keys.object.clone(), refused(reason)),
+            };
             input.into_value()
         })
     }

@@ -1,8 +1,11 @@
 //! What is a read, what Argo CD asks for besides, and what the gateway reads itself.
 
-use super::super::{Access, Need};
-use super::{attributes, check, open_but, project, read, rules, with, write_as};
+use std::sync::Arc;
+
+use super::super::{Access, Need, Operation};
+use super::{attributes, check, open_but, project, read, read_as, rules, with, write_as};
 use crate::authorize::applications::Whom;
+use crate::impersonate::Impersonation;
 use crate::state::ResourceRules;
 
 #[test]
@@ -80,6 +83,110 @@ fn logs_and_programs_need_more() {
     }
     assert_eq!(Need::Logs.rbac(), ("logs", "get"));
     assert_eq!(Need::Exec.rbac(), ("exec", "create"));
+}
+
+#[test]
+fn only_one_object_that_is_there_is_one_object() {
+    for (expected, requests) in [
+        (
+            Operation::Discover,
+            &[
+                "GET /version",
+                "GET /apis/apps/v1",
+                "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+            ][..],
+        ),
+        (
+            Operation::Get,
+            &[
+                "GET /api/v1/namespaces/n/pods/p",
+                "HEAD /api/v1/namespaces/n/pods/p",
+                "GET /api/v1/namespaces/n/pods/p?watch=true",
+                "GET /api/v1/namespaces/n/pods/p/log?follow=true",
+                "GET /api/v1/namespaces/n",
+                "GET /apis/apps/v1/namespaces/n/deployments/d/scale",
+                "GET /apis/apps/v1/namespaces/n/deployments/d/status",
+                "GET /apis/example.org/v1/namespaces/n/secrets/s",
+            ],
+        ),
+        (
+            Operation::Run,
+            &[
+                "GET+ws /api/v1/namespaces/n/pods/p/exec",
+                "POST /api/v1/namespaces/n/pods/p/exec",
+                "POST /api/v1/namespaces/n/pods/p/attach",
+                "GET+ws /api/v1/namespaces/n/pods/p/portforward",
+            ],
+        ),
+        (
+            Operation::Update,
+            &[
+                "PATCH /apis/apps/v1/namespaces/n/deployments/d?dryRun=All",
+                "PUT /apis/apps/v1/namespaces/n/deployments/d",
+                "PATCH /apis/apps/v1/namespaces/n/deployments/d/scale",
+            ],
+        ),
+        (Operation::Delete, &["DELETE /apis/apps/v1/namespaces/n/deployments/d"]),
+        (
+            Operation::Other,
+            &[
+                "POST /api/v1/namespaces/n/pods",
+                "POST /api/v1/namespaces/n/pods/p",
+                "GET /api/v1/namespaces/n/pods",
+                "GET /api/v1/namespaces/n/pods?fieldSelector=metadata.name=p",
+                "GET /api/v1/namespaces/n/pods?watch=true&fieldSelector=metadata.name=p",
+                "DELETE /api/v1/namespaces/n/pods",
+                "DELETE /api/v1/namespaces/n/pods?fieldSelector=metadata.name=p",
+                "GET /api/v1/namespaces/n/secrets/s",
+                "PATCH /api/v1/namespaces/n/secrets/s",
+                "DELETE /api/v1/namespaces/n/secrets/s",
+                "POST /api/v1/namespaces/n/pods/p/eviction",
+                "POST /api/v1/namespaces/n/serviceaccounts/a/token",
+                "PATCH /api/v1/namespaces/n/pods/p/ephemeralcontainers",
+                "PUT /apis/apps/v1/namespaces/n/deployments/d/status",
+                "PUT /api/v1/namespaces/n/finalize",
+                "GET /api/v1/namespaces/n/pods/p/proxy/x",
+                "GET /api/v1/namespaces/n/services/s/proxy/x",
+                "GET+ws /apis/x.io/v1/namespaces/n/machines/v/console",
+                "GET /apis/x.io/v1/namespaces/n/machines/v/anything",
+                "POST /apis/x.io/v1/namespaces/n/pods/p/exec",
+                "GET /api/v1/watch/namespaces/n/pods/p",
+                "DELETE /api/v1/watch/namespaces/n/pods/p",
+                "GET+ws /apis/x.io/v1/watch/namespaces/n/pods/p/exec",
+                "OPTIONS /api/v1/namespaces/n/pods/p",
+                "POST /healthz",
+                "POST /apis/authorization.k8s.io/v1/subjectaccessreviews",
+            ],
+        ),
+    ] {
+        for request in requests {
+            assert_eq!(Operation::of(&attributes(request)), expected, "{request}");
+        }
+    }
+}
+
+#[test]
+fn an_account_reads_what_the_project_permits_too() {
+    let account = Whom::Account(Arc::new(Impersonation::Nobody));
+    for (request, expected) in [
+        ("GET /api/v1/namespaces/team-a/pods", ""),
+        ("GET /api/v1/namespaces/team-a/secrets", ""),
+        ("GET /version", ""),
+        ("POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", ""),
+        ("GET /metrics", "path /metrics is not permitted"),
+        ("GET /api/v1/pods", "one namespace at a time"),
+        ("GET /api/v1/nodes", "resource Node is not permitted"),
+        (
+            "GET /api/v1/namespaces/kube-system/pods",
+            "namespace kube-system is not permitted",
+        ),
+    ] {
+        let outcome = read_as(&account, &project(), request);
+        assert!(
+            outcome.contains(expected) && outcome.is_empty() == expected.is_empty(),
+            "{request}: `{outcome}`"
+        );
+    }
 }
 
 #[test]
