@@ -213,6 +213,7 @@ impl Loader {
         let (Some(state), Some(policies)) = (state, policies) else {
             return Loaded::refused(findings);
         };
+        findings.extend(self.unknown_extensions(&state));
         let kubernetes = match (policies.kubernetes, id_tokens) {
             (Some(policy), Some(id_tokens)) => Some(KubernetesFront {
                 agents: Agents::build(&state.resources, None),
@@ -246,6 +247,24 @@ impl Loader {
             clusters,
         };
         Loaded::new(self.snapshot(1, state, parts), findings)
+    }
+
+    /// Grants for extensions that are not there.
+    fn unknown_extensions(&self, state: &FromState) -> Vec<Diagnostic> {
+        let mut found = Vec::new();
+        for (plugin, grant) in &self.config.plugins.grants {
+            for name in grant
+                .extensions
+                .iter()
+                .filter(|name| state.extensions.find(name).is_none())
+            {
+                let message =
+                    format!("`plugins.grants.{plugin}.extensions` names `{name}`, and there is no such extension");
+                let finding = Diagnostic::warning(grant.location.clone(), message);
+                found.push(finding.with_hint("the plugin is called for no request until it is there"));
+            }
+        }
+        found
     }
 
     /// Clusters alone, without what a request needs besides. Blocks.
@@ -336,7 +355,8 @@ impl Loader {
         };
         self.report(part, &findings);
         if let Some(next) = next {
-            self.put(current, (&old, next), part);
+            let is_whole = !findings.iter().any(Diagnostic::is_error);
+            self.put(current, (&old, next), (part, is_whole));
         }
         findings
     }
@@ -420,20 +440,20 @@ impl Loader {
     }
 
     /// Puts a snapshot into force.
-    fn put(&self, current: &Current, (old, next): (&Snapshot, Snapshot), part: Part) {
+    ///
+    /// - `is_whole`: whether it has everything of the part.
+    fn put(&self, current: &Current, (old, next): (&Snapshot, Snapshot), (part, is_whole): (Part, bool)) {
         self.metrics.generation(next.generation);
         self.metrics.set_aside(&next.resources.set_aside);
-        match next.narrowed_by {
-            None => tracing::info!(
-                part = part.as_str(),
-                generation = next.generation,
-                "configuration took effect"
-            ),
-            Some(_) => tracing::warn!(
-                part = part.as_str(),
-                generation = next.generation,
+        let (part, generation) = (part.as_str(), next.generation);
+        match (next.narrowed_by.is_some(), is_whole) {
+            (true, _) => tracing::warn!(
+                part,
+                generation,
                 "objects with mistakes are not in force; what they take away took effect"
             ),
+            (false, true) => tracing::info!(part, generation, "configuration took effect"),
+            (false, false) => tracing::warn!(part, generation, "configuration took effect without what was refused"),
         }
         let agents = |snapshot: &Snapshot| snapshot.kubernetes.as_ref().map(|front| Arc::clone(&front.agents));
         let (before, agents) = (agents(old), agents(&next));
@@ -448,7 +468,7 @@ impl Loader {
             found.extend(agents.iter().flat_map(|agents| agents.findings()));
         }
         for finding in found {
-            tracing::warn!(part = part.as_str(), "{finding}");
+            tracing::warn!(part, "{finding}");
         }
         let wanted = next.clusters.keys();
         current.store(Arc::new(next));

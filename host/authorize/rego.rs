@@ -26,6 +26,7 @@ mod growth;
 mod input;
 mod reads;
 mod scan;
+mod schema;
 mod source;
 mod vm;
 mod watch;

@@ -22,6 +22,7 @@ pub mod authentication;
 pub mod kubernetes;
 pub mod plugins;
 mod state;
+mod typed;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -179,9 +180,9 @@ pub fn load(path: &Path) -> Loaded<Config> {
 
 /// Checks the text of a settings file; `base` is where relative paths start.
 pub fn parse(text: &str, file: &str, base: &Path) -> Loaded<Config> {
-    let raw: RawConfig = match serde_saphyr::from_str(text) {
+    let raw: RawConfig = match typed::read(text) {
         Ok(raw) => raw,
-        Err(error) => return Loaded::refused(vec![syntax(file, &error)]),
+        Err(errors) => return Loaded::refused(errors.iter().map(|error| syntax(file, error)).collect()),
     };
     let mut check = Check {
         file,
@@ -491,6 +492,42 @@ mod tests {
             ["t.yaml:3:9", "t.yaml:9:19", "t.yaml:5:16", "t.yaml:6:18"],
             "{found:#?}"
         );
+    }
+
+    #[test]
+    fn every_value_of_a_wrong_type_is_named() {
+        let found = findings(
+            "limits:\n  headerBytes: many\n  bodyBytes: 1Gi\n  connections: 5\ndrain: [a]\nclusters:\n  forward: \
+             \"yes\"\nkubernetes: {maxGroups: x, longestToken: [1]}\ndecisions: {kep: 1}\n",
+        );
+        let places: Vec<&str> = found.iter().filter_map(|line| line.split(": error").next()).collect();
+        assert_eq!(
+            places,
+            [
+                "t.yaml:4:16",
+                "t.yaml:5:14",
+                "t.yaml:7:8",
+                "t.yaml:9:12",
+                "t.yaml:10:25",
+                "t.yaml:10:42",
+                "t.yaml:11:13"
+            ],
+            "{found:#?}"
+        );
+    }
+
+    #[test]
+    fn booleans_are_true_or_false() {
+        for text in ["yes", "y", "on", "\"yes\"", "'y'", "1"] {
+            let found = findings(&format!("clusters: {{forward: {text}}}\n"));
+            assert!(
+                matches!(found.as_slice(), [one] if one.starts_with("t.yaml:3:21: error")),
+                "{text}: {found:?}"
+            );
+        }
+        for text in ["true", "false"] {
+            assert_eq!(findings(&format!("clusters: {{forward: {text}}}\n")), [""; 0]);
+        }
     }
 
     #[test]

@@ -78,8 +78,6 @@ impl Frame {
 
 /// Reads a whole pattern.
 pub(super) fn parse(pattern: &str) -> Result<Vec<Node>, Error> {
-    // To the library a pattern ends there.
-    let pattern = pattern.split('\0').next().unwrap_or_default();
     if pattern.contains('\u{fffd}') {
         return Err(syntax("could not read rune"));
     }
@@ -88,6 +86,8 @@ pub(super) fn parse(pattern: &str) -> Result<Vec<Node>, Error> {
     let mut frame = Frame::default();
     while let Some(&c) = chars.peek() {
         match c {
+            // To the library a pattern ends here; within a text, only the text does.
+            '\0' => break,
             '{' => {
                 chars.next();
                 if outer.len() >= MAX_DEPTH {
@@ -148,14 +148,21 @@ fn push_star(nodes: &mut Vec<Node>, star: Node) {
     }
 }
 
-/// Literal characters up to one of `breakers`, which stays unread.
+/// Literal characters up to one of `breakers`, which stays unread, or to a NUL, which is
+/// dropped.
 fn text(chars: &mut Peekable<Chars<'_>>, breakers: &str) -> String {
     let mut text = String::new();
     while let Some(&c) = chars.peek() {
         if c == '\\' {
             chars.next();
             // A last lonely backslash is dropped.
-            text.extend(chars.next());
+            match chars.next() {
+                Some('\0') | None => break,
+                Some(escaped) => text.push(escaped),
+            }
+        } else if c == '\0' {
+            chars.next();
+            break;
         } else if breakers.contains(c) {
             break;
         } else {
@@ -171,10 +178,12 @@ fn class(chars: &mut Peekable<Chars<'_>>) -> Result<Class, Error> {
     let end = || syntax("unexpected end of input");
     let negated = chars.next_if_eq(&'!').is_some();
     let mut ahead = chars.clone();
-    let low = ahead.next().ok_or_else(end)?;
+    let mut read = || ahead.next().filter(|c| *c != '\0').ok_or_else(end);
+    let low = read()?;
     if ahead.next_if_eq(&'-').is_some() {
-        let high = ahead.next().ok_or_else(end)?;
-        let close = ahead.next().ok_or_else(end)?;
+        let mut read = || ahead.next().filter(|c| *c != '\0').ok_or_else(end);
+        let high = read()?;
+        let close = read()?;
         *chars = ahead;
         if close != ']' {
             return Err(syntax("expected close range character"));
@@ -190,7 +199,11 @@ fn class(chars: &mut Peekable<Chars<'_>>) -> Result<Class, Error> {
         });
     }
     let list = text(chars, "]");
-    chars.next().ok_or_else(end)?;
+    match chars.next() {
+        Some(']') => {}
+        Some('\0') | None => return Err(end()),
+        Some(_) => return Err(syntax("expected close range character")),
+    }
     if list.is_empty() {
         return Err(syntax("could not parse range"));
     }

@@ -318,13 +318,14 @@ fn fits_world(manifest: &Manifest, grant: &config::Grant) -> Result<(), Vec<Diag
         World::HeaderFilter if !grant.hosts.is_empty() => refuse("hosts", "header filters have no network"),
         World::HeaderFilter if !grant.audiences.is_empty() => refuse("audiences", "header filters have no tokens"),
         World::HeaderFilter => {
-            let file = &manifest.places.file;
+            // The mistake is the operator's; without a grant, that there is none.
+            let place = grant.location.clone().unwrap_or_else(|| manifest.places.file.clone());
             let findings: Vec<Diagnostic> = Schema::of(manifest)
                 .findings(&grant.config)
                 .into_iter()
                 .map(|text| {
                     Diagnostic::error(
-                        file.clone(),
+                        place.clone(),
                         format!("`plugins.grants.{}.config`: {text}", manifest.name),
                     )
                 })

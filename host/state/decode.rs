@@ -242,6 +242,30 @@ impl<'p> Collector<'p> {
         }
     }
 
+    /// Projects that Applications name and nobody has made, each once. Of a project that
+    /// is set aside its own mistake tells.
+    fn absent_projects(&mut self) {
+        let mut absent: BTreeMap<&str, (&Application, usize)> = BTreeMap::new();
+        for application in self.resources.applications.values() {
+            let project = &application.project;
+            if !self.resources.projects.contains_key(project) && !self.resources.is_set_aside(project) {
+                absent.entry(project).or_insert((&**application, 0)).1 += 1;
+            }
+        }
+        for (project, (first, count)) in absent {
+            let more = match count {
+                1 => String::new(),
+                count => format!(" and {} more", count - 1),
+            };
+            let ObjectName { namespace, name } = &first.name;
+            let message =
+                format!("there is no project `{project}`, which Application `{namespace}/{name}`{more} is in");
+            let finding = Diagnostic::warning(first.location.clone(), message);
+            self.findings
+                .push(finding.with_hint("every request about them is refused until it is there"));
+        }
+    }
+
     /// The objects, with the clusters they make.
     pub(crate) fn finish(mut self, memo: &mut Memo) -> (Resources, Vec<Diagnostic>) {
         if !self
@@ -264,6 +288,7 @@ impl<'p> Collector<'p> {
         // Of thousands at once a map is made faster than one by one.
         self.resources.applications = std::mem::take(&mut self.applications).into_iter().collect();
         self.leave_out_twins();
+        self.absent_projects();
         let found = self.found_clusters.into_iter().map(|(cluster, _)| cluster).collect();
         let mut known = destination::known_clusters(&self.resources.argocd_cm, found);
         // Also the control plane's own, which would be there without a Secret. A name

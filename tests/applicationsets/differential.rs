@@ -158,6 +158,7 @@ fn ask(judge: &Judge, pairs: &[Pair]) -> Vec<Value> {
 ///
 /// # Panics
 /// For a difference that nothing explains.
+#[expect(clippy::print_stdout, reason = "the task reads the output of the test")]
 fn run(kind: &'static str, share: u64, draw: fn(&mut Chance) -> Pair) {
     let pairs = setting("TOLLGATE_DIFFERENTIAL_PAIRS").unwrap_or(PAIRS);
     let seed = setting("TOLLGATE_DIFFERENTIAL_SEED").unwrap_or(SEED);
@@ -210,6 +211,7 @@ fn work(pairs: u64, mut chance: Chance, draw: fn(&mut Chance) -> Pair) -> Report
     report
 }
 
+#[expect(clippy::disallowed_methods, reason = "says how long a test runs")]
 fn setting(name: &str) -> Option<u64> {
     let given = std::env::var(name).ok()?;
     Some(

@@ -26,4 +26,5 @@ mod harness;
 mod judge;
 mod policy_csv;
 mod random;
+mod rbac;
 mod shrink;

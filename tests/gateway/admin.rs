@@ -1,7 +1,5 @@
 //! Bounds on the callers of the admin listener.
 
-use std::time::Duration;
-
 use serde_json::json;
 use tokio::time::timeout;
 use tollgate::server::ADMIN_CONNECTIONS;
@@ -10,7 +8,6 @@ use crate::support::client::{Client, PATIENCE};
 use crate::support::world::{Setup, World};
 
 const READY: &[u8] = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n";
-/// One that does not come in this time is not on its way.
 
 async fn world(limits: serde_json::Value) -> World {
     let setup = Setup {

@@ -604,7 +604,6 @@ impl Exchange {
     /// Waits until it is cut on both sides; gives when the gateway says it ended it.
     async fn ended(mut self, place: &Place, reason: &str) -> Timestamp {
         let name = &self.name;
-        println!("  {name}");
         let at = match &self.decision {
             Some(decision) => {
                 match self.front {
@@ -693,7 +692,6 @@ async fn withdraw_all(place: &Place) {
         let is_newer = || async { place.generation().await > before };
         place.world.until(&format!("{change:?} to take effect"), is_newer).await;
         let effect = Timestamp::now();
-        println!("{change:?}");
         for (mut exchange, cell) in exchanges {
             match cell {
                 Cell::Ends(reason) => {
@@ -709,7 +707,7 @@ async fn withdraw_all(place: &Place) {
                     assert!(exchange.is_open(place), "{} was cut", exchange.name);
                     twins.push(exchange);
                 }
-                Cell::No(_) => unreachable!("it is not opened"),
+                Cell::No(reason) => panic!("{} was opened: {reason}", exchange.name),
             }
         }
         if change == Change::KeyRotated {

@@ -16,6 +16,12 @@ const SIZE_LIMIT: usize = 1 << 20;
 /// Highest count in `{n,m}` that RE2 takes.
 const MAX_COUNT: u32 = 1000;
 
+/// Names of classes within brackets.
+const POSIX: [&str; 14] = [
+    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "word",
+    "xdigit",
+];
+
 /// Why an expression does not compile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Error {
@@ -145,8 +151,20 @@ fn escape(chars: &mut Peekable<Chars<'_>>, out: &mut String, place: Place) -> Re
             quoted(chars, out);
             return Ok(());
         }
-        ('A' | 'z' | 'a' | 'f' | 'n' | 'r' | 't' | 'v' | 'x' | 'p' | 'P', _) => {
+        ('A' | 'z' | 'a' | 'f' | 'n' | 'r' | 't' | 'v', _) => {
             out.extend(['\\', c]);
+            return Ok(());
+        }
+        ('x' | 'p' | 'P', _) => {
+            out.extend(['\\', c]);
+            // A name or number in braces is no count.
+            if chars.peek() == Some(&'{') {
+                let braced = chars
+                    .clone()
+                    .position(|c| c == '}')
+                    .ok_or_else(|| refuse("missing closing }"))?;
+                out.extend(chars.by_ref().take(braced + 1));
+            }
             return Ok(());
         }
         _ if c.is_ascii() && !c.is_ascii_alphanumeric() => {
@@ -197,7 +215,7 @@ fn class(chars: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), Error>
         match chars.next().ok_or_else(|| refuse("missing closing ]"))? {
             ']' if !first => break,
             '\\' => escape(chars, out, Place::Class)?,
-            '[' => match posix(chars) {
+            '[' => match posix(chars)? {
                 Some(name) => out.push_str(&name),
                 None => out.push_str("\\["),
             },
@@ -218,15 +236,20 @@ fn class(chars: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), Error>
 }
 
 /// `[:name:]`, after its `[`.
-fn posix(chars: &mut Peekable<Chars<'_>>) -> Option<String> {
+///
+/// # Errors
+/// Nothing is called so.
+fn posix(chars: &mut Peekable<Chars<'_>>) -> Result<Option<String>, Error> {
     let rest: String = chars.clone().collect();
-    let name = rest.strip_prefix(':')?.split_once(":]")?.0;
-    if name.chars().any(|c| !c.is_ascii_alphabetic() && c != '^') {
-        return None;
+    let Some((name, _)) = rest.strip_prefix(':').and_then(|rest| rest.split_once(":]")) else {
+        return Ok(None);
+    };
+    if !POSIX.contains(&name.strip_prefix('^').unwrap_or(name)) {
+        return Err(refuse(format!("no class is called `[:{name}:]`")));
     }
     let text = format!("[:{name}:]");
     chars.by_ref().take(text.len() - 1).for_each(drop);
-    Some(text)
+    Ok(Some(text))
 }
 
 /// `{n}`, `{n,}`, `{n,m}` count, without leading zeros; any other `{` is itself. Gives
@@ -312,6 +335,9 @@ mod tests {
         check("^[[:alpha:]]+$", "abc", true);
         check("^[[:alpha:]]+$", "1", false);
         check(r"^\<a\>$", "<a>", true);
+        check(r"\p{Greek}|app", "p/app", true);
+        check(r"^\x{70}/$", "p/", true);
+        check("^[[:^alpha:]]$", "1", true);
         check(r"^\101$", "A", true);
         check(r"^a\%b\ c$", "a%b c", true);
         check(r"^[\ \%]$", " ", true);
@@ -342,6 +368,9 @@ mod tests {
             "a*{2}",
             "(a{100}){11}",
             "((a{10}){11}){10}",
+            "[[:alppha:]]",
+            "[[:^alppha:]]",
+            r"\p{Greek",
         ] {
             assert!(compile(expression).is_err(), "{expression}");
         }

@@ -205,9 +205,12 @@ impl PolicySource {
         let mut diagnostics = Vec::new();
         let mut scopes = vec!["groups".to_owned()];
         if let Some(text) = data.get("scopes").filter(|text| !text.value.is_empty()) {
-            // As in Argo CD, `null` is the claim without a name.
-            match serde_saphyr::from_str::<Vec<Option<String>>>(&text.value) {
-                Ok(list) => scopes = list.into_iter().map(Option::unwrap_or_default).collect(),
+            // As in Argo CD, `null` in a list is the claim without a name, and alone no setting.
+            match serde_saphyr::from_str::<Option<Vec<Option<String>>>>(&text.value) {
+                // A text without a value leaves Argo CD with no scope at all.
+                Ok(None) if is_without_value(&text.value) => scopes.clear(),
+                Ok(None) => {}
+                Ok(Some(list)) => scopes = list.into_iter().map(Option::unwrap_or_default).collect(),
                 Err(_) => diagnostics.push(
                     Diagnostic::error(text.location.clone(), "`scopes` is no list of texts")
                         .with_hint("for example `[groups, email]`"),
@@ -235,6 +238,12 @@ impl PolicySource {
         };
         Loaded::new(source, diagnostics)
     }
+}
+
+/// Whether YAML has nothing but blanks and comments.
+fn is_without_value(yaml: &str) -> bool {
+    let mut lines = yaml.lines().map(str::trim);
+    lines.all(|line| line.is_empty() || line.starts_with('#'))
 }
 
 /// Argo CD's local accounts, `admin` among them.

@@ -127,7 +127,7 @@ pub(super) fn compile(source: &Source) -> Result<Parsed, Vec<Diagnostic>> {
     }
     let entry_point = source.front.entry_point();
     let entry: Vec<&str> = entry_point.split('.').skip(1).collect();
-    let reads = graph::check(&modules, &entry).map_err(|more| found.extend(more));
+    let reads = graph::check(&modules, &entry, source.front.input_schema()).map_err(|more| found.extend(more));
     let tree = data(source, &mut found);
     if !found.iter().any(Diagnostic::is_error) {
         found.extend(growth::check(&modules, &tree, source.front));

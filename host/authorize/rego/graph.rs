@@ -12,7 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use regorus::unstable::{Expr, ExprRef, Literal, Module, Query, Rule, RuleAssign, RuleHead, Span};
 
-use super::{Reads, builtins};
+use serde_json::Value;
+
+use super::{Reads, builtins, schema};
 use crate::diagnostic::{Diagnostic, Location};
 
 /// Rules and functions that wait for one another at once.
@@ -23,7 +25,7 @@ pub(super) type Path = Vec<String>;
 
 /// Checks all modules together. `entry` is the path of the rule that decides.
 /// Gives the parts of `input` they name, or findings.
-pub(super) fn check(modules: &[Module], entry: &[&str]) -> Result<Reads, Vec<Diagnostic>> {
+pub(super) fn check(modules: &[Module], entry: &[&str], schema: &Value) -> Result<Reads, Vec<Diagnostic>> {
     let mut graph = Graph::default();
     for module in modules {
         graph.declare(module);
@@ -44,6 +46,12 @@ pub(super) fn check(modules: &[Module], entry: &[&str]) -> Result<Reads, Vec<Dia
     }
     let cycles = graph.cycles();
     graph.found.extend(cycles);
+    let named = std::mem::take(&mut graph.named);
+    graph.found.extend(
+        named
+            .iter()
+            .filter_map(|(path, place)| schema::unknown(schema, path, place)),
+    );
     if graph.found.is_empty() {
         Ok(graph.reads)
     } else {
@@ -57,6 +65,8 @@ struct Graph {
     rules: BTreeMap<Path, usize>,
     nodes: Vec<Node>,
     reads: Reads,
+    /// Paths below `input` that rules name, each with its first place.
+    named: BTreeMap<Path, Location>,
     found: Vec<Diagnostic>,
 }
 
@@ -206,7 +216,7 @@ impl Graph {
                     imports.insert(alias, path);
                 }
                 // What is done with the alias is not followed.
-                (_, Some("input")) => self.reads.note(path.get(1..).unwrap_or_default()),
+                (_, Some("input")) => self.read(path.get(1..).unwrap_or_default(), location(&import.span)),
                 _ => {}
             }
         }
@@ -222,6 +232,12 @@ impl Graph {
             };
             walk.rule(rule);
         }
+    }
+
+    /// A rule names `path` below `input`.
+    fn read(&mut self, path: &[String], place: Location) {
+        self.reads.note(path);
+        self.named.entry(path.to_vec()).or_insert(place);
     }
 
     /// Every rule `path`, below `data`, could mean: those below it and those
@@ -398,7 +414,7 @@ impl Walk<'_> {
             | Expr::Null { .. } => {}
             Expr::Var { .. } | Expr::RefDot { .. } | Expr::RefBrack { .. } => match chain(expr) {
                 Some((path, indices)) => {
-                    self.reference(&path);
+                    self.reference(&path, start_of(expr));
                     indices.into_iter().for_each(|index| self.expr(index));
                 }
                 None => {
@@ -460,9 +476,9 @@ impl Walk<'_> {
         resolve(self.package, |name| self.imports.get(name), path)
     }
 
-    fn reference(&mut self, path: &[String]) {
+    fn reference(&mut self, path: &[String], place: Location) {
         if let Some(("input", rest)) = path.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-            self.graph.reads.note(rest);
+            self.graph.read(rest, place);
         }
         let Some(path) = self.resolve(path) else { return };
         let reached = self.graph.reach(&path);
@@ -481,7 +497,7 @@ impl Walk<'_> {
             .resolve(&path)
             .is_some_and(|path| !self.graph.reach(&path).is_empty());
         if rule && !builtins::exists(&name) {
-            return self.reference(&path);
+            return self.reference(&path, start_of(function));
         }
         if let Err(refusal) = builtins::check(&name, parameters) {
             self.graph

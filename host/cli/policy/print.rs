@@ -120,6 +120,10 @@ fn test_text(out: &mut dyn Write, bundle: &Checked, threshold: Option<u8>) -> st
     writeln!(out, "{}", "-".repeat(80))?;
     let passed = cases.iter().filter(|case| case.outcome == Outcome::Pass).count();
     writeln!(out, "PASS: {passed}/{}", cases.len())?;
+    let is_broken = |finding: &&Diagnostic| finding.is_error() && !finding.message.starts_with("case `");
+    if bundle.report.diagnostics.iter().any(|finding| is_broken(&finding)) {
+        writeln!(out, "FAIL: the bundle would not be used, whatever its cases say")?;
+    }
     if passed < cases.len() {
         writeln!(out, "FAIL: {}/{}", cases.len() - passed, cases.len())?;
     }

@@ -43,7 +43,9 @@ pub(super) fn application(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -
     Some(Application {
         name: object.name.clone(),
         project: project.unwrap_or_else(|| "default".to_owned()),
-        destination: target.map(|fields| destination(&fields, findings)).unwrap_or_default(),
+        destination: target
+            .map(|fields| target_of(object, &fields, findings))
+            .unwrap_or_default(),
         labels: object.labels.clone(),
         application_set: object
             .fields
@@ -60,6 +62,20 @@ fn spec<'a>(object: &Object<'a>, kind: &str, findings: &mut Vec<Diagnostic>) -> 
         findings.push(finding.with_hint("a file cut short looks like this"));
     }
     object.fields.child("spec", findings)
+}
+
+/// The destination of an Application, which has a name or a server.
+fn target_of(object: &Object<'_>, fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Destination {
+    let target = destination(fields, findings);
+    let what = match (target.name.is_empty(), target.server.is_empty()) {
+        (false, false) => "both `name` and `server`",
+        (true, true) => "neither `name` nor `server`",
+        (true, false) | (false, true) => return target,
+    };
+    let message = format!("the destination of Application `{}` has {what}", object.name.name);
+    let finding = Diagnostic::warning(fields.location(), message);
+    findings.push(finding.with_hint("every request about it is refused until it has one of them"));
+    target
 }
 
 fn destination(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Destination {

@@ -265,6 +265,15 @@ impl<'n> Reader<'n> {
             .into_iter()
             .find(|known| known.as_str() == kind && known.version() == version);
         let Some(kind) = known else {
+            if let Some(meant) = Kind::ALL
+                .into_iter()
+                .find(|known| is_misspelled(*known, (kind, version)))
+            {
+                let message = format!("`{kind}` of `{version}` is not read");
+                let hint = format!("`{}` of `{}` is", meant.as_str(), meant.version());
+                self.findings
+                    .push(Diagnostic::warning(fields.location(), message).with_hint(hint));
+            }
             tracing::debug!(kind, version, location = %fields.location(), "object of a kind the gateway does not use");
             return;
         };
@@ -362,6 +371,26 @@ pub(in crate::state) fn keep_equal(new: &mut [Piece], old: &[Piece]) {
             (Content::ApplicationSet(new), Content::ApplicationSet(old)) if new == old => *new = Arc::clone(old),
             _ => {}
         }
+    }
+}
+
+/// Whether an object was probably meant to be of a known kind: one letter is wrong in its
+/// kind, or the version is another one of the same group.
+fn is_misspelled(known: Kind, (kind, version): (&str, &str)) -> bool {
+    let group = |version: &str| {
+        version
+            .split_once('/')
+            .map(|(group, _)| group.to_owned())
+            .unwrap_or_default()
+    };
+    let is_near = |one: &str, two: &str| strsim::levenshtein(&one.to_ascii_lowercase(), &two.to_ascii_lowercase()) <= 1;
+    let is_kind = kind == known.as_str();
+    let (wanted, found) = (group(known.version()), group(version));
+    match (is_kind, wanted == found) {
+        (true, true) => true,
+        (false, true) => is_near(kind, known.as_str()),
+        (true, false) => is_near(&wanted, &found),
+        (false, false) => false,
     }
 }
 

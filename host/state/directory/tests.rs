@@ -223,6 +223,74 @@ fn unknown_kinds_and_versions_are_left_out() {
 }
 
 #[test]
+fn misspelled_kinds_and_versions_are_warned_about() {
+    let said = |kind: &str, version: &str| {
+        let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {{}}\n");
+        let lines = text_lines(&text)
+            .into_iter()
+            .filter(|line| line.contains("is not read"));
+        lines.collect::<Vec<_>>()
+    };
+    for (kind, version) in [
+        ("Appproject", "argoproj.io/v1alpha1"),
+        ("AppProjct", "argoproj.io/v1alpha1"),
+        ("AppProject", "argoproj.io/v1alpha2"),
+        ("AppProject", "argoprj.io/v1alpha1"),
+        ("application", "argoproj.io/v1alpha1"),
+        ("ConfigMaps", "v1"),
+        ("Secret", "v2"),
+    ] {
+        let said = said(kind, version);
+        let start = format!("f.yaml:1:1: warning: `{kind}` of `{version}` is not read");
+        assert!(
+            matches!(said.as_slice(), [one] if one.starts_with(&start)),
+            "{kind} {version}: {said:?}"
+        );
+    }
+    // Other kinds of Kubernetes are nobody's mistake.
+    for (kind, version) in [
+        ("Application", "app.k8s.io/v1beta1"),
+        ("Event", "v1"),
+        ("Pod", "v1"),
+        ("Workflow", "argoproj.io/v1alpha1"),
+        ("Agent", "agent.k8s.elastic.co/v1alpha1"),
+    ] {
+        assert_eq!(said(kind, version), [""; 0], "{kind} {version}");
+    }
+}
+
+#[test]
+fn applications_without_a_project_or_with_two_destinations_are_warned_about() {
+    let application = |name: &str, project: &str, destination: &str| {
+        format!(
+            "---\napiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {{name: {name}}}\nspec:\n  project: \
+             {project}\n  destination: {destination}\n"
+        )
+    };
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-cm}\n---\napiVersion: \
+                argoproj.io/v1alpha1\nkind: AppProject\nmetadata: {name: shop}\nspec: {}\n"
+        .to_owned()
+        + &application("good", "shop", "{name: a}")
+        + &application("both", "shop", "{name: a, server: 'https://a'}")
+        + &application("none", "shop", "{namespace: a}")
+        + &application("one", "shp", "{name: a}")
+        + &application("two", "shp", "{name: a}")
+        // Told already: the project is there, and set aside.
+        + "---\napiVersion: argoproj.io/v1alpha1\nkind: AppProject\nmetadata: {name: bad}\n"
+        + &application("three", "bad", "{name: a}");
+    let mut said = text_lines(&text);
+    said.retain(|line| !line.contains("AppProject `bad` has no `spec`"));
+    assert_eq!(said.len(), 3, "{said:#?}");
+    for (line, expected) in said.iter().zip([
+        "f.yaml:22:16: warning: the destination of Application `both` has both `name` and `server`",
+        "f.yaml:29:16: warning: the destination of Application `none` has neither `name` nor `server`",
+        "f.yaml:31:1: warning: there is no project `shp`, which Application `argocd/one` and 1 more is in",
+    ]) {
+        assert!(line.starts_with(expected), "{said:#?}");
+    }
+}
+
+#[test]
 fn oversized_objects_are_refused() {
     let text = |bytes: usize| {
         format!(

@@ -47,8 +47,8 @@ fn nothing_changed_is_the_same_pointer_with_the_same_findings() {
     let again = load(&mut kept, folder.path());
     assert!(Arc::ptr_eq(&first.value.unwrap(), &again.value.unwrap()));
     assert_eq!(first.diagnostics, again.diagnostics);
-    // There is no argocd-cm: what is kept is said again.
-    assert_eq!(again.diagnostics.len(), 1);
+    // There is no argocd-cm and no project: what is kept is said again.
+    assert_eq!(again.diagnostics.len(), 2);
 }
 
 #[test]

@@ -1,0 +1,115 @@
+//! Settings as a type, with every value that does not fit.
+//!
+//! The deserializer stops at the first mistake. So each mistake is told, the value is
+//! taken out, and the rest is read again.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use serde_saphyr::Error;
+
+/// Mistakes told of one file, at most.
+const MISTAKES: usize = 50;
+
+/// Reads settings, whose booleans are `true` and `false` alone.
+///
+/// # Errors
+/// Every mistake, in order; of a key that is unknown or misses something, its top-level
+/// key is not looked at further.
+pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Vec<Error>> {
+    let parse =
+        |text: &str| serde_saphyr::from_str_with_options(text, serde_saphyr::options! { strict_booleans: true });
+    let mut error = match parse(text) {
+        Ok(read) => return Ok(read),
+        Err(error) => error,
+    };
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    // How often each place was wrong.
+    let mut wrong: BTreeMap<(usize, usize), u8> = BTreeMap::new();
+    let mut errors = Vec::new();
+    loop {
+        let Some(at) = place(&error) else {
+            errors.push(error);
+            break;
+        };
+        let times = wrong.entry(at).or_default();
+        *times += 1;
+        let times = *times;
+        let is_out = match times {
+            1 => take_value(&mut lines, at) || take_key(&mut lines, at.0),
+            // `null` does not fit there either.
+            2 => take_key(&mut lines, at.0),
+            _ => false,
+        };
+        if times == 1 {
+            errors.push(error);
+        }
+        if !is_out || errors.len() >= MISTAKES {
+            break;
+        }
+        match parse(&lines.join("\n")) {
+            // What is missing now was taken out.
+            Err(next) if !next.to_string().contains("missing field") => error = next,
+            Ok::<T, _>(_) | Err(_) => break,
+        }
+    }
+    errors.sort_by_key(place);
+    Err(errors)
+}
+
+/// Line and column from 0.
+fn place(error: &Error) -> Option<(usize, usize)> {
+    let at = error.location()?;
+    let number = |number: u64| usize::try_from(number).ok()?.checked_sub(1);
+    Some((number(at.line())?, number(at.column())?))
+}
+
+/// Puts `~` in place of a scalar on one line, or of a list or mapping in brackets.
+fn take_value(lines: &mut [String], (line, column): (usize, usize)) -> bool {
+    let Some(text) = lines.get_mut(line) else { return false };
+    let Some((start, _)) = text.char_indices().nth(column) else {
+        return false;
+    };
+    let Some((before, value)) = text.split_at_checked(start) else {
+        return false;
+    };
+    // A key, and not a value.
+    if !before.trim_end().ends_with([':', '[', ',']) && !before.trim_end().ends_with("- ") {
+        return false;
+    }
+    let length = match value.chars().next() {
+        Some(quote @ ('"' | '\'')) => value.get(1..).and_then(|rest| rest.find(quote)).map(|end| end + 2),
+        Some('[') => value.find(']').map(|end| end + 1),
+        Some('{') => value.find('}').map(|end| end + 1),
+        Some('|' | '>' | '&' | '*' | '!') | None => None,
+        Some(_) => Some(value.find([',', '}', ']', '#']).unwrap_or(value.len())),
+    };
+    let Some(rest) = length.and_then(|length| value.get(length..)) else {
+        return false;
+    };
+    let kept = value.len().saturating_sub(rest.len());
+    // As long as before, so that places on the line stay.
+    *text = format!("{before}{:kept$}{rest}", "~");
+    true
+}
+
+/// Empties the lines of the top-level key that a line belongs to.
+fn take_key(lines: &mut [String], line: usize) -> bool {
+    let is_top = |text: &String| {
+        text.starts_with(|first: char| !first.is_whitespace() && !matches!(first, '#' | '-' | '}' | ']'))
+    };
+    let Some(start) = (0..=line).rev().find(|at| lines.get(*at).is_some_and(is_top)) else {
+        return false;
+    };
+    let end = (start + 1..lines.len())
+        .find(|at| lines.get(*at).is_some_and(is_top))
+        .unwrap_or(lines.len());
+    for text in lines.iter_mut().take(end).skip(start) {
+        // Both have to be there.
+        *text = match text.split_once(':') {
+            Some((key @ ("state" | "policies"), _)) => format!("{key}: {{directory: x}}"),
+            _ => String::new(),
+        };
+    }
+    true
+}
