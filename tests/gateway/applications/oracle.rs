@@ -97,6 +97,7 @@ enum About {
 }
 
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch that is thrown at random")]
 struct Scene {
     rows: Vec<Row>,
     readonly_by_default: bool,
@@ -580,6 +581,7 @@ fn answer(seen: &Seen, stored: &BTreeMap<String, Value>) -> Answer {
     )
 }
 
+#[expect(clippy::disallowed_methods, reason = "tests read their seed themselves")]
 fn number(variable: &str, default: u64) -> u64 {
     let text = std::env::var(variable).ok();
     text.map_or(default, |text| text.parse().expect("a number"))

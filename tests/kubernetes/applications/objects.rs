@@ -34,48 +34,65 @@ async fn nobody_who_may_only_sync_becomes_an_administrator() {
     );
     plan.application("guestbook", "open", &plan.to(&there));
     let world = plan.start().await;
-    let create = ["create", "--filename=-"];
-    let apply = ["apply", "--server-side", "--filename=-"];
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    let url = |rest: &str| {
+        format!(
+            "{}/applications/{control}/guestbook/k8s{bindings}{rest}",
+            world.gateway.url()
+        )
+    };
+    let named = |who: &str| format!("{who}-{there}");
+    let create = async |who: &str| {
+        let request = world.gateway.client(who).post(url(""));
+        request
+            .header("content-type", "application/json")
+            .body(binding(&named(who)))
+            .send()
+            .await
+            .unwrap()
+    };
+    let apply = async |who: &str| {
+        let request = world
+            .gateway
+            .client(who)
+            .patch(url(&format!("/{}?fieldManager=x", named(who))));
+        let request = request.header("content-type", "application/apply-patch+yaml");
+        request.body(binding(&named(who))).send().await.unwrap()
+    };
     let over = "this needs `applications, override`";
-    for (who, arguments, told) in [
-        ("sam", &create[..], "you may not see this application"),
-        ("carol", &create, over),
-        ("carol", &apply, over),
+    for (answer, told) in [
+        (create("sam").await, "you may not see this application"),
+        (apply("sam").await, "you may not see this application"),
+        (create("carol").await, over),
+        (apply("carol").await, over),
     ] {
-        let name = format!("{who}-{there}");
-        let run = world
-            .kubectl(who, "guestbook")
-            .run_with(arguments, &binding(&name))
+        let status = answer.status();
+        let text = answer.text().await.unwrap();
+        assert!(status == 403 && text.contains(told), "{status}: {text}");
+    }
+    for who in ["sam", "carol"] {
+        let complaint = world
+            .cluster
+            .admin()
+            .fail(&["get", "clusterrolebinding", &named(who)])
             .await;
-        assert!(!run.status.success(), "{run:?}");
-        assert!(
-            run.stderr.contains("Forbidden") && run.stderr.contains(told),
-            "{}",
-            run.stderr
-        );
-        let there_is = ["get", "clusterrolebinding", &name];
-        let complaint = world.cluster.admin().fail(&there_is).await;
         assert!(complaint.contains("NotFound"), "{complaint}");
     }
     let events = world.cluster.audit().events();
     let arrived = |who: &str| {
-        let name = format!("{who}-{there}");
+        let name = named(who);
         let is = |event: &&Value| event["objectRef"]["name"] == *name && event["user"]["username"] == world.own();
         events.iter().filter(is).count()
     };
     assert_eq!((arrived("sam"), arrived("carol")), (0, 0));
 
     // The twin: who may sync manifests of their own in Argo CD.
-    let name = format!("alice-{there}");
-    let run = world
-        .kubectl("alice", "guestbook")
-        .run_with(&create, &binding(&name))
-        .await;
-    assert!(run.status.success(), "{run:?}");
+    let answer = create("alice").await;
+    assert_eq!(answer.status(), 201, "{}", answer.text().await.unwrap());
     world
         .cluster
         .admin()
-        .succeed(&["delete", "clusterrolebinding", &name])
+        .succeed(&["delete", "clusterrolebinding", &named("alice")])
         .await;
 }
 
@@ -155,7 +172,13 @@ async fn what_is_tracked_is_reached_and_nothing_else() {
     let run = carol.run_with(&apply, &deployment("new", "new")).await;
     assert!(!run.status.success() && run.stderr.contains(not_owned), "{run:?}");
     admin.fail(&["get", "deployment", "new", "-n", &there]).await;
-    world.wrote(&there, "ours", &user(&there, "deployer")).await;
+    let patched = |event: &Value| event["objectRef"]["name"] == "ours" && event["verb"] == "patch";
+    let event = world.cluster.audit().find_with(&there, patched).await;
+    assert_eq!(
+        event["impersonatedUser"]["username"],
+        user(&there, "deployer"),
+        "{event}"
+    );
 
     // Logs and programs of a Pod that is nobody's, and of the same Pod once it is ours.
     let logs = ["logs", "-n", &there, "pod", "--tail=1"];
