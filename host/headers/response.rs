@@ -112,7 +112,7 @@ const FROM_CLUSTERS: [&str; 32] = [
     "x-stream-protocol-version",
 ];
 
-/// Takes from a cluster's answer all but [`FROM_CLUSTERS`] and says what browsers may
+/// Takes from a cluster's answer all but `FROM_CLUSTERS` and says what browsers may
 /// make of the rest: nothing but data.
 ///
 /// Call it after [`clean_response`].

@@ -101,6 +101,11 @@ async fn world(api: &Api, enabled: &str) -> World {
             ),
             cart,
         ],
+        // They list, which takes the right to override.
+        rbac_cm: map(&[(
+            "policy.csv",
+            "p, alice, applications, get, shop/*, allow\np, alice, applications, override, shop/*, allow\n",
+        )]),
         settings: json!({"applications": {}}),
         ..Setup::default()
     };
