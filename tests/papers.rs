@@ -36,9 +36,9 @@ fn quoted(text: &str) -> BTreeSet<&str> {
 /// mapping with fixed keys is expected.
 fn known_settings(settings: &str) -> Option<Vec<String>> {
     let loaded = raw::parse(settings, "tollgate.yaml", root());
-    let message = &loaded.diagnostics.first()?.message;
     let about = format!("unknown field `{PROBE}`, expected one of ");
-    let keys = message.strip_prefix(&about)?;
+    let mut messages = loaded.diagnostics.iter().map(|found| &found.message);
+    let keys = messages.find_map(|message| message.strip_prefix(&about))?;
     Some(keys.split(", ").map(str::to_owned).collect())
 }
 
