@@ -104,7 +104,8 @@ async fn world(api: &Api, enabled: &str) -> World {
         // They list, which takes the right to override.
         rbac_cm: map(&[(
             "policy.csv",
-            "p, alice, applications, get, shop/*, allow\np, alice, applications, override, shop/*, allow\n",
+            "p, alice, applications, get, shop/*, allow\np, alice, applications, sync, shop/*, allow\n\
+             p, alice, applications, override, shop/*, allow\n",
         )]),
         settings: json!({"applications": {}}),
         ..Setup::default()
