@@ -30,6 +30,13 @@ async fn api(
             let allowed = grants(&review["spec"]["resourceAttributes"]);
             return (201, json, json!({"status": {"allowed": allowed}}).to_string());
         }
+        if matches!(seen.target.as_str(), "/api" | "/apis") {
+            let mut all = crate::applications::kinds();
+            let groups = all["items"].as_array_mut().unwrap();
+            groups.retain(|group| (group["metadata"]["name"] == "") == (seen.target == "/api"));
+            let media = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+            return (200, vec![("content-type", media.to_owned())], all.to_string());
+        }
         (
             answer(seen),
             json,
