@@ -117,7 +117,7 @@ fn whoever_writes_next_completes_it_too() {
 }
 
 /// Files of a batch that is long enough to be killed in its middle.
-const FILES: usize = 64;
+const FILES: usize = 24;
 /// The folder a child writes to.
 const CHILD: &str = "TOLLGATE_TEST_JOURNAL_FOLDER";
 
@@ -149,7 +149,7 @@ fn a_writer_that_is_killed_leaves_all_or_nothing() {
     let name = format!("{}::a_writer_that_is_killed_leaves_all_or_nothing", module_path!());
     let (_, name) = name.split_once("::").unwrap();
     let (mut rounds, mut halves) = (0, 0);
-    while rounds < 10 || halves < 3 {
+    while rounds < 8 || halves < 3 {
         assert!(rounds < 100, "only {halves} of {rounds} were killed in the middle");
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
