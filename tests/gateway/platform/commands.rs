@@ -99,6 +99,21 @@ async fn tokens_are_made_listed_and_revoked() {
 }
 
 #[tokio::test]
+async fn lists_have_every_page() {
+    let place = place().await;
+    super::tokens::many(&place).await;
+    let all = good(&place, "carol", &["token", "list", "--all"]).await;
+    assert_eq!(all.lines().count(), 1 + 1_205);
+    let text = good(&place, "carol", &["token", "list", "--all", "-o", "json"]).await;
+    let document: Value = serde_json::from_str(&text).unwrap();
+    assert!(document.as_object().unwrap().keys().eq(["items"]));
+    let items = document["items"].as_array().unwrap();
+    assert_eq!((items.len(), &items[1_204]["name"]), (1_205, &json!("old-4")));
+    let mine = good(&place, "dora", &["token", "list", "--all"]).await;
+    assert_eq!(mine.lines().count(), 1 + 5);
+}
+
+#[tokio::test]
 async fn refusals_say_what_helps() {
     let place = place().await;
     for (user, arguments, part) in [
