@@ -268,7 +268,8 @@ fn counted<'r>(reader: &'r mut dyn BufRead, exchange: &Exchange) -> gix::Result<
 
 type Watched<'w> = (&'w mut dyn gix::DynNestedProgress, &'w std::sync::atomic::AtomicBool);
 
-fn write(mut reader: impl BufRead, folder: &Path, (progress, interrupt): Watched<'_>) -> gix::Result<()> {
+/// Unpacks and checks a pack, and writes it with an index.
+pub(super) fn write(mut reader: impl BufRead, folder: &Path, (progress, interrupt): Watched<'_>) -> gix::Result<()> {
     let options = pack::bundle::write::Options {
         thread_limit: Some(1),
         iteration_mode: pack::data::input::Mode::Verify,

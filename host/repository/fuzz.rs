@@ -13,6 +13,8 @@ use super::spelling::{key, plain, spellings};
 use crate::fuzz::{Target, first_line, inputs, strings, text};
 use crate::glob::normalize_repository;
 
+pub(crate) mod objects;
+
 pub(crate) const TARGETS: &[Target] = &[
     Target {
         name: "repository_url",
