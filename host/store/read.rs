@@ -21,6 +21,9 @@ const TOKENS: &str = "SELECT id, name, user_id, username, agent_id, scopes, crea
                       last_used_at, agent FROM tokens";
 const SESSIONS: &str = "SELECT id, csrf, user_id, username, created_at, expires_at, revoked_at FROM browser_sessions";
 
+/// The order of pages of tokens and browser sessions.
+const NEWEST: &str = "created_at DESC, id DESC";
+
 /// A question, put together from fixed texts and bound values.
 pub(super) struct Question {
     sql: String,
@@ -155,17 +158,17 @@ pub(super) async fn token(database: &Database, id: Uuid) -> Result<Option<Token>
 }
 
 pub(super) async fn tokens(database: &Database, owned: &Owned, page: &Page<MadeAt>) -> Result<Vec<Token>, Error> {
-    let question = Question::new(TOKENS)
+    let question = tokens_of(owned, page)?;
+    let rows = question.ask((database, Purpose::List), NEWEST, rows_of(page)).await?;
+    all(&rows, token_of)
+}
+
+fn tokens_of(owned: &Owned, page: &Page<MadeAt>) -> Result<Question, Error> {
+    Question::new(TOKENS)
         .and("user_id =", owned.user_id)?
         .and("username =", owned.username.clone())?
         .and_one_of("agent_id", owned.agents.as_deref())
-        .and_behind("(created_at, id) <", page.after.as_ref().map(made_at))?;
-    all(
-        &question
-            .ask((database, Purpose::List), "created_at DESC, id DESC", rows_of(page))
-            .await?,
-        token_of,
-    )
+        .and_behind("(created_at, id) <", page.after.as_ref().map(made_at))
 }
 
 pub(super) async fn find_session(database: &Database, hash: SecretHash) -> Result<Option<BrowserSession>, Error> {
@@ -184,18 +187,20 @@ pub(super) async fn browser_sessions(
     open_at: Option<Timestamp>,
     page: &Page<MadeAt>,
 ) -> Result<Vec<BrowserSession>, Error> {
-    let open_at = open_at.map(Timestamp::as_microsecond);
-    let question = Question::new(SESSIONS)
-        .and("revoked_at IS NULL AND expires_at >", open_at)?
+    let question = sessions_of(owned, open_at, page)?;
+    let rows = question.ask((database, Purpose::List), NEWEST, rows_of(page)).await?;
+    all(&rows, session_of)
+}
+
+fn sessions_of(owned: &Owned, open_at: Option<Timestamp>, page: &Page<MadeAt>) -> Result<Question, Error> {
+    Question::new(SESSIONS)
         .and("user_id =", owned.user_id)?
         .and("username =", owned.username.clone())?
-        .and_behind("(created_at, id) <", page.after.as_ref().map(made_at))?;
-    all(
-        &question
-            .ask((database, Purpose::List), "created_at DESC, id DESC", rows_of(page))
-            .await?,
-        session_of,
-    )
+        .and(
+            "revoked_at IS NULL AND expires_at >",
+            open_at.map(Timestamp::as_microsecond),
+        )?
+        .and_behind("(created_at, id) <", page.after.as_ref().map(made_at))
 }
 
 pub(super) async fn revocations_after(database: &Database, sequence: i64) -> Result<Vec<Revocation>, Error> {
@@ -349,5 +354,39 @@ pub(super) fn agent(row: &AnyRow) -> Result<AgentId, Error> {
 pub(super) fn wrong(column: &'static str) -> Error {
     Error::Failed {
         detail: format!("column `{column}` has what cannot be there"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::SecretString;
+
+    use super::*;
+
+    /// A page of everybody's costs what it gives, however many rows there are.
+    #[tokio::test]
+    async fn pages_begin_at_an_index_and_sort_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("store.db").display());
+        let database = Database::open(&SecretString::from(url)).await.unwrap();
+        let (owned, page) = (
+            Owned::default(),
+            Page {
+                after: Some((Timestamp::UNIX_EPOCH, Uuid::nil())),
+                ..Page::default()
+            },
+        );
+        let tokens = tokens_of(&owned, &page).unwrap();
+        let sessions = sessions_of(&owned, None, &page).unwrap();
+        for (question, index) in [(tokens, "tokens_created"), (sessions, "browser_sessions_created")] {
+            let steps = question
+                .explained()
+                .ask((&database, Purpose::List), NEWEST, 100)
+                .await
+                .unwrap();
+            let steps: Vec<String> = steps.iter().map(|step| step.get("detail")).collect();
+            let wanted = format!("USING INDEX {index} ((created_at,id)<(?,?))");
+            assert!(steps.len() == 1 && steps[0].contains(&wanted), "no {wanted}: {steps:?}");
+        }
     }
 }
