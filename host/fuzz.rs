@@ -6,8 +6,11 @@
 //! mutations of both. The module is part of no other build.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::Value;
+
+use crate::applicationset::{Budget, Limits};
 
 mod applicationset;
 mod http;
@@ -39,8 +42,20 @@ pub fn targets() -> Vec<Target> {
         applicationset::TARGETS,
         crate::plugin::fuzz::TARGETS,
         crate::repository::fuzz::TARGETS,
+        crate::repository::fuzz::objects::TARGETS,
     ]
     .concat()
+}
+
+/// Little of everything: an input that is stopped by a bound is as good as one that ends.
+pub(crate) fn budget() -> Budget {
+    Budget::new(Limits {
+        applications: 100,
+        parameters: 1_000,
+        generators: 20,
+        bytes: 4 * 1024 * 1024,
+        time: Duration::from_secs(5),
+    })
 }
 
 /// A file or folder of the checkout.

@@ -5,6 +5,7 @@
 //! expired and still has something open a second later; anything open that could have
 //! been revoked without this process hearing of it for longer than its grace period.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +19,7 @@ use crate::access::{Access, AccessType, AgentId, SessionId, User};
 use crate::authorize::kubernetes::Attributes;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
-use crate::store::{self, About, Actor, Owned, SeenSession, Store};
+use crate::store::{self, About, Actor, Owned, Page, SeenSession, Store, UsedFor};
 
 mod list;
 mod signal;
@@ -357,27 +358,72 @@ impl Sessions {
         Ok(self.shut_out(session, revocation.until))
     }
 
-    /// Sessions that were at work within [`ACTIVE`], latest first: one row for
-    /// each session and agent, what all replicas saw of it put together. What
-    /// this process has open is counted as it is now, that of others as it was
-    /// some seconds ago.
+    /// A page of the sessions that were at work within [`ACTIVE`]: one row for each
+    /// session and agent, what all replicas saw of it put together, in the order of
+    /// their keys. What this process has open is counted as it is now, that of others as
+    /// it was some seconds ago. Besides, behind which key the next page begins; none
+    /// when this is the last.
     ///
     /// # Errors
     /// The store failed.
-    pub async fn list(&self, owned: &Owned) -> Result<Vec<SeenSession>, store::Error> {
+    pub async fn page(
+        &self,
+        owned: &Owned,
+        page: &Page<UsedFor>,
+    ) -> Result<(Vec<SeenSession>, Option<UsedFor>), store::Error> {
         let now = self.clock.now();
         let silent = before(now, SILENT);
-        let seen = self.store.active(before(now, ACTIVE), owned).await?;
-        // What a replica that fell silent had open is closed.
-        let open = self.store.active(silent, owned).await?;
-        let here = self.table.here(owned, self.replica, now);
-        let mut rows = list::merge(seen, &open, here, silent);
+        let seen = self.store.active((before(now, ACTIVE), silent), owned, page).await?;
+        let is_full = u32::try_from(seen.len()).is_ok_and(|rows| rows >= page.limit);
+        let end = seen
+            .last()
+            .filter(|_| is_full)
+            .map(|row| (row.session.clone(), row.agent_id));
+        let mut here = self.table.here(owned, self.replica, now);
+        here.retain(|here| {
+            let key = (here.row.session.as_str(), here.row.agent_id);
+            let is_behind = |other: &UsedFor| key > (other.0.as_str(), other.1);
+            page.after.as_ref().is_none_or(is_behind) && !end.as_ref().is_some_and(is_behind)
+        });
+        let mut rows = list::merge(seen, here, silent);
         rows.retain(|row| {
             let revoked = SessionId::parse(&row.session).is_some_and(|id| self.is_revoked(&id));
             !revoked && row.last_at >= before(now, ACTIVE) && row.expires_at.is_none_or(|end| end > now)
         });
-        rows.sort_by_key(|row| std::cmp::Reverse(row.last_at));
-        Ok(rows)
+        rows.sort_by(|one, other| (&one.session, one.agent_id).cmp(&(&other.session, other.agent_id)));
+        Ok((rows, end))
+    }
+
+    /// Which of these sessions, in their text form, were at work within [`ACTIVE`].
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn at_work(&self, sessions: &[String]) -> Result<HashSet<String>, store::Error> {
+        let since = before(self.clock.now(), ACTIVE);
+        let mut found: HashSet<_> = self.store.seen_since(since, sessions).await?.into_iter().collect();
+        let is_here = |text: &&String| SessionId::parse(text).is_some_and(|id| !self.table.uses(&id).is_empty());
+        found.extend(sessions.iter().filter(is_here).cloned());
+        Ok(found)
+    }
+
+    /// Every page of them.
+    #[cfg(test)]
+    async fn list(&self, owned: &Owned) -> Result<Vec<SeenSession>, store::Error> {
+        let (mut rows, mut page) = (
+            Vec::new(),
+            Page {
+                limit: 2,
+                ..Page::default()
+            },
+        );
+        loop {
+            let (more, end) = self.page(owned, &page).await?;
+            rows.extend(more);
+            if end.is_none() {
+                return Ok(rows);
+            }
+            page.after = end;
+        }
     }
 
     /// Whose a session is, for each agent it was lately used for, here or by

@@ -20,7 +20,9 @@ use uuid::Uuid;
 
 use self::change::{Change, Outcome};
 use self::database::Database;
-pub use self::model::{About, Actor, AuditEvent, AuditFilter, BrowserSession, Owned, Revocation, SeenSession, Token};
+pub use self::model::{
+    About, Actor, AuditEvent, AuditFilter, BrowserSession, MadeAt, Owned, Page, Revocation, SeenSession, Token, UsedFor,
+};
 use self::writer::Writer;
 use crate::access::{AgentId, SessionId};
 
@@ -176,12 +178,12 @@ impl Store {
         read::find_token(&self.database, hash).await
     }
 
-    /// Tokens, also those that have ended, newest first, at most 1,000.
+    /// A page of tokens, also of those that have ended, newest first.
     ///
     /// # Errors
     /// [`Error::Failed`].
-    pub async fn tokens(&self, owned: &Owned) -> Result<Vec<Token>, Error> {
-        read::tokens(&self.database, owned).await
+    pub async fn tokens(&self, owned: &Owned, page: &Page<MadeAt>) -> Result<Vec<Token>, Error> {
+        read::tokens(&self.database, owned, page).await
     }
 
     /// The token with this number, also when it has ended.
@@ -220,13 +222,20 @@ impl Store {
         read::find_session(&self.database, hash).await
     }
 
-    /// Browser sessions, newest first, at most 1,000. They are for all agents, so
-    /// only the person counts.
+    /// A page of browser sessions, newest first. They are for all agents, so only the
+    /// person counts.
+    ///
+    /// - `open_at`: those that let their owner in at this time; without it, all.
     ///
     /// # Errors
     /// [`Error::Failed`].
-    pub async fn browser_sessions(&self, owned: &Owned) -> Result<Vec<BrowserSession>, Error> {
-        read::browser_sessions(&self.database, owned).await
+    pub async fn browser_sessions(
+        &self,
+        owned: &Owned,
+        open_at: Option<Timestamp>,
+        page: &Page<MadeAt>,
+    ) -> Result<Vec<BrowserSession>, Error> {
+        read::browser_sessions(&self.database, owned, open_at, page).await
     }
 
     /// The browser session with this number, also when it has ended.
@@ -342,16 +351,31 @@ impl Store {
         self.change(Change::seen(rows)?).await
     }
 
-    /// Sessions seen at work since then, latest first, at most 1,000: one row for
-    /// each session and agent, what several replicas saw of it put together
-    /// (requests and open streams added up; replica and client of the latest).
-    /// What a replica last said before `since` does not count, so the streams of
-    /// one that died are soon forgotten.
+    /// A page of the sessions seen at work since then: one row for each session and
+    /// agent, what several replicas saw of it put together (requests and open streams
+    /// added up; replica and client of the latest).
+    ///
+    /// - `silent`: what a replica last said before it has no open streams, so that those
+    ///   of one that died are soon forgotten.
     ///
     /// # Errors
     /// [`Error::Failed`].
-    pub async fn active(&self, since: Timestamp, owned: &Owned) -> Result<Vec<SeenSession>, Error> {
-        seen::active(&self.database, since, owned).await
+    pub async fn active(
+        &self,
+        (since, silent): (Timestamp, Timestamp),
+        owned: &Owned,
+        page: &Page<UsedFor>,
+    ) -> Result<Vec<SeenSession>, Error> {
+        seen::active(&self.database, (since, silent), owned, page).await
+    }
+
+    /// Which of these sessions, in their text form, were seen at work since then. At
+    /// most 1,000 are asked for.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub async fn seen_since(&self, since: Timestamp, sessions: &[String]) -> Result<Vec<String>, Error> {
+        seen::since(&self.database, since, sessions).await
     }
 
     /// Whom a session was seen of, and for which agents, since it is known who was

@@ -57,6 +57,12 @@ pub fn check(snapshot: &Snapshot, caller: &Caller, right: Right, object: String)
     Lookup::of(&snapshot.rbac, caller, right.names(), object).into_check()
 }
 
+/// Whether the caller could have the right to any object of this beginning: yes may be
+/// said of none, no never of one.
+pub fn could(snapshot: &Snapshot, caller: &Caller, right: Right, prefix: &str) -> bool {
+    snapshot.rbac.could(&caller.roles, right.names(), prefix)
+}
+
 /// For each object, whether the caller has the right.
 pub fn each(snapshot: &Snapshot, caller: &Caller, right: Right, objects: &[String]) -> Vec<bool> {
     let [resource, action] = right.names();

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-use super::client::{Failure, print};
+use super::client::{Ask, Failure, Server, print};
 use super::format::Format;
 use super::terminal;
 
@@ -47,6 +47,35 @@ pub(super) struct Table<'a> {
     pub(super) row: &'a dyn Fn(&Value) -> Vec<String>,
     /// What is said when there is nothing.
     pub(super) nothing: &'a str,
+}
+
+/// Every page of a list, as one answer.
+///
+/// - `query`: what is asked for, without where a page begins.
+pub(super) async fn all(
+    server: &Server,
+    path: &'static str,
+    query: [(&'static str, Option<String>); 2],
+    hint: fn(&str) -> Option<&'static str>,
+) -> Result<Value, Failure> {
+    let [first, second] = query;
+    let path = [path];
+    let mut items = Vec::new();
+    let mut next = None;
+    loop {
+        let ask = Ask {
+            query: &[first.clone(), second.clone(), ("continue", next)],
+            ..Ask::get(&path, hint)
+        };
+        let mut page = server.json(ask).await?;
+        if let Some(more) = page.get_mut("items").and_then(Value::as_array_mut) {
+            items.append(more);
+        }
+        next = page.get("continue").and_then(Value::as_str).map(str::to_owned);
+        if next.is_none() {
+            return Ok(serde_json::json!({ "items": items }));
+        }
+    }
 }
 
 /// Prints an answer's items.

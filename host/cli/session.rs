@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::age::{age, left};
 use super::client::{Ask, Failure, Server, print, runtime};
 use super::format::Format;
-use super::listed::{Table, Whose, agent, show, text, time};
+use super::listed::{Table, Whose, agent, all, show, text, time};
 use crate::access::SessionId;
 
 /// Commands about sessions.
@@ -65,11 +65,12 @@ impl Command {
 
 impl List {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let ask = Ask {
-            query: &[("user", self.whose.parameter()), ("agent", self.agent.clone())],
-            ..Ask::get(&["sessions"], hint)
-        };
-        let answer = runtime()?.block_on(self.server.json(ask))?;
+        let query = [("user", self.whose.parameter()), ("agent", self.agent.clone())];
+        let mut answer = runtime()?.block_on(all(&self.server, "sessions", query, hint))?;
+        if let Some(items) = answer.get_mut("items").and_then(Value::as_array_mut) {
+            // Latest first, across pages too.
+            items.sort_by_key(|item| std::cmp::Reverse((time(item, "/lastAt"), time(item, "/firstAt"))));
+        }
         let table = Table {
             columns: &[
                 "SESSION",

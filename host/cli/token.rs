@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::age::{age, left};
 use super::client::{Ask, Failure, Server, print, runtime};
 use super::format::Format;
-use super::listed::{Table, Whose, agent, lines, show, text, time};
+use super::listed::{Table, Whose, agent, all, lines, show, text, time};
 use crate::front::clusters::exec::erase;
 
 /// Commands about personal access tokens.
@@ -169,26 +169,28 @@ pub(super) fn bearer(made: &Value) -> Result<&str, Failure> {
 
 impl List {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let ask = Ask {
-            query: &[("user", self.whose.parameter()), ("agent", self.agent.clone())],
-            ..Ask::get(&["tokens"], hint)
-        };
-        let answer = runtime()?.block_on(self.server.json(ask))?;
+        let query = [("user", self.whose.parameter()), ("agent", self.agent.clone())];
+        let answer = runtime()?.block_on(all(&self.server, "tokens", query, hint))?;
         show(&answer, self.output, &table(), out)
     }
+}
+
+/// Ends a token at once.
+pub(super) async fn revoke(server: &Server, id: Uuid) -> Result<(), Failure> {
+    let id = id.to_string();
+    let path = ["tokens", id.as_str()];
+    let ask = Ask {
+        method: Method::DELETE,
+        ..Ask::get(&path, hint)
+    };
+    server.json(ask).await.map(drop)
 }
 
 impl Revoke {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let runtime = runtime()?;
         for id in &self.ids {
-            let id = id.to_string();
-            let path = ["tokens", id.as_str()];
-            let ask = Ask {
-                method: Method::DELETE,
-                ..Ask::get(&path, hint)
-            };
-            runtime.block_on(self.server.json(ask))?;
+            runtime.block_on(revoke(&self.server, *id))?;
             print(&format!("token {id} revoked"), out)?;
         }
         Ok(())

@@ -264,18 +264,6 @@ impl SessionView {
             expires_at: Some(session.expires_at),
         }
     }
-
-    /// Adds what another replica saw of the same session and agent.
-    pub fn add(&mut self, other: Self) {
-        if other.last_at > self.last_at {
-            self.last_at = other.last_at;
-            self.client = other.client;
-        }
-        self.first_at = self.first_at.min(other.first_at);
-        self.requests = self.requests.saturating_add(other.requests);
-        self.open_streams = self.open_streams.saturating_add(other.open_streams);
-        self.expires_at = self.expires_at.or(other.expires_at);
-    }
 }
 
 impl AuditView {

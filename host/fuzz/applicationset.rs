@@ -1,14 +1,11 @@
 //! Targets: ApplicationSets and their templates.
 
-use std::time::Duration;
-
 use serde_json::{Map, Value, json};
 
-use super::{Target, files, inputs, strings, text};
+use super::{Target, budget, files, inputs, strings, text};
 use crate::applicationset::template::Compiled;
 use crate::applicationset::yaml::{self, Twice};
 use crate::applicationset::{ApplicationSet, Engine, MissingKey};
-use crate::applicationset::{Budget, Limits};
 
 pub(super) const TARGETS: &[Target] = &[
     Target {
@@ -19,6 +16,11 @@ pub(super) const TARGETS: &[Target] = &[
     Target {
         name: "go_template",
         run: go_template,
+        seeds: go_templates,
+    },
+    Target {
+        name: "judged_template",
+        run: judged_template,
         seeds: go_templates,
     },
     Target {
@@ -37,17 +39,6 @@ const CASES: [&str; 2] = [
     "tests/cases/applicationsets.yaml",
     "tests/cases/applicationsets_derived.yaml",
 ];
-
-/// Little of everything: an input that is stopped by a bound is as good as one that ends.
-fn budget() -> Budget {
-    Budget::new(Limits {
-        applications: 100,
-        parameters: 1_000,
-        generators: 20,
-        bytes: 4 * 1024 * 1024,
-        time: Duration::from_secs(5),
-    })
-}
 
 fn parameters() -> Map<String, Value> {
     let given = json!({
@@ -139,6 +130,27 @@ fn go_template(data: &[u8]) {
     let Some(template) = text(data) else { return };
     for missing_key in [MissingKey::Default, MissingKey::Error] {
         rendered(Engine::Go { missing_key }, template);
+    }
+}
+
+/// What rights are judged by is what is written later.
+#[expect(clippy::expect_used, reason = "a property that must hold")]
+fn judged_template(data: &[u8]) {
+    let Some(template) = text(data) else { return };
+    for missing_key in [MissingKey::Default, MissingKey::Error] {
+        let engine = Engine::Go { missing_key };
+        let Ok(judged) = Compiled::judged(engine, &Value::String(template.to_owned())) else {
+            continue;
+        };
+        let plain = Compiled::text(engine, template).expect("what is judged is a template");
+        let judged = judged.render(&parameters(), &budget());
+        if let Ok(judged) = judged {
+            assert_eq!(
+                Some(judged),
+                plain.render(&parameters(), &budget()).ok(),
+                "{template:?}"
+            );
+        }
     }
 }
 

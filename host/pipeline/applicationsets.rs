@@ -141,7 +141,7 @@ impl Gateway {
             Request::Delete(delete) => desk.delete(&delete).await.map(Answer::Document),
             Request::ResourceTree(named) => desk.tree(&named).await.map(Answer::Document),
             Request::Events(named) => desk.events(&named, place).await.map(Answer::Document),
-            Request::Watch(wanted) => desk.watch(wanted).map(Answer::Events),
+            Request::Watch(wanted) => desk.watch(wanted).await.map(Answer::Events),
         };
         let checks = std::mem::take(&mut desk.checks);
         desk.record.note(|record| record.checks = checks.into());

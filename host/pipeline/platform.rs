@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 
 use crate::access::{Agent, AgentId, Agents, User};
 use crate::authenticate::{Kind, Principal};
-use crate::authorize::platform::{Right, check, each, object};
+use crate::authorize::platform::{Right, check, could, each, object};
 use crate::caller::Caller;
 use crate::config::{Authorizer, Kubernetes};
 use crate::forward::{Body, Gathered};
@@ -30,12 +30,13 @@ use crate::route::PlatformRoute;
 use crate::snapshot::Snapshot;
 use crate::state;
 use crate::state::people::PersonState;
-use crate::store::{self, Actor};
+use crate::store::{self, Actor, Owned};
 
 use super::kubernetes::Services;
 
 mod agents;
 mod audit;
+mod pages;
 mod sessions;
 mod tokens;
 
@@ -228,38 +229,80 @@ impl<'a> Desk<'a> {
         })
     }
 
-    /// Of rows that match a wish, those the caller may see.
+    /// Which rows of the store are read for a list; each is judged by itself afterwards.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`]: none of them, and not all there could be. It says
-    /// the same whether there are any.
-    fn visible<T>(
-        &self,
-        (rows, right): (Vec<T>, Right),
-        wish: &Wish,
-        of: impl Fn(&T) -> (Option<AgentId>, &User),
-        checks: &mut Vec<Check>,
-    ) -> Result<Vec<T>, Error> {
-        if wish.is_mine {
-            return Ok(rows.into_iter().filter(|row| self.is_mine(of(row).1)).collect());
-        }
-        let objects: Vec<String> = rows
-            .iter()
-            .map(|row| {
-                let (agent, user) = of(row);
-                self.object(agent, &user.username)
-            })
-            .collect();
-        let allowed = each(self.snapshot, &self.caller, right, &objects);
-        let rows = rows.into_iter().zip(allowed);
-        let seen: Vec<T> = rows
-            .filter(|(row, allowed)| *allowed && wish.is_of(of(row).1))
-            .map(|(row, _)| row)
-            .collect();
-        if seen.is_empty() {
+    /// [`Error::NotPermitted`]: the caller could see nothing of anybody.
+    fn owned(&self, right: Right, wish: &Wish, checks: &mut Vec<Check>) -> Result<Owned, Error> {
+        let agents = match (&wish.query.agent, wish.agent) {
+            (Some(_), agent) => {
+                let readable = agent.filter(|id| wish.is_mine || self.could_see(right, Some(*id), wish));
+                Some(Vec::from_iter(readable))
+            }
+            (None, _) if wish.is_mine => None,
+            (None, _) => {
+                let all: Vec<AgentId> = self.agents.agents().map(|agent| agent.id).collect();
+                let could = |id: &AgentId| self.could_see(right, Some(*id), wish);
+                let readable: Vec<AgentId> = all.iter().copied().filter(could).collect();
+                // Rows of agents that are gone are read only by those who could see
+                // something of every agent.
+                (readable.len() < all.len()).then_some(readable)
+            }
+        };
+        if !wish.is_mine && !could(self.snapshot, &self.caller, right, "") {
             self.require(right, wish.object(), checks)?;
         }
-        Ok(seen)
+        Ok(Owned {
+            user_id: wish.user,
+            username: self.username(wish),
+            agents,
+        })
+    }
+
+    /// The name of the one person whose rows are asked for.
+    fn username(&self, wish: &Wish) -> Option<String> {
+        match (&wish.query.whose, &self.person) {
+            (Whose::User(name), _) => Some(name.clone()),
+            (Whose::Mine, Person::Known(me)) => Some(me.username.clone()),
+            (Whose::Mine, Person::Stranger) | (Whose::All, _) => None,
+        }
+    }
+
+    /// Whether the caller could see any row at this agent of those that are asked for;
+    /// without an agent, any that is for all agents.
+    fn could_see(&self, right: Right, agent: Option<AgentId>, wish: &Wish) -> bool {
+        let name = match &wish.query.whose {
+            Whose::User(name) => name.as_str(),
+            Whose::Mine | Whose::All => "",
+        };
+        could(self.snapshot, &self.caller, right, &self.object(agent, name))
+    }
+
+    /// For each of these rows, whether the caller may see it.
+    fn visible<'r>(
+        &self,
+        right: Right,
+        wish: &Wish,
+        rows: impl Iterator<Item = (Option<AgentId>, &'r User)>,
+    ) -> Vec<bool> {
+        if wish.is_mine {
+            return rows.map(|(_, user)| self.is_mine(user)).collect();
+        }
+        let objects: Vec<String> = rows.map(|(agent, user)| self.object(agent, &user.username)).collect();
+        each(self.snapshot, &self.caller, right, &objects)
+    }
+
+    /// Judges a list that has nothing for the caller.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`]: the caller may not see everything that is asked for. The
+    /// answer is the same whether there is anything.
+    fn nothing(&self, right: Right, wish: &Wish, checks: &mut Vec<Check>) -> Result<(), Error> {
+        // A page behind the first is empty where rows have gone meanwhile.
+        if wish.is_mine || wish.query.after.is_some() {
+            return Ok(());
+        }
+        self.require(right, wish.object(), checks)
     }
 
     fn require(&self, right: Right, object: String, checks: &mut Vec<Check>) -> Result<(), Error> {
@@ -283,18 +326,6 @@ impl Wish {
             Whose::Mine | Whose::All => None,
         };
         object(self.query.agent.as_deref(), user)
-    }
-
-    /// Whether the agent that is asked for cannot be.
-    fn is_for_no_agent(&self) -> bool {
-        self.query.agent.is_some() && self.agent.is_none()
-    }
-
-    fn is_of(&self, user: &User) -> bool {
-        match &self.query.whose {
-            Whose::User(name) => user.username == *name,
-            Whose::Mine | Whose::All => true,
-        }
     }
 }
 
@@ -381,6 +412,15 @@ fn answer(status: StatusCode, document: &impl Serialize) -> Response<Body> {
     fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+/// A page of a list.
+#[derive(Serialize)]
+struct Listed<'a, T> {
+    items: &'a [T],
+    /// The parameter of the same name asks for the next page with it.
+    #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// A list.

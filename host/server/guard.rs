@@ -138,9 +138,13 @@ impl Guard {
     }
 
     fn take_line<'a>(&mut self, bytes: &'a [u8]) -> Option<&'a [u8]> {
-        let Some(end) = memchr::memchr(b'\n', bytes) else {
+        let end = memchr::memchr(b'\n', bytes);
+        if self.partial.len() + end.unwrap_or(bytes.len()) > self.most_bytes() {
+            return self.too_long();
+        }
+        let Some(end) = end else {
             self.partial.extend_from_slice(bytes);
-            return self.fits().then_some(&[]);
+            return Some(&[]);
         };
         let (line, rest) = bytes.split_at_checked(end)?;
         let rest = rest.get(1..)?;
@@ -156,23 +160,23 @@ impl Guard {
         Some(rest)
     }
 
-    /// Whether an unfinished line may still grow.
-    fn fits(&mut self) -> bool {
-        let most = match self.state {
+    /// Bytes of a line before its LF.
+    fn most_bytes(&self) -> usize {
+        match self.state {
             State::ChunkSize => CHUNK_LINE_BYTES,
             State::ChunkEnd => 1,
             _ => self.line_bytes,
-        };
-        if self.partial.len() <= most {
-            return true;
         }
-        if matches!(self.state, State::RequestLine | State::Field) {
-            // The parser's own bound is the same and answers 431.
-            self.state = State::Unwatched;
-            self.partial = Vec::new();
-            return true;
+    }
+
+    fn too_long(&mut self) -> Option<&'static [u8]> {
+        if !matches!(self.state, State::RequestLine | State::Field) {
+            return None;
         }
-        false
+        // The parser's own bound is the same and answers 431.
+        self.state = State::Unwatched;
+        self.partial = Vec::new();
+        Some(&[])
     }
 
     /// Judges one line without its LF.

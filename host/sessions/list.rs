@@ -8,7 +8,6 @@ use std::collections::hash_map::Entry;
 
 use jiff::Timestamp;
 
-use crate::access::AgentId;
 use crate::store::SeenSession;
 
 /// What this process last told the store of a session.
@@ -27,18 +26,10 @@ pub(super) struct Here {
 
 /// Puts the rows together.
 ///
-/// - `seen`: of all replicas; what they have open is not looked at.
-/// - `open`: of those that spoke since `silent`.
-pub(super) fn merge(
-    seen: Vec<SeenSession>,
-    open: &[SeenSession],
-    here: Vec<Here>,
-    silent: Timestamp,
-) -> Vec<SeenSession> {
-    let open: HashMap<(&str, AgentId), u32> = open.iter().map(|row| (key(row), row.open_streams)).collect();
+/// - `seen`: of all replicas, with what those have open that spoke since `silent`.
+pub(super) fn merge(seen: Vec<SeenSession>, here: Vec<Here>, silent: Timestamp) -> Vec<SeenSession> {
     let mut rows = HashMap::with_capacity(seen.len());
-    for mut row in seen {
-        row.open_streams = open.get(&key(&row)).copied().unwrap_or_default();
+    for row in seen {
         rows.insert((row.session.clone(), row.agent_id), row);
     }
     for Here { row, told } in here {
@@ -67,8 +58,4 @@ fn renew(row: &mut SeenSession, here: SeenSession, told: Told, silent: Timestamp
         row.client = here.client;
         row.replica = here.replica;
     }
-}
-
-fn key(row: &SeenSession) -> (&str, AgentId) {
-    (&row.session, row.agent_id)
 }

@@ -251,8 +251,9 @@ impl Table {
         let mut here = Vec::new();
         self.each(|id, session| {
             for one in &mut session.uses {
-                let of_user = owned.user_id.is_none_or(|user| user == one.user.id);
-                if of_user && owned.agent_id.is_none_or(|agent| agent == one.agent) {
+                let of_user = owned.user_id.is_none_or(|user| user == one.user.id)
+                    && owned.username.as_ref().is_none_or(|name| *name == one.user.username);
+                if of_user && owned.agents.as_ref().is_none_or(|agents| agents.contains(&one.agent)) {
                     if one.open_streams > 0 {
                         one.last_at = now;
                     }

@@ -387,26 +387,23 @@ async fn unlimited(kind: Kind, options: &AnyConnectOptions) -> Result<AnyConnect
 }
 
 fn migrator(kind: Kind) -> Migrator {
-    let [first, second] = match kind {
+    let texts = match kind {
         Kind::Sqlite => [
             include_str!("migrations/sqlite/0001_store.sql"),
             include_str!("migrations/sqlite/0002_identity.sql"),
+            include_str!("migrations/sqlite/0003_pages.sql"),
         ],
         Kind::Postgres => [
             include_str!("migrations/postgres/0001_store.sql"),
             include_str!("migrations/postgres/0002_identity.sql"),
+            include_str!("migrations/postgres/0003_pages.sql"),
         ],
     };
-    let migration = |version, name: &'static str, tables: &'static str| {
-        Migration::new(
-            version,
-            name.into(),
-            MigrationType::Simple,
-            tables.into_sql_str(),
-            false,
-        )
-    };
-    Migrator::with_migrations(vec![migration(1, "store", first), migration(2, "identity", second)])
+    let named = (1..).zip(["store", "identity", "pages"]).zip(texts);
+    let migrations = named.map(|((version, name), text)| {
+        Migration::new(version, name.into(), MigrationType::Simple, text.into_sql_str(), false)
+    });
+    Migrator::with_migrations(migrations.collect())
 }
 
 #[cfg(test)]

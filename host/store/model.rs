@@ -116,14 +116,40 @@ pub struct AuditFilter {
     pub limit: u32,
 }
 
-/// Which tokens or browser sessions are asked for.
+/// Which tokens or sessions are asked for; every part that is set must match.
 #[derive(Clone, Debug, Default)]
 pub struct Owned {
-    /// Of this person.
+    /// Of the person with this number.
     pub user_id: Option<i64>,
-    /// For this agent; browser sessions are for all.
-    pub agent_id: Option<AgentId>,
+    /// Of a person of this name.
+    pub username: Option<String>,
+    /// For one of these agents, when set; browser sessions are for all.
+    pub agents: Option<Vec<AgentId>>,
 }
+
+/// Which rows of a list are given.
+#[derive(Clone, Debug)]
+pub struct Page<P> {
+    /// Those behind this position.
+    pub after: Option<P>,
+    /// At most this many; 1 to 1,000.
+    pub limit: u32,
+}
+
+impl<P> Default for Page<P> {
+    fn default() -> Self {
+        Self {
+            after: None,
+            limit: 1_000,
+        }
+    }
+}
+
+/// Position of a token or a browser session in its list, which is newest first.
+pub type MadeAt = (Timestamp, Uuid);
+
+/// Position of an active session in its list, which is ordered by the bytes of its id, then by agent.
+pub type UsedFor = (String, AgentId);
 
 /// Whose session is revoked, and for which agent.
 #[derive(Clone, Debug, PartialEq, Eq)]

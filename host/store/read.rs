@@ -11,7 +11,7 @@ use sqlx::{Arguments as _, AssertSqlSafe, Decode, Encode, Row as _, Type};
 use uuid::Uuid;
 
 use super::database::{Database, Kind, Purpose, failed};
-use super::{BrowserSession, Error, Owned, Revocation, SecretHash, Token};
+use super::{BrowserSession, Error, MadeAt, Owned, Page, Revocation, SecretHash, Token};
 use crate::access::{AgentId, SessionId, User};
 
 /// The most rows one question is answered with.
@@ -65,6 +65,38 @@ impl Question {
             };
         }
         self
+    }
+
+    /// Adds that a row must be behind another one, where there is one.
+    ///
+    /// - `condition`: up to the values, as `(created_at, id) <`.
+    pub(super) fn and_behind<'v, A, B>(mut self, condition: &'static str, other: Option<(A, B)>) -> Result<Self, Error>
+    where
+        A: Encode<'v, Any> + Type<Any>,
+        B: Encode<'v, Any> + Type<Any>,
+    {
+        if let Some((first, second)) = other {
+            let _ = write!(self.sql, " AND {condition} (");
+            self.value(first)?;
+            self.sql.push_str(", ");
+            self.value(second)?;
+            self.sql.push(')');
+        }
+        Ok(self)
+    }
+
+    /// Adds that a text must be one of these.
+    pub(super) fn and_one_of_texts(mut self, column: &'static str, texts: &[String]) -> Result<Self, Error> {
+        self.is_kept = false;
+        let _ = write!(self.sql, " AND {column} IN (");
+        for (place, text) in texts.iter().enumerate() {
+            if place > 0 {
+                self.sql.push_str(", ");
+            }
+            self.value(text.clone())?;
+        }
+        self.sql.push_str(if texts.is_empty() { "NULL)" } else { ")" });
+        Ok(self)
     }
 
     /// Puts the conditions into a larger question.
@@ -122,13 +154,15 @@ pub(super) async fn token(database: &Database, id: Uuid) -> Result<Option<Token>
     first(&question.ask((database, Purpose::Lookup), "id", 1).await?, token_of)
 }
 
-pub(super) async fn tokens(database: &Database, owned: &Owned) -> Result<Vec<Token>, Error> {
+pub(super) async fn tokens(database: &Database, owned: &Owned, page: &Page<MadeAt>) -> Result<Vec<Token>, Error> {
     let question = Question::new(TOKENS)
         .and("user_id =", owned.user_id)?
-        .and("agent_id =", owned.agent_id.map(AgentId::get))?;
+        .and("username =", owned.username.clone())?
+        .and_one_of("agent_id", owned.agents.as_deref())
+        .and_behind("(created_at, id) <", page.after.as_ref().map(made_at))?;
     all(
         &question
-            .ask((database, Purpose::List), "created_at DESC, id DESC", ROWS)
+            .ask((database, Purpose::List), "created_at DESC, id DESC", rows_of(page))
             .await?,
         token_of,
     )
@@ -144,11 +178,21 @@ pub(super) async fn browser_session(database: &Database, id: Uuid) -> Result<Opt
     first(&question.ask((database, Purpose::Lookup), "id", 1).await?, session_of)
 }
 
-pub(super) async fn browser_sessions(database: &Database, owned: &Owned) -> Result<Vec<BrowserSession>, Error> {
-    let question = Question::new(SESSIONS).and("user_id =", owned.user_id)?;
+pub(super) async fn browser_sessions(
+    database: &Database,
+    owned: &Owned,
+    open_at: Option<Timestamp>,
+    page: &Page<MadeAt>,
+) -> Result<Vec<BrowserSession>, Error> {
+    let open_at = open_at.map(Timestamp::as_microsecond);
+    let question = Question::new(SESSIONS)
+        .and("revoked_at IS NULL AND expires_at >", open_at)?
+        .and("user_id =", owned.user_id)?
+        .and("username =", owned.username.clone())?
+        .and_behind("(created_at, id) <", page.after.as_ref().map(made_at))?;
     all(
         &question
-            .ask((database, Purpose::List), "created_at DESC, id DESC", ROWS)
+            .ask((database, Purpose::List), "created_at DESC, id DESC", rows_of(page))
             .await?,
         session_of,
     )
@@ -238,6 +282,15 @@ fn session_of(row: &AnyRow) -> Result<BrowserSession, Error> {
         expires_at: time(row, "expires_at")?,
         revoked_at: time_opt(row, "revoked_at")?,
     })
+}
+
+fn made_at((at, id): &MadeAt) -> (i64, Vec<u8>) {
+    (at.as_microsecond(), id.as_bytes().to_vec())
+}
+
+/// How many rows a page has.
+pub(super) fn rows_of<P>(page: &Page<P>) -> i64 {
+    i64::from(page.limit).clamp(1, ROWS)
 }
 
 /// Every row as a value.

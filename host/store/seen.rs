@@ -7,27 +7,13 @@ use jiff::Timestamp;
 use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
-use super::database::{Database, Purpose, failed};
-use super::read::{Question, ROWS, Read, agent, time, time_opt, user, uuid};
-use super::{Error, Owned, SeenSession};
+use super::database::{Database, Kind, Purpose};
+use super::read::{Question, ROWS, Read, agent, rows_of, time, time_opt, user, uuid};
+use super::{Error, Owned, Page, SeenSession, UsedFor};
 use crate::access::SessionId;
 
 const SEEN: &str = "SELECT session, agent_id, replica, user_id, username, client, first_at, last_at, requests, \
                     open_streams, expires_at FROM seen";
-
-/// Puts the rows of one replica together, for each session and agent.
-const ACTIVE: &str = "\
-SELECT * FROM (\
-    SELECT session, agent_id, replica, user_id, username, client, last_at, \
-        MIN(first_at) OVER same AS first_at, \
-        CAST(SUM(requests) OVER same AS BIGINT) AS requests, \
-        CAST(SUM(open_streams) OVER same AS BIGINT) AS open_streams, \
-        MAX(expires_at) OVER same AS expires_at, \
-        ROW_NUMBER() OVER (PARTITION BY session, agent_id ORDER BY last_at DESC, replica) AS place \
-    FROM seen \
-    WHERE last_at >= $1 AND ($2 IS NULL OR user_id = $2) AND ($3 IS NULL OR agent_id = $3) \
-    WINDOW same AS (PARTITION BY session, agent_id)\
-) AS each_row WHERE place = 1 ORDER BY last_at DESC, session, agent_id LIMIT $4";
 
 pub(super) async fn upsert(connection: &mut AnyConnection, rows: &[SeenSession]) -> Result<(), sqlx::Error> {
     for row in rows {
@@ -55,17 +41,50 @@ pub(super) async fn upsert(connection: &mut AnyConnection, rows: &[SeenSession])
     Ok(())
 }
 
-pub(super) async fn active(database: &Database, since: Timestamp, owned: &Owned) -> Result<Vec<SeenSession>, Error> {
-    let rows = sqlx::query(ACTIVE)
-        .bind(since.as_microsecond())
-        .bind(owned.user_id)
-        .bind(owned.agent_id.map(crate::access::AgentId::get))
-        .bind(ROWS);
-    let rows = database
-        .rows(Purpose::List, rows)
-        .await
-        .map_err(|error| failed(&error))?;
+pub(super) async fn active(
+    database: &Database,
+    (since, silent): (Timestamp, Timestamp),
+    owned: &Owned,
+    page: &Page<UsedFor>,
+) -> Result<Vec<SeenSession>, Error> {
+    // Pages are merged with rows that this process has in memory, which are in the order of bytes.
+    let (behind, order) = match database.kind() {
+        Kind::Sqlite => ("(session, agent_id) >", "session, agent_id"),
+        Kind::Postgres => ("(session COLLATE \"C\", agent_id) >", "session COLLATE \"C\", agent_id"),
+    };
+    let after = page.after.as_ref();
+    let question = Question::new("")
+        .and("last_at >=", Some(since.as_microsecond()))?
+        .and("user_id =", owned.user_id)?
+        .and("username =", owned.username.clone())?
+        .and_one_of("agent_id", owned.agents.as_deref())
+        .and_behind(behind, after.map(|(session, agent)| (session.clone(), agent.get())))?;
+    let silent = silent.as_microsecond();
+    // Puts the rows of all replicas together, for each session and agent.
+    let question = question.within(false, |conditions| {
+        format!(
+            "SELECT * FROM (\
+                SELECT session, agent_id, replica, user_id, username, client, last_at, \
+                    MIN(first_at) OVER same AS first_at, \
+                    CAST(SUM(requests) OVER same AS BIGINT) AS requests, \
+                    CAST(SUM(CASE WHEN last_at >= {silent} THEN open_streams ELSE 0 END) OVER same AS BIGINT) \
+                        AS open_streams, \
+                    MAX(expires_at) OVER same AS expires_at, \
+                    ROW_NUMBER() OVER (PARTITION BY session, agent_id ORDER BY last_at DESC, replica) AS place \
+                FROM seen{conditions} WINDOW same AS (PARTITION BY session, agent_id)\
+            ) AS each_row WHERE place = 1"
+        )
+    });
+    let rows = question.ask((database, Purpose::List), order, rows_of(page)).await?;
     rows.iter().map(session).collect()
+}
+
+pub(super) async fn since(database: &Database, since: Timestamp, sessions: &[String]) -> Result<Vec<String>, Error> {
+    let question = Question::new("SELECT DISTINCT session FROM seen")
+        .and("last_at >=", Some(since.as_microsecond()))?
+        .and_one_of_texts("session", sessions)?;
+    let rows = question.ask((database, Purpose::List), "session", ROWS).await?;
+    rows.iter().map(|row| row.read("session")).collect()
 }
 
 pub(super) async fn of(database: &Database, id: &SessionId) -> Result<Vec<SeenSession>, Error> {

@@ -75,6 +75,10 @@ impl Kind for Globs {
         if let Some(mode) = case.mode {
             return compare_list(case, mode, theirs, judge);
         }
+        // Argo CD compiles a pattern for a text.
+        if case.texts.is_empty() {
+            return Vec::new();
+        }
         let separators: Vec<char> = case.separators.chars().collect();
         let ours = Pattern::compile(&case.pattern, &separators);
         let (pattern, theirs) = match (ours, theirs) {
@@ -106,6 +110,9 @@ impl Kind for Globs {
 
 /// Why the library differs: only where we say what the language of globs says.
 pub(crate) fn explain(pattern: &str, separators: &[char], text: &str, ours: bool) -> Option<Exception> {
+    if pattern.contains('\0') {
+        return (!ours).then_some(Exception::GlobBounds);
+    }
     if reference::matches(pattern, separators, text)? != ours {
         return None;
     }

@@ -1,7 +1,7 @@
 //! Texts from outside: as long as they may be, and one byte longer.
 
 use tollgate::access::{AccessType, SessionId};
-use tollgate::store::{About, AuditFilter, BrowserSession, Error, Owned, SeenSession, Store, Token, bounds};
+use tollgate::store::{About, AuditFilter, BrowserSession, Error, Owned, Page, SeenSession, Store, Token, bounds};
 use uuid::Uuid;
 
 use crate::support::{Backend, actor, agent, all_events, at, browser_session, event, hash, on_both, token, user};
@@ -24,11 +24,19 @@ fn too_long(field: &'static str, allowed: usize) -> Result<(), Error> {
 
 async fn is_empty(store: &Store) -> bool {
     let owned = Owned::default();
-    store.tokens(&owned).await.unwrap().is_empty()
-        && store.browser_sessions(&owned).await.unwrap().is_empty()
+    store.tokens(&owned, &Page::default()).await.unwrap().is_empty()
+        && store
+            .browser_sessions(&owned, None, &Page::default())
+            .await
+            .unwrap()
+            .is_empty()
         && all_events(store, AuditFilter::default()).await.is_empty()
         && store.revocations_after(0).await.unwrap().is_empty()
-        && store.active(at(0), &owned).await.unwrap().is_empty()
+        && store
+            .active((at(0), at(0)), &owned, &Page::default())
+            .await
+            .unwrap()
+            .is_empty()
 }
 
 async fn tokens_are_bounded(backend: Backend) {

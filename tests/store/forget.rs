@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use tollgate::access::{AccessType, SessionId};
-use tollgate::store::{About, AuditFilter, Owned, SeenSession};
+use tollgate::store::{About, AuditFilter, Owned, Page, SeenSession};
 use uuid::Uuid;
 
 use crate::support::{Backend, actor, agent, all_events, at, browser_session, event, hash, on_both, token, user};
@@ -67,8 +67,11 @@ async fn is_done_by_age(backend: Backend) {
     store.forget_before(at(audit), at(now)).await.unwrap();
 
     let owned = Owned::default();
-    assert_eq!(store.tokens(&owned).await.unwrap(), [kept_token]);
-    assert_eq!(store.browser_sessions(&owned).await.unwrap(), [kept_session]);
+    assert_eq!(store.tokens(&owned, &Page::default()).await.unwrap(), [kept_token]);
+    assert_eq!(
+        store.browser_sessions(&owned, None, &Page::default()).await.unwrap(),
+        [kept_session]
+    );
     let of_seven = AuditFilter {
         user_id: Some(7),
         ..AuditFilter::default()
@@ -77,7 +80,7 @@ async fn is_done_by_age(backend: Backend) {
     let revocations = store.revocations_after(0).await.unwrap();
     assert_eq!(revocations.len(), 1);
     assert_eq!(revocations[0].until, at(now));
-    let active = store.active(at(0), &owned).await.unwrap();
+    let active = store.active((at(0), at(0)), &owned, &Page::default()).await.unwrap();
     assert_eq!(active.len(), 1);
     assert_eq!(active[0].session, "pat:new");
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use secrecy::{ExposeSecret as _, SecretString};
 use sqlx::Connection as _;
-use tollgate::store::{About, AuditEvent, AuditFilter, Owned, Store, Token};
+use tollgate::store::{About, AuditEvent, AuditFilter, Owned, Page, Store, Token};
 use uuid::Uuid;
 
 use crate::support::postgres::Server;
@@ -180,9 +180,9 @@ impl Drop for Gateway {
 async fn check(store: &Store, round: i64, said: &HashSet<Said>) {
     let owned = Owned {
         user_id: Some(round),
-        agent_id: None,
+        ..Owned::default()
     };
-    let tokens = store.tokens(&owned).await.unwrap();
+    let tokens = store.tokens(&owned, &Page::default()).await.unwrap();
     let filter = AuditFilter {
         user_id: Some(round),
         ..AuditFilter::default()

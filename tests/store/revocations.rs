@@ -1,7 +1,7 @@
 //! Revocations: what they mark, their order, their audit events.
 
 use tollgate::access::{AccessType, SessionId};
-use tollgate::store::{About, AuditFilter, Owned, Revocation, Store};
+use tollgate::store::{About, AuditFilter, Owned, Page, Revocation, Store};
 
 use crate::support::{
     Backend, actor, agent, all_events, at, browser_session, create, hash, on_both, session_of, token, user,
@@ -141,5 +141,11 @@ async fn never_reuse_a_number(backend: Backend) {
     assert!(store.revocations_after(0).await.unwrap().is_empty());
     let next = revoke(&store, &session, 1_000, 300).await;
     assert!(next.sequence > first.sequence);
-    assert!(store.tokens(&Owned::default()).await.unwrap().is_empty());
+    assert!(
+        store
+            .tokens(&Owned::default(), &Page::default())
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }

@@ -1,6 +1,6 @@
 //! Sessions at work, as several replicas see them.
 
-use tollgate::store::{Owned, SeenSession, Store};
+use tollgate::store::{Owned, Page, SeenSession, Store};
 use uuid::Uuid;
 
 use crate::support::{Backend, agent, at, on_both, user};
@@ -12,6 +12,8 @@ on_both!(
     are_one_row_for_each_agent,
     are_filtered_by_person_and_agent,
     at_most_a_thousand_are_listed,
+    streams_of_a_silent_replica_are_closed,
+    are_filtered_before_they_are_counted,
 );
 
 const REPLICAS: [Uuid; 2] = [Uuid::from_u128(1), Uuid::from_u128(2)];
@@ -32,7 +34,10 @@ fn seen(session: &str, replica: usize, last: i64) -> SeenSession {
 }
 
 async fn active(store: &Store, since: i64) -> Vec<SeenSession> {
-    store.active(at(since), &Owned::default()).await.unwrap()
+    store
+        .active((at(since), at(since)), &Owned::default(), &Page::default())
+        .await
+        .unwrap()
 }
 
 async fn replace_what_a_replica_said_before(backend: Backend) {
@@ -85,7 +90,7 @@ async fn are_one_row_for_each_agent(backend: Backend) {
     let mut second = seen("cookie:a", 0, 50);
     second.agent_id = agent(2);
     store.seen(&[first.clone(), second.clone()]).await.unwrap();
-    assert_eq!(active(&store, 0).await, [second, first]);
+    assert_eq!(active(&store, 0).await, [first, second]);
 }
 
 async fn are_filtered_by_person_and_agent(backend: Backend) {
@@ -99,14 +104,15 @@ async fn are_filtered_by_person_and_agent(backend: Backend) {
     let listed = async |user_id: Option<i64>, agent_id: Option<i64>| {
         let owned = Owned {
             user_id,
-            agent_id: agent_id.map(agent),
+            agents: agent_id.map(|id| vec![agent(id)]),
+            ..Owned::default()
         };
-        let rows = store.active(at(0), &owned).await.unwrap();
+        let rows = store.active((at(0), at(0)), &owned, &Page::default()).await.unwrap();
         rows.into_iter().map(|row| row.session).collect::<Vec<_>>()
     };
-    assert_eq!(listed(None, None).await, ["pat:c", "pat:b", "pat:a"]);
-    assert_eq!(listed(Some(7), None).await, ["pat:c", "pat:a"]);
-    assert_eq!(listed(None, Some(1)).await, ["pat:b", "pat:a"]);
+    assert_eq!(listed(None, None).await, ["pat:a", "pat:b", "pat:c"]);
+    assert_eq!(listed(Some(7), None).await, ["pat:a", "pat:c"]);
+    assert_eq!(listed(None, Some(1)).await, ["pat:a", "pat:b"]);
     assert_eq!(listed(Some(8), Some(1)).await, ["pat:b"]);
     assert_eq!(listed(Some(8), Some(2)).await, [] as [&str; 0]);
 }
@@ -117,7 +123,56 @@ async fn at_most_a_thousand_are_listed(backend: Backend) {
         .map(|number| seen(&format!("pat:{number}"), 0, number))
         .collect();
     store.seen(&rows).await.unwrap();
-    let listed = active(&store, 0).await;
+    let mut listed = active(&store, 0).await;
     assert_eq!(listed.len(), 1_000);
-    assert_eq!(listed[0].session, "pat:1000");
+    let last = listed.last().unwrap();
+    let next = Page {
+        after: Some((last.session.clone(), last.agent_id)),
+        ..Page::default()
+    };
+    let more = store.active((at(0), at(0)), &Owned::default(), &next).await.unwrap();
+    listed.extend(more);
+    let keys: Vec<_> = listed.iter().map(|row| row.session.as_bytes()).collect();
+    assert!(keys.is_sorted() && keys.len() == 1_001, "each once, by its bytes");
+}
+
+async fn streams_of_a_silent_replica_are_closed(backend: Backend) {
+    let store = backend.open().await;
+    let (alive, silent) = (seen("pat:a", 0, 50), seen("pat:a", 1, 20));
+    store.seen(&[alive, silent]).await.unwrap();
+    let of = async |silent: i64| {
+        let rows = store
+            .active((at(0), at(silent)), &Owned::default(), &Page::default())
+            .await;
+        let rows = rows.unwrap();
+        (rows[0].requests, rows[0].open_streams)
+    };
+    assert_eq!(of(20).await, (6, 2));
+    assert_eq!(of(21).await, (6, 1));
+}
+
+async fn are_filtered_before_they_are_counted(backend: Backend) {
+    let store = backend.open().await;
+    let mut rows: Vec<_> = (0..1_000)
+        .map(|number| seen(&format!("oidc:a{number}"), 0, number))
+        .collect();
+    let mut mine = seen("oidc:b", 0, 5);
+    (mine.user, mine.agent_id) = (user(8), agent(2));
+    rows.push(mine.clone());
+    store.seen(&rows).await.unwrap();
+    let listed = async |username: Option<&str>, agents: Option<i64>| {
+        let owned = Owned {
+            username: username.map(str::to_owned),
+            agents: agents.map(|id| vec![agent(id)]),
+            ..Owned::default()
+        };
+        let page = Page::default();
+        store.active((at(0), at(0)), &owned, &page).await.unwrap()
+    };
+    assert_eq!(listed(None, Some(2)).await, std::slice::from_ref(&mine));
+    assert_eq!(
+        listed(Some(&mine.user.username), None).await,
+        std::slice::from_ref(&mine)
+    );
+    assert_eq!(listed(Some(&mine.user.username), Some(1)).await, []);
 }

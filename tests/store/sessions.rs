@@ -1,6 +1,6 @@
 //! Browser sessions: made, found, listed.
 
-use tollgate::store::{AuditFilter, Error, Owned};
+use tollgate::store::{AuditFilter, Error, Owned, Page};
 use uuid::Uuid;
 
 use crate::support::{Backend, actor, agent, all_events, at, browser_session, hash, on_both};
@@ -8,6 +8,7 @@ use crate::support::{Backend, actor, agent, all_events, at, browser_session, has
 on_both!(
     is_found_by_its_cookie_and_its_number,
     is_listed_by_person,
+    is_listed_while_it_is_open,
     is_made_once_with_its_audit_event
 );
 
@@ -36,15 +37,39 @@ async fn is_listed_by_person(backend: Backend) {
     let listed = async |user_id: Option<i64>, agent_id: Option<i64>| {
         let owned = Owned {
             user_id,
-            agent_id: agent_id.map(agent),
+            agents: agent_id.map(|id| vec![agent(id)]),
+            ..Owned::default()
         };
-        let sessions = store.browser_sessions(&owned).await.unwrap();
+        let sessions = store.browser_sessions(&owned, None, &Page::default()).await.unwrap();
         sessions.into_iter().map(|session| session.id).collect::<Vec<_>>()
     };
     assert_eq!(listed(None, None).await, [made[2].id, made[1].id, made[0].id]);
     assert_eq!(listed(Some(7), None).await, [made[1].id, made[0].id]);
     assert_eq!(listed(Some(7), Some(3)).await, [made[1].id, made[0].id]);
     assert_eq!(listed(Some(9), None).await, [] as [Uuid; 0]);
+}
+
+/// A page is full of sessions that are open, however many newer ones have ended.
+async fn is_listed_while_it_is_open(backend: Backend) {
+    let store = backend.open().await;
+    let mut made = [browser_session(7, 0), browser_session(7, 5), browser_session(7, 9)];
+    (made[1].expires_at, made[2].revoked_at) = (at(50), Some(at(10)));
+    for session in &made {
+        let secret = hash(session.id.to_string());
+        store.create_session(session, secret, &actor(7)).await.unwrap();
+    }
+    let page = Page {
+        limit: 1,
+        ..Page::default()
+    };
+    let listed = async |open_at: Option<i64>| {
+        let open_at = open_at.map(at);
+        let sessions = store.browser_sessions(&Owned::default(), open_at, &page).await.unwrap();
+        sessions.into_iter().map(|session| session.id).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(Some(49)).await, [made[1].id]);
+    assert_eq!(listed(Some(50)).await, [made[0].id]);
+    assert_eq!(listed(None).await, [made[2].id]);
 }
 
 async fn is_made_once_with_its_audit_event(backend: Backend) {

@@ -1,6 +1,6 @@
 //! Tokens: made, found, listed, used.
 
-use tollgate::store::{AuditFilter, Error, Owned, Store, Token};
+use tollgate::store::{AuditFilter, Error, Owned, Page, Store, Token};
 use uuid::Uuid;
 
 use crate::support::{Backend, actor, agent, all_events, at, create, event, hash, on_both, session_of, token};
@@ -9,6 +9,7 @@ on_both!(
     is_found_by_its_secret_and_its_number,
     is_listed_by_person_and_agent_newest_first,
     at_most_a_thousand_are_listed,
+    are_filtered_before_they_are_counted,
     one_person_has_at_most_a_thousand,
     is_made_once,
     is_made_with_its_audit_event,
@@ -39,9 +40,10 @@ async fn is_listed_by_person_and_agent_newest_first(backend: Backend) {
     let listed = async |user_id: Option<i64>, agent_id: Option<i64>| {
         let owned = Owned {
             user_id,
-            agent_id: agent_id.map(agent),
+            agents: agent_id.map(|id| vec![agent(id)]),
+            ..Owned::default()
         };
-        let tokens = store.tokens(&owned).await.unwrap();
+        let tokens = store.tokens(&owned, &Page::default()).await.unwrap();
         tokens.into_iter().map(|token| token.id).collect::<Vec<_>>()
     };
     assert_eq!(listed(None, None).await, [second.id, third.id, first.id]);
@@ -55,10 +57,42 @@ async fn at_most_a_thousand_are_listed(backend: Backend) {
     let store = backend.open().await;
     let made: Vec<_> = (0..1_001).map(|second| token(7, 1, second)).collect();
     import(&store, &made).await;
-    let listed = store.tokens(&Owned::default()).await.unwrap();
+    let listed = store.tokens(&Owned::default(), &Page::default()).await.unwrap();
     assert_eq!(listed.len(), 1_000);
     assert_eq!(listed[0], made[1_000]);
     assert!(!listed.contains(&made[0]));
+    // The rest is behind the last one, whatever is made meanwhile.
+    import(&store, &[token(7, 1, 2_000)]).await;
+    let last = listed.last().unwrap();
+    let next = Page {
+        after: Some((last.created_at, last.id)),
+        ..Page::default()
+    };
+    assert_eq!(store.tokens(&Owned::default(), &next).await.unwrap(), made[..1]);
+}
+
+/// A page is full of what is asked for, however many newer tokens others have.
+async fn are_filtered_before_they_are_counted(backend: Backend) {
+    let store = backend.open().await;
+    let mine = [token(7, 2, 0), token(8, 2, 1)];
+    let others: Vec<_> = (0..1_001).map(|second| token(9, 1, 10 + second)).collect();
+    import(&store, &mine).await;
+    import(&store, &others[..1_000]).await;
+    let listed = async |username: Option<&str>, agents: Option<&[i64]>| {
+        let owned = Owned {
+            username: username.map(str::to_owned),
+            agents: agents.map(|ids| ids.iter().copied().map(agent).collect()),
+            ..Owned::default()
+        };
+        let tokens = store.tokens(&owned, &Page::default()).await.unwrap();
+        tokens.into_iter().map(|token| token.id).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(None, Some(&[2])).await, [mine[1].id, mine[0].id]);
+    assert_eq!(listed(None, Some(&[2, 3])).await, [mine[1].id, mine[0].id]);
+    assert_eq!(listed(Some(&mine[0].user.username), None).await, [mine[0].id]);
+    assert_eq!(listed(Some(&mine[0].user.username), Some(&[1])).await, [] as [Uuid; 0]);
+    assert_eq!(listed(None, Some(&[])).await, [] as [Uuid; 0]);
+    assert_eq!(listed(None, Some(&[1, 2])).await.len(), 1_000);
 }
 
 async fn import(store: &Store, tokens: &[Token]) {
@@ -113,7 +147,7 @@ async fn is_made_once(backend: Backend) {
     let again = store.create_token(&token(7, 1, 0), hash(secret.clone()), &by).await;
     assert_eq!(again, Err(exists.clone()));
     assert_eq!(store.import_token(&token(7, 1, 0), hash(secret)).await, Err(exists));
-    assert_eq!(store.tokens(&Owned::default()).await.unwrap(), [made]);
+    assert_eq!(store.tokens(&Owned::default(), &Page::default()).await.unwrap(), [made]);
     assert_eq!(all_events(&store, AuditFilter::default()).await.len(), 1);
 }
 

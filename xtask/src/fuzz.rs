@@ -129,7 +129,7 @@ fn fuzz(driver: &Path, folder: &Path, name: &str, seconds: u64) -> Result<Outcom
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-artifact_prefix={}/", failures.display()))
         .args([
-            "-timeout=10",
+            "-timeout=60",
             "-rss_limit_mb=2048",
             "-max_len=8192",
             "-print_final_stats=1",

@@ -3,14 +3,19 @@
 //! In: a raw query. Out: [`Query`]. Refuses: 400 for what is not asked for by
 //! this name. Never: a parameter overlooked, which would show more than meant.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use super::Error;
 
 /// Events of one answer when the caller does not say how many.
 const EVENTS: u32 = 100;
-/// Most events of one answer.
-const MOST_EVENTS: u32 = 1_000;
+/// Most rows of one answer, and how many tokens and sessions it has when the caller does
+/// not say.
+const MOST: u32 = 1_000;
 
 /// Whose things are listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,8 +40,10 @@ pub struct Query {
     pub action: Option<String>,
     /// Audit: older than this event.
     pub before: Option<Uuid>,
-    /// Audit: at most this many.
+    /// At most this many.
     pub limit: Option<u32>,
+    /// Tokens and sessions: the page behind this cursor.
+    pub after: Option<String>,
 }
 
 /// Which parameters a list has.
@@ -44,9 +51,9 @@ pub struct Query {
 pub enum Parameters {
     /// `user` alone.
     Agents,
-    /// `user` and `agent`.
+    /// Of tokens and sessions.
     Owned,
-    /// All of them.
+    /// Of the audit log.
     Audit,
 }
 
@@ -54,7 +61,7 @@ impl Parameters {
     fn names(self) -> &'static [&'static str] {
         match self {
             Self::Agents => &["user"],
-            Self::Owned => &["user", "agent"],
+            Self::Owned => &["user", "agent", "limit", "continue"],
             Self::Audit => &["user", "agent", "action", "before", "limit"],
         }
     }
@@ -79,9 +86,11 @@ impl Query {
                 return Err(wrong(format!("has `{known}` twice")));
             }
             seen.push(known);
-            if value.is_empty() || value.len() > 255 {
+            // The longest cursor has the id of a session in it.
+            let most = if *known == "continue" { 512 } else { 255 };
+            if value.is_empty() || value.len() > most {
                 return Err(wrong(format!(
-                    "has a `{known}` of {} bytes, allowed are 1 to 255",
+                    "has a `{known}` of {} bytes, allowed are 1 to {most}",
                     value.len()
                 )));
             }
@@ -91,8 +100,28 @@ impl Query {
     }
 
     /// How many events are answered.
-    pub fn limit(&self) -> u32 {
+    pub fn events(&self) -> u32 {
         self.limit.unwrap_or(EVENTS)
+    }
+
+    /// How many tokens or sessions are answered.
+    pub fn rows(&self) -> u32 {
+        self.limit.unwrap_or(MOST)
+    }
+
+    /// The position that the cursor of an earlier answer stands for.
+    ///
+    /// # Errors
+    /// [`Error::Query`]: no answer of this list had it.
+    pub fn position<P: DeserializeOwned>(&self, is_sound: impl FnOnce(&P) -> bool) -> Result<Option<P>, Error> {
+        let Some(text) = &self.after else {
+            return Ok(None);
+        };
+        let json = URL_SAFE_NO_PAD.decode(text).ok();
+        let position = json.and_then(|json| serde_json::from_slice(&json).ok());
+        let position = position.filter(is_sound);
+        let position = position.ok_or_else(|| wrong("has a `continue` that no answer of this list had"))?;
+        Ok(Some(position))
     }
 
     fn take(&mut self, name: &'static str, value: String) -> Result<(), Error> {
@@ -101,18 +130,24 @@ impl Query {
             "user" => self.whose = Whose::User(value),
             "agent" => self.agent = Some(value),
             "action" => self.action = Some(value),
+            "continue" => self.after = Some(value),
             "before" => {
                 let id = Uuid::try_parse(&value).map_err(|_| wrong("has a `before` that is not an event's id"))?;
                 self.before = Some(id);
             }
             _ => {
-                let limit = value.parse().ok().filter(|limit| (1..=MOST_EVENTS).contains(limit));
-                let text = || format!("has a `limit` outside of 1 to {MOST_EVENTS}");
+                let limit = value.parse().ok().filter(|limit| (1..=MOST).contains(limit));
+                let text = || format!("has a `limit` outside of 1 to {MOST}");
                 self.limit = Some(limit.ok_or_else(|| wrong(text()))?);
             }
         }
         Ok(())
     }
+}
+
+/// The cursor that stands for a position.
+pub fn cursor(position: &impl Serialize) -> String {
+    URL_SAFE_NO_PAD.encode(serde_json::to_vec(position).unwrap_or_default())
 }
 
 fn wrong(why: impl Into<String>) -> Error {
@@ -123,7 +158,7 @@ fn wrong(why: impl Into<String>) -> Error {
 mod tests {
     use uuid::Uuid;
 
-    use super::{Error, Parameters, Query, Whose};
+    use super::{Error, Parameters, Query, Whose, cursor};
 
     #[test]
     fn what_is_asked_for_is_read() {
@@ -135,18 +170,58 @@ mod tests {
             action: Some("token.created".to_owned()),
             before: Some(id),
             limit: Some(1_000),
+            after: None,
         };
         assert_eq!(Query::read(Some(&raw), Parameters::Audit).unwrap(), expected);
         assert_eq!(Query::read(None, Parameters::Agents).unwrap(), Query::default());
         let all = Query::read(Some("user=*"), Parameters::Owned).unwrap();
-        assert_eq!((all.whose.clone(), all.limit()), (Whose::All, 100));
+        assert_eq!((all.whose.clone(), all.events(), all.rows()), (Whose::All, 100, 1_000));
+    }
+
+    #[test]
+    fn cursors_are_read_as_they_are_written() {
+        let after = |text: &str| {
+            let query = Query::read(Some(&format!("continue={text}")), Parameters::Owned)?;
+            query.position(|(name, _): &(String, i64)| name.len() <= 256)
+        };
+        let longest = ("x".repeat(256), i64::MAX);
+        assert_eq!(after(&cursor(&longest)).unwrap(), Some(longest));
+        assert_eq!(Query::default().position(|_: &String| true).unwrap(), None);
+        for text in [
+            cursor(&("x".repeat(257), 1)),
+            cursor(&("x", "y")),
+            cursor(&"x"),
+            format!("{}=", cursor(&("x", 1))),
+            "x".repeat(513),
+            "*".to_owned(),
+        ] {
+            let error = after(&text).unwrap_err();
+            assert!(
+                matches!(&error, Error::Query { why } if why.starts_with("has a `continue` ")),
+                "{text}: {error}"
+            );
+        }
     }
 
     #[test]
     fn what_cannot_be_meant_is_refused() {
         for (raw, parameters, part) in [
-            ("users=bob", Parameters::Owned, "other than `user`, `agent`"),
-            ("limit=5", Parameters::Owned, "other than `user`, `agent`"),
+            (
+                "users=bob",
+                Parameters::Owned,
+                "other than `user`, `agent`, `limit`, `continue`",
+            ),
+            (
+                "before=5",
+                Parameters::Owned,
+                "other than `user`, `agent`, `limit`, `continue`",
+            ),
+            (
+                "continue=5",
+                Parameters::Audit,
+                "other than `user`, `agent`, `action`, `before`, `limit`",
+            ),
+            ("limit=1001", Parameters::Owned, "1 to 1000"),
             ("agent=a", Parameters::Agents, "other than `user`"),
             ("user=a&user=b", Parameters::Owned, "`user` twice"),
             ("user=", Parameters::Owned, "of 0 bytes"),

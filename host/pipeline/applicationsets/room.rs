@@ -29,6 +29,8 @@ use crate::repository::{self, Store};
 use crate::snapshot::Snapshot;
 use crate::state::ObjectName;
 
+use super::watch::Turns;
+
 /// Sets that are generated for one person at once.
 const OF_PERSON: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
 
@@ -71,6 +73,8 @@ pub struct Room {
     reading: Arc<Semaphore>,
     /// Writes under way.
     writes: Arc<Semaphore>,
+    /// Comparisons of watches.
+    pub(super) turns: Turns,
     /// The latest sets that were written here.
     written: Mutex<VecDeque<Written>>,
     /// Says when objects were made.
@@ -132,6 +136,7 @@ impl Room {
             }),
             reading: Arc::new(Semaphore::new(settings.concurrency.saturating_mul(READING))),
             writes: Arc::new(Semaphore::new(WRITES)),
+            turns: Turns::default(),
             written: Mutex::default(),
             clock,
         })

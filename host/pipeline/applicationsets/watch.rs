@@ -3,7 +3,8 @@
 //! In: snapshots by which everything open was judged. Out: an event for each set that
 //! changed, while the caller may see it. Never: an event of a snapshot in which the
 //! caller is nobody any more; a set as it was while the caller could not see it; a queue
-//! without a bound: what was not sent yet is compared anew.
+//! without a bound: what was not sent yet is compared anew; a comparison on the threads
+//! that serve.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::super::open::{Question, Shared};
-use super::Desk;
 use super::read::{is_of, labels, literal_project};
+use super::{Desk, Room};
 use crate::applicationset::selector::Selector;
 use crate::authenticate::Principal;
 use crate::authorize::applicationsets::{self, ApplicationSetsPolicy};
@@ -24,6 +25,10 @@ use crate::front::applicationsets::{Error, Told, Watch};
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use crate::state::{ObjectName, Resources};
+
+mod turns;
+
+pub(super) use turns::Turns;
 
 /// What becomes of a set, as Kubernetes says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +68,7 @@ struct Rules {
 
 /// Somebody who watches.
 struct Watcher {
+    room: Arc<Room>,
     judged: watch::Receiver<Arc<Snapshot>>,
     /// Generation of the snapshot that was looked at last.
     generation: u64,
@@ -79,7 +85,7 @@ struct Watcher {
 impl Desk<'_, '_> {
     /// Events until the caller goes away. As in Argo CD, one that is named comes first
     /// as it is.
-    pub(super) fn watch(&mut self, wanted: Watch) -> Result<BoxStream<'static, Told>, Rejection> {
+    pub(super) async fn watch(&mut self, wanted: Watch) -> Result<BoxStream<'static, Told>, Rejection> {
         let selector = Selector::parse(&wanted.filter.selector).map_err(Error::Selector)?;
         let question = Question::ApplicationSets(Shared(Arc::clone(self.principal)));
         let place = self.open.enter(question, (self.snapshot, self.record.id()))?;
@@ -87,6 +93,7 @@ impl Desk<'_, '_> {
         let judged = self.open.judged();
         let snapshot = self.current.load_full();
         let mut watcher = Watcher {
+            room: Arc::clone(self.room),
             judged,
             generation: snapshot.generation,
             principal: Arc::clone(self.principal),
@@ -96,13 +103,16 @@ impl Desk<'_, '_> {
             queue: VecDeque::new(),
             wanted,
         };
-        let told = watcher.compare(&snapshot);
-        if watcher.wanted.name.is_empty() || told.is_none() {
+        let compared = move || watcher.compare(&snapshot).map(|()| watcher);
+        let compared = self.room.turns.run(self.principal.key(), compared).await;
+        // As if there were no such front, once it is closed.
+        let mut watcher = compared.ok_or(Error::Broken)?.ok_or(Rejection::NotFound)?;
+        if watcher.wanted.name.is_empty() {
             watcher.queue.clear();
         }
         let ending = place.ending();
-        let events = stream::unfold((watcher, place), |(mut watcher, place)| async move {
-            let event = watcher.next().await?;
+        let events = stream::unfold((watcher, place), |(watcher, place)| async move {
+            let (event, watcher) = watcher.next().await?;
             Some((event, (watcher, place)))
         });
         let ended = async move { ending.ended().await };
@@ -112,18 +122,27 @@ impl Desk<'_, '_> {
 
 impl Watcher {
     /// The next event; none when the front is closed, or the gateway ends.
-    async fn next(&mut self) -> Option<Told> {
+    async fn next(mut self) -> Option<(Told, Self)> {
         loop {
             if let Some(event) = self.queue.pop_front() {
-                return Some(event);
+                return Some((event, self));
             }
             self.judged.changed().await.ok()?;
-            let snapshot = Arc::clone(&self.judged.borrow_and_update());
-            if snapshot.generation > self.generation {
-                self.generation = snapshot.generation;
-                self.compare(&snapshot)?;
-            }
+            let room = Arc::clone(&self.room);
+            let person = self.principal.key();
+            self = room.turns.run(person, move || self.renewed()).await??;
         }
+    }
+
+    /// Compares with the newest snapshot there is when its turn comes; none where the
+    /// front is closed.
+    fn renewed(mut self) -> Option<Self> {
+        let snapshot = Arc::clone(&self.judged.borrow_and_update());
+        if snapshot.generation > self.generation {
+            self.generation = snapshot.generation;
+            self.compare(&snapshot)?;
+        }
+        Some(self)
     }
 
     /// Queues what differs from what was looked at last; none where the front is closed.

@@ -27,7 +27,7 @@ impl Desk<'_> {
             agents,
             action: wish.query.action.clone(),
             before: wish.query.before,
-            limit: wish.query.limit(),
+            limit: wish.query.events(),
         };
         let events = self.services.store.audit(&filter).await?;
         let views: Vec<AuditView> = events.into_iter().map(|event| self.event(event)).collect();

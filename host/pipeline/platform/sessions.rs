@@ -4,22 +4,22 @@
 //! Never: a session ended by somebody it does not concern.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 
 use http::header::SET_COOKIE;
 use http::{Response, StatusCode};
 use secrecy::ExposeSecret as _;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Desk, Wish, answer, items, too_many};
+use super::pages::{Gathering, ROWS, last_of_full};
+use super::{Desk, Listed, Wish, answer, too_many};
 use crate::access::{AccessType, AgentId, SessionId, User};
 use crate::authorize::platform::Right;
 use crate::forward::Body;
+use crate::front::platform::query::cursor;
 use crate::front::platform::{Error, SessionView, cookie, secret};
 use crate::record::Check;
-use crate::store::{About, BrowserSession, Owned, SecretHash};
+use crate::store::{About, BrowserSession, MadeAt, Owned, Page, SecretHash, UsedFor};
 
 /// What came of a revocation.
 #[derive(Serialize)]
@@ -59,13 +59,32 @@ struct Made<'a> {
 
 impl Desk<'_> {
     pub(super) async fn list_sessions(&self, wish: &Wish, checks: &mut Vec<Check>) -> Result<Response<Body>, Error> {
-        let views = if wish.is_for_no_agent() {
-            Vec::new()
-        } else {
-            self.active(wish).await?
+        let owned = self.owned(Right::GetSessions, wish, checks)?;
+        // Browser sessions that were not used are for all agents.
+        let has_unused = wish.query.agent.is_none() && (wish.is_mine || self.could_see(Right::GetSessions, None, wish));
+        let mut page = Gathering::new(wish.query.position(Position::is_sound)?, wish.query.rows());
+        while page.goes_on() {
+            let (rows, end) = match page.after() {
+                None => self.at_work(&owned, None).await?,
+                Some(Position::AtWork(after)) => self.at_work(&owned, Some(after)).await?,
+                Some(Position::Unused(after)) if has_unused => self.unused(&owned, after).await?,
+                Some(Position::Unused(_)) => (Vec::new(), None),
+            };
+            let of = rows.iter().map(|(_, view)| of_session(view));
+            let visible = self.visible(Right::GetSessions, wish, of);
+            let rows = rows.into_iter().zip(visible).filter(|(_, is_visible)| *is_visible);
+            page.take(rows.map(|(row, _)| row), end);
+        }
+        let (mut views, next) = page.finish()?;
+        if views.is_empty() {
+            self.nothing(Right::GetSessions, wish, checks)?;
+        }
+        views.sort_by_key(|view| Reverse((view.last_at, view.first_at)));
+        let listed = Listed {
+            items: &views,
+            next: next.as_ref().map(cursor),
         };
-        let views = self.visible((views, Right::GetSessions), wish, of_session, checks)?;
-        Ok(items(&views))
+        Ok(answer(StatusCode::OK, &listed))
     }
 
     pub(super) async fn create_session(&self) -> Result<Response<Body>, Error> {
@@ -156,37 +175,60 @@ impl Desk<'_> {
         }
     }
 
-    /// Sessions seen at work, each agent's use as one line whichever replicas saw
-    /// it, and browser sessions that were not used lately.
-    async fn active(&self, wish: &Wish) -> Result<Vec<SessionView>, Error> {
-        let owned = Owned {
-            user_id: wish.user,
-            agent_id: wish.agent,
-        };
-        let mut merged: BTreeMap<(String, AgentId), SessionView> = BTreeMap::new();
-        for row in self.services.sessions.list(&owned).await? {
-            let key = (row.session.clone(), row.agent_id);
-            let view = SessionView::seen(row, self.agent(key.1));
-            match merged.entry(key) {
-                Entry::Vacant(free) => {
-                    free.insert(view);
-                }
-                Entry::Occupied(mut known) => known.get_mut().add(view),
-            }
+    /// Some of the sessions seen at work, one row for each agent whichever replicas saw
+    /// it. Browser sessions that were not used follow the last of them.
+    async fn at_work(
+        &self,
+        owned: &Owned,
+        after: Option<UsedFor>,
+    ) -> Result<(Vec<(Position, SessionView)>, Option<Position>), Error> {
+        let wanted = Page { after, limit: ROWS };
+        let (rows, end) = self.services.sessions.page(owned, &wanted).await?;
+        let views = rows.into_iter().map(|row| {
+            let at = Position::AtWork((row.session.clone(), row.agent_id));
+            let agent = self.agent(row.agent_id);
+            (at, SessionView::seen(row, agent))
+        });
+        let end = end.map_or(Position::Unused(None), Position::AtWork);
+        Ok((views.collect(), Some(end)))
+    }
+
+    /// Some of the browser sessions that were not used lately.
+    async fn unused(
+        &self,
+        owned: &Owned,
+        after: Option<MadeAt>,
+    ) -> Result<(Vec<(Position, SessionView)>, Option<Position>), Error> {
+        let wanted = Page { after, limit: ROWS };
+        let store = &self.services.store;
+        let rows = store.browser_sessions(owned, Some(self.now), &wanted).await?;
+        let position = |row: &BrowserSession| Position::Unused(Some((row.created_at, row.id)));
+        let end = last_of_full(&rows).map(position);
+        let texts: Vec<_> = rows.iter().map(|row| browser(row.id).to_string()).collect();
+        let used = self.services.sessions.at_work(&texts).await?;
+        let rows = rows.into_iter().zip(texts).filter(|(_, text)| !used.contains(text));
+        let views = rows.map(|(row, text)| (position(&row), SessionView::unused(text, row)));
+        Ok((views.collect(), end))
+    }
+}
+
+/// Position of a session in its list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Position {
+    /// At work.
+    AtWork(UsedFor),
+    /// A browser session that was not used; without a value, before the first.
+    Unused(Option<MadeAt>),
+}
+
+impl Position {
+    /// Whether it could be one of the list: the databases take not every text.
+    fn is_sound(&self) -> bool {
+        match self {
+            Self::AtWork((session, _)) => SessionId::parse(session).is_some(),
+            Self::Unused(_) => true,
         }
-        let mut views: Vec<SessionView> = merged.into_values().collect();
-        if wish.agent.is_none() {
-            let idle = self.services.store.browser_sessions(&owned).await?;
-            let idle = idle
-                .into_iter()
-                .filter(|session| session.revoked_at.is_none() && session.expires_at > self.now)
-                .map(|session| (browser(session.id).to_string(), session))
-                .filter(|(id, _)| !views.iter().any(|view| view.id == *id));
-            let idle: Vec<SessionView> = idle.map(|(id, session)| SessionView::unused(id, session)).collect();
-            views.extend(idle);
-        }
-        views.sort_by_key(|view| Reverse((view.last_at, view.first_at)));
-        Ok(views)
     }
 }
 

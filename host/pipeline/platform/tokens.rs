@@ -11,16 +11,18 @@ use serde::Serialize;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
+use super::pages::{Gathering, ROWS, last_of_full};
 use super::sessions::Revoked;
-use super::{Desk, Person, Wish, answer, items, too_many, unblocked};
-use crate::access::{AccessType, Agent, AgentId, SessionId, User};
+use super::{Desk, Listed, Person, Wish, answer, too_many, unblocked};
+use crate::access::{AccessType, Agent, SessionId, User};
 use crate::authorize::platform::{Right, object};
 use crate::forward::Body;
 use crate::front::platform::content::NewToken;
+use crate::front::platform::query::cursor;
 use crate::front::platform::{Error, TokenView, secret};
 use crate::record::Check;
 use crate::state::agent::ShareAs;
-use crate::store::{About, Owned, SecretHash, Token};
+use crate::store::{About, MadeAt, Page, SecretHash, Token};
 
 /// The one scope of tokens made here.
 const SCOPE: &str = "k8s_proxy";
@@ -35,18 +37,30 @@ struct Made<'a> {
 
 impl Desk<'_> {
     pub(super) async fn list_tokens(&self, wish: &Wish, checks: &mut Vec<Check>) -> Result<Response<Body>, Error> {
-        let owned = Owned {
-            user_id: wish.user,
-            agent_id: wish.agent,
+        let owned = self.owned(Right::GetTokens, wish, checks)?;
+        let mut page = Gathering::new(wish.query.position(|_| true)?, wish.query.rows());
+        while page.goes_on() {
+            let wanted = Page {
+                after: page.after(),
+                limit: ROWS,
+            };
+            let rows = self.services.store.tokens(&owned, &wanted).await?;
+            let end = last_of_full(&rows).map(position);
+            let of = rows.iter().map(|token| (Some(token.agent_id), &token.user));
+            let visible = self.visible(Right::GetTokens, wish, of);
+            let rows = rows.into_iter().zip(visible).filter(|(_, is_visible)| *is_visible);
+            page.take(rows.map(|(token, _)| (position(&token), token)), end);
+        }
+        let (tokens, next) = page.finish()?;
+        if tokens.is_empty() {
+            self.nothing(Right::GetTokens, wish, checks)?;
+        }
+        let views: Vec<TokenView> = tokens.into_iter().map(|token| self.view(token)).collect();
+        let listed = Listed {
+            items: &views,
+            next: next.as_ref().map(cursor),
         };
-        let rows = if wish.is_for_no_agent() {
-            Vec::new()
-        } else {
-            self.services.store.tokens(&owned).await?
-        };
-        let rows = self.visible((rows, Right::GetTokens), wish, of_token, checks)?;
-        let views: Vec<TokenView> = rows.into_iter().map(|token| self.view(token)).collect();
-        Ok(items(&views))
+        Ok(answer(StatusCode::OK, &listed))
     }
 
     pub(super) async fn create_token(
@@ -138,6 +152,6 @@ impl Desk<'_> {
     }
 }
 
-fn of_token(token: &Token) -> (Option<AgentId>, &User) {
-    (Some(token.agent_id), &token.user)
+fn position(token: &Token) -> MadeAt {
+    (token.created_at, token.id)
 }

@@ -115,3 +115,19 @@ fn unfinished_lines_are_bounded() {
         .unwrap();
     assert!(guard.scan(&[b'1'; CHUNK_LINE_BYTES + 1]).is_err());
 }
+
+#[test]
+fn a_line_that_came_whole_has_the_same_bound() {
+    for (length, watched) in [(100, true), (101, false)] {
+        let mut guard = Guard::new(100);
+        let line = format!("GET /{:a<1$} HTTP/1.1\r\nA : b\r\n", "", length - 15);
+        // The second line is refused where the guard looks at it.
+        assert_eq!(guard.scan(line.as_bytes()).is_err(), watched, "{length}");
+    }
+    for (length, good) in [(CHUNK_LINE_BYTES, true), (CHUNK_LINE_BYTES + 1, false)] {
+        let mut guard = Guard::new(100);
+        let line = format!("1;{:x<1$}\r\n", "", length - 3);
+        let request = format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{line}");
+        assert_eq!(guard.scan(request.as_bytes()).is_ok(), good, "{length}");
+    }
+}

@@ -93,7 +93,8 @@ async fn lists_show_what_is_asked_for() {
     world.sessions.flush().await.unwrap();
     let of = |user_id, agent| Owned {
         user_id,
-        agent_id: AgentId::new(agent),
+        agents: Some(vec![AgentId::new(agent).unwrap()]),
+        ..Owned::default()
     };
     let one = [row("one", 1, 1)];
     assert_eq!(listed(&world, &of(Some(102), AGENT)).await, one);
@@ -122,7 +123,12 @@ async fn rows_are_written_by_themselves_and_only_when_they_change() {
     drop(world.enter(&oidc("one"), "get").unwrap());
     let stored = async || {
         let since = before(world.clock.now(), ACTIVE);
-        let rows = world.sessions.store.active(since, &everyone()).await.unwrap();
+        let rows = world
+            .sessions
+            .store
+            .active((since, since), &everyone(), &Page::default())
+            .await
+            .unwrap();
         rows.iter()
             .map(|row| (row.requests, row.client.clone()))
             .collect::<Vec<_>>()
@@ -147,7 +153,12 @@ async fn rows_the_store_did_not_take_are_sent_again() {
     assert!(world.sessions.flush().await.is_err());
     world.sql("ALTER TABLE away RENAME TO seen").await;
     world.sessions.flush().await.unwrap();
-    let rows = world.sessions.store.active(Timestamp::MIN, &everyone()).await.unwrap();
+    let rows = world
+        .sessions
+        .store
+        .active((Timestamp::MIN, Timestamp::MIN), &everyone(), &Page::default())
+        .await
+        .unwrap();
     assert_eq!(rows.len(), 1);
 }
 

@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::FutureExt as _;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tollgate::access::{AgentId, User};
+use tollgate::store::SeenSession;
+use uuid::Uuid;
 
 use super::{ORIGIN, Place, no, place, place_with, refused};
 use crate::support::token;
@@ -257,4 +262,74 @@ async fn pages_of_allowed_origins_may_make_sessions() {
             "{origin}"
         );
     }
+}
+
+/// As for tokens: sessions of others hide none of those one may see, and are not shown.
+#[tokio::test]
+async fn sessions_of_others_hide_none_of_those_one_may_see() {
+    let place = place().await;
+    let store = &place.world.running.services().unwrap().store;
+    let now = jiff::Timestamp::now();
+    let seen = |session: String, (id, username): (i64, &str), agent: i64| SeenSession {
+        session,
+        replica: Uuid::from_u128(1),
+        user: User {
+            id,
+            username: username.to_owned(),
+        },
+        agent_id: AgentId::new(agent).unwrap(),
+        first_at: now,
+        last_at: now,
+        client: "192.0.2.1".to_owned(),
+        requests: 1,
+        open_streams: 0,
+        expires_at: None,
+    };
+    // Those of others come first, in whatever order.
+    let others = (0..1_200).map(|number| seen(format!("oidc:a{number}"), (102, "bob"), 9998));
+    let mine = (0..5).map(|number| seen(format!("oidc:b{number}"), (101, "alice"), 9999));
+    store.seen(&others.chain(mine).collect::<Vec<_>>()).await.unwrap();
+    let unused = browser(&place).await;
+
+    let pages = async |user: &str, query: &str| {
+        let (mut pages, mut next) = (Vec::new(), String::new());
+        loop {
+            let answer = place.get(user, &format!("{query}{next}")).send().await.unwrap();
+            assert_eq!(answer.status(), 200, "{user} {query}{next}");
+            let page: Value = answer.json().await.unwrap();
+            let items = page["items"].as_array().unwrap().iter();
+            let mut ids: Vec<_> = items.map(|item| item["id"].as_str().unwrap().to_owned()).collect();
+            ids.sort_unstable();
+            let text = page["continue"].as_str().map(str::to_owned);
+            if let Some(text) = &text {
+                let cursor = String::from_utf8(URL_SAFE_NO_PAD.decode(text).unwrap()).unwrap();
+                assert!(
+                    cursor.contains(ids.last().unwrap()),
+                    "it names an item of the page: {cursor}"
+                );
+            }
+            pages.push(ids);
+            match text {
+                Some(text) => next = format!("&continue={text}"),
+                None => return pages,
+            }
+        }
+    };
+    let mine = ["oidc:b0", "oidc:b1", "oidc:b2", "oidc:b3", "oidc:b4"];
+    assert_eq!(pages("dora", "sessions?user=*").await, [mine]);
+    assert_eq!(pages("dora", "sessions?user=*&limit=5").await, [mine]);
+    let paged = pages("dora", "sessions?user=*&limit=3").await;
+    assert_eq!(paged, [&mine[..3], &mine[3..]]);
+    assert_eq!(pages("dora", "sessions?user=alice&agent=prod").await, [mine]);
+    let own = pages("alice", "sessions?limit=4").await;
+    assert_eq!(own, [&mine[..4], &[unused.id.as_str(), "oidc:b4"]]);
+    let all = pages("carol", "sessions?user=*").await;
+    assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [1_000, 206]);
+    let mut all = all.concat();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), 1_206);
+    let denied = no(403, "permission_denied");
+    assert_eq!(refused(place.get("dora", "sessions?user=*&agent=stage")).await, denied);
+    assert_eq!(refused(place.get("bob", "sessions?user=*")).await, denied);
 }

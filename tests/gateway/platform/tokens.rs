@@ -1,7 +1,14 @@
 //! `/api/v1/tokens`.
 
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use reqwest::Method;
 use serde_json::{Value, json};
+use tollgate::access::{AgentId, User};
+use tollgate::store::{SecretHash, Token};
+use uuid::Uuid;
 
 use super::{Place, no, place, place_with, refused};
 
@@ -241,9 +248,148 @@ async fn lists_show_what_one_may_see() {
     }
     assert_eq!(refused(place.get("carol", "tokens")).await, no(403, "user_not_linked"));
     assert_eq!(
-        refused(place.get("alice", "tokens?limit=1")).await,
+        refused(place.get("alice", "tokens?before=1")).await,
         no(400, "bad_query")
     );
+}
+
+/// Names of the tokens of each page. Nothing that leads from page to page tells of others.
+async fn pages(place: &Place, user: &str, query: &str) -> Vec<Vec<String>> {
+    let (mut pages, mut next) = (Vec::new(), String::new());
+    loop {
+        let answer = place.get(user, &format!("{query}{next}")).send().await.unwrap();
+        assert_eq!(answer.status(), 200, "{user} {query}{next}");
+        let page: Value = answer.json().await.unwrap();
+        let items = page["items"].as_array().unwrap();
+        pages.push(
+            items
+                .iter()
+                .map(|item| item["name"].as_str().unwrap().to_owned())
+                .collect(),
+        );
+        let members = page.as_object().unwrap().keys();
+        assert!(
+            members.clone().eq(["continue", "items"]) || members.eq(["items"]),
+            "{page}"
+        );
+        let Some(text) = page["continue"].as_str() else {
+            return pages;
+        };
+        let cursor = String::from_utf8(URL_SAFE_NO_PAD.decode(text).unwrap()).unwrap();
+        let last = items.last().unwrap();
+        let expected = format!("[{},{}]", last["createdAt"], last["id"]);
+        assert_eq!(cursor, expected, "it names nothing but the last item");
+        next = format!("&continue={text}");
+    }
+}
+
+/// Old tokens of alice's for `prod`, and 1,200 newer ones of bob's for `stage`.
+pub(super) async fn many(place: &Place) {
+    let store = &place.world.running.services().unwrap().store;
+    let now = jiff::Timestamp::now();
+    let token = |name: String, (id, username): (i64, &str), agent: i64, age: u64| Token {
+        id: Uuid::now_v7(),
+        name,
+        user: User {
+            id,
+            username: username.to_owned(),
+        },
+        agent_id: AgentId::new(agent).unwrap(),
+        agent: None,
+        scopes: vec!["k8s_proxy".to_owned()],
+        created_at: now - Duration::from_secs(age),
+        expires_at: now + Duration::from_secs(3_600),
+        revoked_at: None,
+        last_used_at: None,
+    };
+    let old = (0..5).map(|number| token(format!("old-{number}"), (101, "alice"), 9999, 9_000 + number));
+    // One person may have a thousand.
+    let new = (0..1_200).map(|number| {
+        let owner = if number % 2 == 0 { (102, "bob") } else { (104, "gone") };
+        token(format!("new-{number}"), owner, 9998, number)
+    });
+    let import = old.chain(new).map(async |token| {
+        let hash = SecretHash::of(&token.id.to_string().into());
+        store.import_token(&token, hash).await.unwrap();
+    });
+    futures_util::future::join_all(import).await;
+}
+
+/// Whoever administers one agent among many sees all of its tokens behind those of others.
+#[tokio::test]
+async fn tokens_of_others_hide_none_of_those_one_may_see() {
+    let place = place().await;
+    many(&place).await;
+    let old = ["old-0", "old-1", "old-2", "old-3", "old-4"];
+    for query in [
+        "tokens?user=*",
+        "tokens?user=*&agent=prod",
+        "tokens?user=alice",
+        "tokens?user=*&limit=5",
+    ] {
+        assert_eq!(pages(&place, "dora", query).await, [old], "{query}");
+    }
+    let paged = pages(&place, "dora", "tokens?user=*&limit=2").await;
+    assert_eq!(paged, [&old[..2], &old[2..4], &old[4..]]);
+    assert_eq!(pages(&place, "alice", "tokens?limit=5").await, [old]);
+
+    let all = pages(&place, "carol", "tokens?user=*").await;
+    assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [1_000, 205]);
+    let mut names = all.concat();
+    assert_eq!(names[0], "new-0");
+    assert_eq!(names[1_200..], old);
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), 1_205);
+    // Also of somebody whom the directory has forgotten.
+    let gone = pages(&place, "carol", "tokens?user=gone").await.concat();
+    assert_eq!(gone.len(), 600);
+}
+
+/// The twin: neither what others have, nor whether and how much there is of it.
+#[tokio::test]
+async fn lists_tell_nothing_of_tokens_of_others() {
+    let place = place().await;
+    many(&place).await;
+    let all = place.get("carol", "tokens?user=*&limit=3").send().await.unwrap();
+    let all: Value = all.json().await.unwrap();
+    // Behind a token of somebody else.
+    let text = all["continue"].as_str().unwrap();
+    let denied = no(403, "permission_denied");
+    for (user, query) in [
+        ("dora", "tokens?user=*&agent=stage"),
+        ("dora", "tokens?user=bob&agent=stage"),
+        ("dora", "tokens?user=bob"),
+        ("bob", "tokens?user=*"),
+        ("bob", &format!("tokens?user=*&continue={text}")),
+        ("bob", "sessions?user=*&limit=1"),
+    ] {
+        assert_eq!(refused(place.get(user, query)).await, denied, "{user} {query}");
+    }
+    let stage = format!("tokens?user=*&agent=stage&continue={text}");
+    assert_eq!(pages(&place, "dora", &stage).await, [[] as [&str; 0]]);
+    let behind = format!("tokens?user=*&continue={text}");
+    assert_eq!(pages(&place, "dora", &behind).await.concat().len(), 5);
+    let sessions = URL_SAFE_NO_PAD.encode(r#"{"atWork":["oidc:a",9999]}"#);
+    let nul = URL_SAFE_NO_PAD.encode(r#"{"atWork":["oidc:\u0000",9999]}"#);
+    for wrong in [
+        "tokens?continue=1",
+        "tokens?continue=",
+        &format!("tokens?continue={text}%3D"),
+        &format!("tokens?continue={sessions}"),
+        &format!("sessions?continue={text}"),
+        &format!("sessions?continue={nul}"),
+        &format!("tokens?continue={}", "x".repeat(2_000)),
+        &format!("tokens?continue={text}&continue={text}"),
+        &format!("audit?continue={text}"),
+        "tokens?limit=1001",
+    ] {
+        assert_eq!(
+            refused(place.get("alice", wrong)).await,
+            no(400, "bad_query"),
+            "{wrong}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use super::super::land::{Landing, prepare};
@@ -112,6 +113,84 @@ fn whoever_writes_next_completes_it_too() {
         let found = Folder::new(root, "argocd").create(key, &serde_json::json!({}));
         assert!(found.is_err(), "it is there already: {steps}");
         assert!(!root.join(NAME).exists() && !root.join("gone.yaml").exists());
+    }
+}
+
+/// Files of a batch that is long enough to be killed in its middle.
+const FILES: usize = 24;
+/// The folder a child writes to.
+const CHILD: &str = "TOLLGATE_TEST_JOURNAL_FOLDER";
+
+/// All files change; the first goes, the last is made.
+fn long_batch(root: &Path) -> Vec<Landing> {
+    let one = |number: usize| {
+        let old = (number + 1 < FILES).then_some("old");
+        let new = (number > 0).then_some("new");
+        landing(root, &format!("file-{number:02}"), (old, new))
+    };
+    (0..FILES).map(one).collect()
+}
+
+fn is_in_place(landing: &Landing) -> bool {
+    fs::read_to_string(&landing.path).ok() == landing.new
+}
+
+/// The test starts itself as a child, which writes a batch, and kills it once a file of the
+/// batch is in place: another file each time.
+#[test]
+fn a_writer_that_is_killed_leaves_all_or_nothing() {
+    if let Ok(root) = std::env::var(CHILD) {
+        let root = Path::new(&root);
+        let folder = Folder::new(root, "argocd");
+        let _lock = folder.lock().unwrap();
+        folder.land_all(&long_batch(root)).unwrap();
+        return;
+    }
+    let name = format!("{}::a_writer_that_is_killed_leaves_all_or_nothing", module_path!());
+    let (_, name) = name.split_once("::").unwrap();
+    let (mut rounds, mut halves) = (0, 0);
+    while rounds < 8 || halves < 3 {
+        assert!(rounds < 100, "only {halves} of {rounds} were killed in the middle");
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let landings = long_batch(root);
+        for landing in &landings {
+            if let Some(old) = &landing.old {
+                fs::write(&landing.path, &**old).unwrap();
+            }
+        }
+        fs::write(
+            root.join("cm.yaml"),
+            "{apiVersion: v1, kind: ConfigMap, metadata: {name: argocd-cm}}\n",
+        )
+        .unwrap();
+        let old = loaded(root);
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name])
+            .env(CHILD, root)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        // The first is killed once the batch is written down, before or while it is put in place.
+        let reached = || match rounds {
+            0 => root.join(NAME).exists(),
+            _ => is_in_place(&landings[rounds * 5 % FILES]),
+        };
+        while !reached() {
+            if let Some(status) = child.try_wait().unwrap() {
+                assert!(status.success(), "{status}");
+                break;
+            }
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let in_place = landings.iter().filter(|landing| is_in_place(landing)).count();
+        halves += usize::from((1..FILES).contains(&in_place));
+        let now = loaded(root);
+        let is_new = now.len() == FILES - 1 && now.iter().all(|(_, project)| project == "new");
+        assert!(is_new || now == old, "{in_place} files were in place: {now:?}");
+        assert!(!root.join(NAME).exists());
+        rounds += 1;
     }
 }
 
