@@ -138,6 +138,7 @@ fn is_in_place(landing: &Landing) -> bool {
 /// The test starts itself as a child, which writes a batch, and kills it once a file of the
 /// batch is in place: another file each time.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a child is told by its environment")]
 fn a_writer_that_is_killed_leaves_all_or_nothing() {
     if let Ok(root) = std::env::var(CHILD) {
         let root = Path::new(&root);
