@@ -10,8 +10,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A range of addresses that are not global unicast.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Range {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Range {
     /// A cloud's metadata service.
     Metadata,
     /// 169.254/16 or fe80::/10.

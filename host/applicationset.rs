@@ -24,7 +24,7 @@ pub mod plan;
 pub mod selector;
 pub mod template;
 mod weight;
-mod yaml;
+pub mod yaml;
 
 pub use budget::{Budget, Exceeded, Limits};
 pub use generate::generate;

@@ -324,6 +324,11 @@ pub trait Mint: Send + Sync + 'static {
     /// Ends a credential before its time. Best effort: nobody waits long, and
     /// it is called once.
     fn revoke(&self, revocation: SecretString) -> BoxFuture<'static, Result<(), MintError>>;
+
+    /// The cluster, as operators know it: for the log.
+    fn label(&self) -> &str {
+        ""
+    }
 }
 
 /// Whether a cluster's answer speaks against the credential: 401 alone. A 403

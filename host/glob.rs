@@ -54,6 +54,9 @@ pub enum Error {
         /// Bytes allowed.
         allowed: usize,
     },
+    /// The pattern has a NUL; Argo CD ends it there, or only the text before.
+    #[error("pattern has a NUL character")]
+    Nul,
     /// Groups nest deeper than [`MAX_DEPTH`]; Argo CD takes it.
     #[error("pattern nests groups deeper than {allowed}")]
     TooDeep {
@@ -63,12 +66,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether Argo CD would take the pattern and only this gateway's bounds
-    /// refuse it. Such a rule must never be dropped in silence.
+    /// Whether Argo CD would take the pattern and only this gateway
+    /// refuses it. Such a rule must never be dropped in silence.
     pub fn is_bound(&self) -> bool {
         match self {
             Self::Syntax { .. } => false,
-            Self::TooLong { .. } | Self::TooDeep { .. } => true,
+            Self::Nul | Self::TooLong { .. } | Self::TooDeep { .. } => true,
         }
     }
 }
@@ -133,7 +136,7 @@ impl Pattern {
                 allowed: MAX_PATTERN_BYTES,
             });
         }
-        let nodes = parse::parse(pattern)?;
+        let nodes = parse::parse(pattern, !separators.is_empty())?;
         let shape = shape(&nodes, separators, overlap);
         let (mut prefix, mut suffix) = (Box::default(), Box::default());
         if let Some(Node::Text(text)) = nodes.first() {

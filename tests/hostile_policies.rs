@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use regorus::Value;
 use serde_json::json;
 use tollgate::authorize::cel::{self, Expression};
-use tollgate::authorize::rego::{Bundle, CALL_DEPTH, Checker, Error, Front, Limits, STACK_BYTES};
+use tollgate::authorize::rego::{Bundle, CALL_DEPTH, Checker, Error, Front, Limits, STACK_BYTES, TIME};
 use tollgate::diagnostic::{Diagnostic, Loaded};
 
 fn checker() -> Checker {
@@ -437,6 +437,102 @@ fn what_only_a_run_shows_is_found_by_the_cases() {
             "bytes, 2097152 are allowed",
         );
     });
+}
+
+/// Cases that work for some milliseconds, so that most of a check is spent in them.
+fn working(cases: usize) -> (String, String, String) {
+    let numbers = (0..80).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
+    let condition = "count([1 | some a in data.n.x; some b in data.n.x; a + b == 7]) > 0";
+    let mut text = CASES.to_owned();
+    for n in 0..cases {
+        text.push_str(&format!("  - {{note: get {n}, want: {{allow: true}}}}\n"));
+    }
+    (policy(condition, ""), text, format!("x: [{numbers}]\n"))
+}
+
+/// The process that checks is stopped again and again, each time for longer than a case may
+/// take: what a busy machine does to it.
+#[test]
+fn a_check_that_is_held_up_refuses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (script, pid) = (folder.path().join("checker"), folder.path().join("pid"));
+    let text = format!(
+        "#!/bin/sh\necho $$ > '{}.part'\n/bin/mv '{0}.part' '{0}'\nexec '{1}' \"$@\"\n",
+        pid.display(),
+        env!("CARGO_BIN_EXE_tollgate")
+    );
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(
+        &script,
+        <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755),
+    )
+    .unwrap();
+    let (policy, cases, numbers) = working(20);
+    let bundle = folder.path().join("bundle");
+    std::fs::create_dir_all(bundle.join("data")).unwrap();
+    for (name, text) in [("policy.rego", policy), ("cases.yaml", cases), ("data/n.yaml", numbers)] {
+        std::fs::write(bundle.join(name), text).unwrap();
+    }
+    let done = AtomicBool::new(false);
+    let stops = AtomicUsize::new(0);
+    let loaded = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let signal = |name: &str, pid: &str| {
+                let mut kill = std::process::Command::new("kill");
+                kill.args([name, pid]).stderr(std::process::Stdio::null());
+                kill.status().unwrap().success()
+            };
+            while !done.load(Ordering::Relaxed) {
+                let Ok(pid) = std::fs::read_to_string(&pid) else {
+                    std::thread::yield_now();
+                    continue;
+                };
+                if signal("-STOP", pid.trim()) {
+                    stops.fetch_add(1, Ordering::Relaxed);
+                    // What is tried is time that passes.
+                    std::thread::sleep(TIME * 3 / 2);
+                    signal("-CONT", pid.trim());
+                }
+            }
+        });
+        let _done = Stop(&done);
+        Bundle::load(&bundle, Front::Extensions, &Checker::new(script.clone()))
+    });
+    assert!(stops.load(Ordering::Relaxed) > 1);
+    assert!(loaded.value.is_some(), "{:?}", loaded.diagnostics);
+}
+
+/// The twins: what works too long is refused, one case or all together, on any machine.
+#[test]
+fn a_policy_that_uses_its_cpu_time_is_refused() {
+    let numbers = (0..3_000).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
+    let few = (0..90).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
+    let data = [("data/n.yaml", format!("x: [{few}]\ny: [{numbers}]\n"))];
+    let data = [(data[0].0, data[0].1.as_str())];
+    let sorting = "count([1 | some a in data.n.x; some b in data.n.x; count(sort(data.n.y)) == a + b]) == 0";
+    refused("sorting", &policy(sorting, ""), &data, "ran longer than 50ms");
+
+    let (policy, cases, numbers) = working(1_900);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("data")).unwrap();
+    for (name, text) in [("policy.rego", policy), ("cases.yaml", cases), ("data/n.yaml", numbers)] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let limits = Limits {
+        cpu_seconds: 1,
+        ..Limits::default()
+    };
+    let loaded = Bundle::load(folder.path(), Front::Extensions, &checker().with_limits(limits));
+    assert!(
+        loaded.value.is_none()
+            && loaded.diagnostics[0]
+                .message
+                .ends_with("run out of its 1 s of CPU time"),
+        "{:?}",
+        loaded.diagnostics.first()
+    );
+    // A machine of which it has a tenth does not end it before.
+    assert!(Limits::default().time >= Duration::from_secs(10 * Limits::default().cpu_seconds));
 }
 
 #[test]

@@ -126,8 +126,11 @@ pub fn apply(parts: Value, text: &str, budget: &Budget) -> Result<Value, Error> 
     Ok(patched)
 }
 
-/// JSON when it begins as an object of JSON does, else YAML.
-fn read(text: &str, budget: &Budget) -> Result<Value, Error> {
+/// The patch of a text: JSON when it begins as an object of JSON does, else YAML.
+///
+/// # Errors
+/// [`Error::Syntax`] where it is neither, [`Error::Exceeded`] where a budget is spent.
+pub fn read(text: &str, budget: &Budget) -> Result<Value, Error> {
     budget.time()?;
     let mut take = |bytes| budget.bytes(bytes);
     if text.trim_start().starts_with('{') {

@@ -1,32 +1,41 @@
 //! YAML as Argo CD reads it: version 1.1, the first document.
 //!
-//! In: text, who counts bytes. Out: JSON. Refuses: aliases within themselves, nesting
-//! beyond [`NESTING`]. Never: a value, or the copy an alias is, made before its bytes
+//! In: text, who counts bytes. Out: JSON. Refuses: what Argo CD refuses, and what it could
+//! read otherwise. Never: a value, or the copy an alias is, made before its bytes
 //! were counted; recursion.
 //!
 //! Everything that generators, templates and patches read as YAML is read here: a text
 //! of some lines can stand for more than any memory holds.
 //!
+//! SECURITY: rights are judged by what is read here, and Argo CD acts on what it reads.
+//! Both therefore use the same scanner, libyaml, which readers of version 1.2 differ from
+//! also in everyday documents; where go-yaml changed it, the text is refused.
+//! `tests/differential` compares the two.
+//!
 //! Source: `sigs.k8s.io/yaml`, which follows go-yaml v2.
 
 use std::collections::{BTreeSet, HashMap};
+use std::io::Read as _;
 
+use libyaml_safer::{Event, EventData, MappingStyle, Parser, ScalarStyle, SequenceStyle};
 use serde_json::{Map, Value};
-use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle, Tag, options};
 
 use super::weight;
 
+mod lexical;
 mod scalar;
 #[cfg(test)]
 mod tests;
 
 /// Collections inside one another, aliases followed.
 const NESTING: usize = 64;
+/// Values from which on Argo CD looks at how many of them aliases brought.
+const ALIASED: u64 = 100;
 
 /// Why a text is not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Error<E> {
-    /// It is no YAML, or none that has a JSON.
+pub enum Error<E> {
+    /// It is no YAML, none that has a JSON, or could be read otherwise by Argo CD.
     Text(String),
     /// What counts the bytes says no.
     Bound(E),
@@ -34,54 +43,65 @@ pub(super) enum Error<E> {
 
 /// What a key that stands twice in a mapping is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Twice {
+pub enum Twice {
     /// A mistake.
     Refused,
     /// The last one counts.
     Last,
 }
 
-/// Reads the first document that is not empty; null where there is none.
+/// Reads the first document; null where there is none. What follows it is not read.
 ///
 /// - `take`: counts bytes before they are taken.
 ///
 /// # Errors
 /// [`Error`].
-pub(super) fn read<E>(text: &str, twice: Twice, take: &mut dyn FnMut(u64) -> Result<(), E>) -> Result<Value, Error<E>> {
-    let options = options! {
-        emit_comments: false,
-        block_nesting_limit: NESTING,
-        flow_nesting_limit: NESTING,
-        simple_key_max_lookahead: 4096,
-    };
-    let mut parser = Parser::new_from_str_with_options(text, options);
+pub fn read<E>(text: &str, twice: Twice, take: &mut dyn FnMut(u64) -> Result<(), E>) -> Result<Value, Error<E>> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    lexical::check(text).map_err(Error::Text)?;
+    let mut parser = Parser::new();
+    // The port panics at a block scalar that ends without a line break.
+    let end = if text.ends_with(['\n', '\r']) { "" } else { "\n" };
+    parser.set_input(text.as_bytes().chain(end.as_bytes()));
     let mut builder = Builder {
+        text,
         twice,
         take,
         open: Vec::new(),
-        anchors: HashMap::new(),
+        names: HashMap::new(),
+        anchors: Vec::new(),
+        nodes: 0,
+        aliased: 0,
     };
-    let mut first = Value::Null;
-    // What follows the document is read for its mistakes alone.
-    while let Some(event) = parser.next_event() {
-        let (event, span) = event.map_err(|error| Error::Text(said(error.marker(), &error.info())))?;
-        if !first.is_null() {
-            continue;
+    loop {
+        let event = parser.parse().map_err(|error| said(&error))?;
+        if matches!(event.data, EventData::StreamEnd) {
+            return Ok(Value::Null);
         }
+        let (line, column) = (event.start_mark.line, event.start_mark.column);
         let finished = builder.event(event).map_err(|fault| match fault {
-            Fault::Text(what) => Error::Text(said(&span.start, &what)),
+            Fault::Text(what) => Error::Text(at(line, column, &what)),
             Fault::Bound(bound) => Error::Bound(bound),
         })?;
-        first = finished.unwrap_or_default();
+        if let Some(built) = finished {
+            // Argo CD reads to the end of the document, and so would find its mistakes.
+            let end = parser.parse().map_err(|error| said(&error))?;
+            debug_assert!(matches!(end.data, EventData::DocumentEnd { .. }), "{end:?}");
+            return Ok(built);
+        }
     }
-    Ok(first)
 }
 
-fn said(marker: &Marker, what: &str) -> String {
+fn said<E>(error: &libyaml_safer::Error) -> Error<E> {
+    let mark = error.problem_mark().unwrap_or_default();
+    Error::Text(at(mark.line, mark.column, error.problem()))
+}
+
+fn at(line: u64, column: u64, what: &str) -> String {
     format!(
         "line {}, column {}: {what}",
-        marker.line(),
-        marker.col().saturating_add(1)
+        line.saturating_add(1),
+        column.saturating_add(1)
     )
 }
 
@@ -91,17 +111,34 @@ enum Fault<E> {
     Bound(E),
 }
 
-/// A value that is finished, and how many collections are within each other in it.
+/// A value that is finished.
 #[derive(Clone)]
 struct Built {
     value: Value,
+    /// How many collections are within each other in it.
     height: usize,
+    /// Values and keys in it, with itself.
+    nodes: u64,
+    is_alias: bool,
+}
+
+impl Built {
+    fn scalar(value: Value) -> Self {
+        Self {
+            value,
+            height: 0,
+            nodes: 1,
+            is_alias: false,
+        }
+    }
 }
 
 /// A collection whose end has not come yet.
 struct Open {
-    anchor: usize,
+    anchor: Option<usize>,
     height: usize,
+    nodes: u64,
+    is_flow: bool,
     kind: Kind,
 }
 
@@ -121,10 +158,18 @@ struct Key {
 }
 
 struct Builder<'t, E> {
+    text: &'t str,
     twice: Twice,
     take: &'t mut dyn FnMut(u64) -> Result<(), E>,
     open: Vec<Open>,
-    anchors: HashMap<usize, Built>,
+    /// The anchor that a name stands for; the last one that began has it.
+    names: HashMap<String, usize>,
+    /// Nothing while the value is not finished.
+    anchors: Vec<Option<Built>>,
+    /// Values and keys until here.
+    nodes: u64,
+    /// Those that aliases brought.
+    aliased: u64,
 }
 
 impl<E> Builder<'_, E> {
@@ -133,35 +178,107 @@ impl<E> Builder<'_, E> {
     }
 
     /// Takes one event; gives the document that it ends.
-    fn event(&mut self, event: Event<'_>) -> Result<Option<Value>, Fault<E>> {
-        match event {
-            Event::DocumentStart(..) => {
-                self.open.clear();
-                self.anchors.clear();
-                Ok(None)
+    fn event(&mut self, event: Event) -> Result<Option<Value>, Fault<E>> {
+        if !matches!(event.data, EventData::SequenceEnd | EventData::MappingEnd) {
+            self.nodes = self.nodes.saturating_add(1);
+        }
+        let marks = (event.start_mark.index, event.end_mark.index);
+        match event.data {
+            EventData::Scalar {
+                anchor,
+                tag,
+                value,
+                plain_implicit,
+                style,
+                ..
+            } => {
+                let value = self.checked(value, style, marks)?;
+                let is_plain = match tag.as_deref() {
+                    None => plain_implicit,
+                    Some(libyaml_safer::STR_TAG) => false,
+                    // `!` alone makes a text of `<<` that merges all the same.
+                    Some(tag) if tag.starts_with('!') && tag.len() > 1 => false,
+                    Some(_) => return Err(not_a_tag()),
+                };
+                let anchor = self.anchor(anchor)?;
+                self.scalar(value, is_plain, anchor)
             }
-            Event::Scalar(text, style, anchor, tag) => self.scalar(&text, (style, tag.as_deref()), anchor),
-            Event::SequenceStart(_, anchor, _) => self.begin(anchor, Kind::Sequence(Vec::new())),
-            Event::MappingStart(_, anchor, _) => {
+            EventData::SequenceStart { anchor, tag, style, .. } => {
+                let is_flow = style == SequenceStyle::Flow;
+                self.begin((anchor, tag), is_flow, Kind::Sequence(Vec::new()))
+            }
+            EventData::MappingStart { anchor, tag, style, .. } => {
                 let kind = Kind::Mapping {
                     members: Map::new(),
                     merged: BTreeSet::new(),
                     key: None,
                 };
-                self.begin(anchor, kind)
+                self.begin((anchor, tag), style == MappingStyle::Flow, kind)
             }
-            Event::SequenceEnd | Event::MappingEnd => self.end(),
-            Event::Alias(id) => self.alias(id),
-            // Streams and ends of documents carry no value; the rest is not asked for.
-            _ => Ok(None),
+            EventData::SequenceEnd | EventData::MappingEnd => self.end(),
+            EventData::Alias { anchor } => self.alias(&anchor),
+            EventData::StreamStart { .. }
+            | EventData::StreamEnd
+            | EventData::DocumentStart { .. }
+            | EventData::DocumentEnd { .. } => Ok(None),
         }
     }
 
-    fn begin(&mut self, anchor: usize, kind: Kind) -> Result<Option<Value>, Fault<E>> {
+    /// The text of a scalar as go-yaml's scanner has it.
+    fn checked(&self, mut value: String, style: ScalarStyle, marks: (u64, u64)) -> Result<String, Fault<E>> {
+        let [start, end] = [marks.0, marks.1].map(|mark| usize::try_from(mark).unwrap_or(usize::MAX));
+        match style {
+            ScalarStyle::Plain if self.open.last().is_some_and(|open| open.is_flow) && value.contains('?') => {
+                let what = "`?` in a text between brackets is not read: put it into quotes";
+                return Err(Fault::Text(what.to_owned()));
+            }
+            ScalarStyle::DoubleQuoted if !self.text.get(start..end).is_some_and(lexical::is_escaped_alike) => {
+                return Err(Fault::Text("the escape `\\/` is not read".to_owned()));
+            }
+            ScalarStyle::Literal | ScalarStyle::Folded if end >= self.text.len() => {
+                let last = self.text.rsplit(['\n', '\r']).next().unwrap_or_default();
+                if !last.is_empty() && last.trim().is_empty() {
+                    return Err(Fault::Text("blanks at the end of a block are not read".to_owned()));
+                }
+                // The line break that was not there is not in the text.
+                if !last.is_empty() && value.ends_with('\n') {
+                    value.pop();
+                }
+            }
+            _ => {}
+        }
+        Ok(value)
+    }
+
+    /// Reserves an anchor, which has no value before its end.
+    fn anchor(&mut self, name: Option<String>) -> Result<Option<usize>, Fault<E>> {
+        let Some(name) = name else { return Ok(None) };
+        self.take(weight::text(&name).saturating_add(weight::NODE))?;
+        let id = self.anchors.len();
+        self.names.insert(name, id);
+        self.anchors.push(None);
+        Ok(Some(id))
+    }
+
+    fn begin(
+        &mut self,
+        (anchor, tag): (Option<String>, Option<String>),
+        is_flow: bool,
+        kind: Kind,
+    ) -> Result<Option<Value>, Fault<E>> {
         self.take(weight::NODE)?;
+        if tag.is_some() {
+            return Err(not_a_tag());
+        }
+        if self.open.len() >= NESTING {
+            return Err(too_deep());
+        }
+        let anchor = self.anchor(anchor)?;
         self.open.push(Open {
             anchor,
             height: 0,
+            nodes: 1,
+            is_flow,
             kind,
         });
         Ok(None)
@@ -173,72 +290,107 @@ impl<E> Builder<'_, E> {
             Kind::Sequence(items) => Value::Array(items),
             Kind::Mapping { members, .. } => Value::Object(members),
         };
-        let height = open.height.saturating_add(1);
-        self.place(Built { value, height }, open.anchor)
+        let built = Built {
+            value,
+            height: open.height.saturating_add(1),
+            nodes: open.nodes,
+            is_alias: false,
+        };
+        self.place(built, open.anchor)
     }
 
-    fn scalar(
-        &mut self,
-        text: &str,
-        (style, tag): (ScalarStyle, Option<&Tag>),
-        anchor: usize,
-    ) -> Result<Option<Value>, Fault<E>> {
-        self.take(weight::text(text).saturating_add(weight::NODE))?;
-        let is_plain = match tag.map(Tag::core_suffix) {
-            None => style == ScalarStyle::Plain,
-            Some(None | Some("str")) => false,
-            Some(Some(_)) => return Err(Fault::Text("a tag other than `!!str` is not read".to_owned())),
-        };
+    fn scalar(&mut self, text: String, is_plain: bool, anchor: Option<usize>) -> Result<Option<Value>, Fault<E>> {
+        self.take(weight::text(&text).saturating_add(weight::NODE))?;
+        let is_key = matches!(
+            self.open.last(),
+            Some(Open {
+                kind: Kind::Mapping { key: None, .. },
+                ..
+            })
+        );
+        let is_merge = is_plain && text == "<<";
         let value = match is_plain {
-            true => scalar::value(text).ok_or_else(|| Fault::Text(format!("`{text}` has no JSON")))?,
-            false => Value::String(text.to_owned()),
+            true => scalar::value(&text).ok_or_else(|| match is_key {
+                true => not_a_key(),
+                false => Fault::Text(format!("`{text}` has no JSON")),
+            })?,
+            false => Value::String(text),
         };
-        if let Some(Open {
-            kind: Kind::Mapping { key: key @ None, .. },
-            ..
-        }) = self.open.last_mut()
+        if is_merge
+            && is_key
+            && let Some(Open {
+                kind: Kind::Mapping { key, .. },
+                ..
+            }) = self.open.last_mut()
         {
             *key = Some(Key {
-                text: scalar::key(&value).ok_or_else(not_a_key)?,
-                is_merge: is_plain && text == "<<",
+                text: "<<".to_owned(),
+                is_merge: true,
             });
-            return self.remember(anchor, value);
+            return self.remember(anchor, Built::scalar(value));
         }
-        self.place(Built { value, height: 0 }, anchor)
+        self.place(Built::scalar(value), anchor)
     }
 
-    fn remember(&mut self, anchor: usize, value: Value) -> Result<Option<Value>, Fault<E>> {
-        if anchor != 0 {
-            self.take(weight::of(&value))?;
-            self.anchors.insert(anchor, Built { value, height: 0 });
+    fn remember(&mut self, anchor: Option<usize>, built: Built) -> Result<Option<Value>, Fault<E>> {
+        if let Some(id) = anchor {
+            self.take(weight::of(&built.value))?;
+            if let Some(slot) = self.anchors.get_mut(id) {
+                *slot = Some(built);
+            }
         }
         Ok(None)
     }
 
-    fn alias(&mut self, id: usize) -> Result<Option<Value>, Fault<E>> {
-        let Some(known) = self.anchors.get(&id) else {
+    fn alias(&mut self, name: &str) -> Result<Option<Value>, Fault<E>> {
+        let Some(id) = self.names.get(name) else {
+            return Err(Fault::Text("an alias has no anchor".to_owned()));
+        };
+        let Some(known) = self.anchors.get(*id).and_then(Option::as_ref) else {
             return Err(Fault::Text("an alias stands inside its own anchor".to_owned()));
         };
         if self.open.len().saturating_add(known.height) > NESTING {
-            let what = format!("aliases nest deeper than {NESTING} levels");
-            return Err(Fault::Text(what));
+            return Err(too_deep());
         }
         (self.take)(weight::of(&known.value)).map_err(Fault::Bound)?;
-        let copy = known.clone();
-        self.place(copy, 0)
+        self.nodes = self.nodes.saturating_add(known.nodes);
+        self.aliased = self.aliased.saturating_add(known.nodes);
+        let copy = Built {
+            is_alias: true,
+            nodes: known.nodes.saturating_add(1),
+            ..known.clone()
+        };
+        self.check_aliases()?;
+        self.place(copy, None)
+    }
+
+    /// Refuses what Argo CD takes for an attack by aliases: 99 of 100 values are theirs,
+    /// and fewer from 400,000 values on, down to one of ten of 4,000,000. Half a hundredth
+    /// less is allowed here, for the values are not counted in its order.
+    fn check_aliases(&self) -> Result<(), Fault<E>> {
+        let beyond = self.nodes.saturating_sub(400_000).min(3_600_000);
+        let allowed_per_million = 985_000_u64.saturating_sub(beyond.saturating_mul(89) / 360);
+        let is_attack = self.aliased > ALIASED
+            && self.nodes > 900
+            && self.aliased.saturating_mul(1_000_000) > self.nodes.saturating_mul(allowed_per_million);
+        match is_attack {
+            true => Err(Fault::Text("almost all of it is what aliases bring".to_owned())),
+            false => Ok(()),
+        }
     }
 
     /// Puts a finished value where it belongs: a key, a value, an item, or the whole
     /// document, which it gives.
-    fn place(&mut self, built: Built, anchor: usize) -> Result<Option<Value>, Fault<E>> {
-        if anchor != 0 {
-            self.take(weight::of(&built.value))?;
-            self.anchors.insert(anchor, built.clone());
+    fn place(&mut self, built: Built, anchor: Option<usize>) -> Result<Option<Value>, Fault<E>> {
+        if anchor.is_some() {
+            self.remember(anchor, built.clone())?;
         }
         let Some(open) = self.open.last_mut() else {
+            self.check_aliases()?;
             return Ok(Some(built.value));
         };
         open.height = open.height.max(built.height);
+        open.nodes = open.nodes.saturating_add(built.nodes);
         match &mut open.kind {
             Kind::Sequence(items) => {
                 items.push(built.value);
@@ -257,6 +409,8 @@ impl<E> Builder<'_, E> {
                 let Some(key) = key.take() else { return Ok(None) };
                 let (twice, take) = (self.twice, &mut *self.take);
                 match key.is_merge {
+                    // To Argo CD the name of a list is no list.
+                    true if built.is_alias && built.value.is_array() => Err(not_mergeable()),
                     true => merge(members, merged, built.value, take),
                     false => {
                         let twice = if merged.remove(&key.text) { Twice::Last } else { twice };
@@ -270,6 +424,18 @@ impl<E> Builder<'_, E> {
 }
 
 type Take<'t, E> = &'t mut dyn FnMut(u64) -> Result<(), E>;
+
+fn not_a_tag<E>() -> Fault<E> {
+    Fault::Text("a tag other than `!!str` is not read".to_owned())
+}
+
+fn too_deep<E>() -> Fault<E> {
+    Fault::Text(format!("collections and aliases nest deeper than {NESTING} levels"))
+}
+
+fn not_mergeable<E>() -> Fault<E> {
+    Fault::Text("`<<` takes a mapping or a list of mappings".to_owned())
+}
 
 fn not_a_key<E>() -> Fault<E> {
     Fault::Text("a key must be text, a whole number or a boolean; put others into quotes".to_owned())
@@ -309,7 +475,7 @@ fn merge<E>(
     };
     for source in sources.into_iter().rev() {
         let Value::Object(source) = source else {
-            return Err(Fault::Text("`<<` takes a mapping or a list of mappings".to_owned()));
+            return Err(not_mergeable());
         };
         for (key, value) in source {
             take(weight::text(&key)).map_err(Fault::Bound)?;

@@ -28,6 +28,7 @@ mod reads;
 mod scan;
 mod schema;
 mod source;
+mod stall;
 mod vm;
 mod watch;
 mod worker;
@@ -52,8 +53,13 @@ pub use worker::{CaseResult, Checker, Coverage, FileCoverage, Limits, Outcome, R
 
 /// RVM instructions of one decision. A scan of a few thousand rows fits.
 pub const INSTRUCTIONS: usize = 100_000;
-/// Wall time of one decision. Looked at between instructions.
+/// Time of one decision. Looked at between instructions.
+///
+/// Wall time, unless the thread did not run meanwhile: a decision that a busy machine held
+/// up is made again, [`ATTEMPTS`] times at most.
 pub const TIME: Duration = Duration::from_millis(50);
+/// How often one decision is tried, each time with twice the wall time: 350 ms in all.
+const ATTEMPTS: u32 = 3;
 /// Bytes one decision may allocate beyond its input. Looked at between
 /// instructions: one built-in can overshoot by the factor its terms allow.
 pub const MEMORY_BYTES: u64 = 2 * 1024 * 1024;
@@ -321,13 +327,14 @@ impl Bundle {
     /// # Errors
     /// Every [`Error`] is a denial. [`Error::Stuck`] at once, for good, after a
     /// decision that did not come back within [`STUCK_AFTER`].
+    #[expect(clippy::needless_pass_by_value, reason = "an input is made for one decision")]
     pub fn decide(&self, input: regorus::Value) -> Result<Decision, Error> {
         self.check_stuck()?;
         self.watch.run(|| {
             if let Some(denied) = self.compiled.conditions_deny(&input)? {
                 return Ok(denied);
             }
-            let value = vm::run(self.generation, &self.alive, &self.compiled, input)?;
+            let value = vm::run(self.generation, &self.alive, &self.compiled, &input)?;
             decision::read(self.front, &value)
         })
     }

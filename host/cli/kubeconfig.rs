@@ -23,8 +23,10 @@ use super::token::{self, Wanted};
 use crate::access::AgentId;
 use crate::front::clusters::exec::erase;
 use application::ApplicationName;
+use file::Destination;
 
 mod application;
+mod file;
 
 /// Where the Kubernetes front is below a gateway's URL.
 const FRONT: &str = "k8s-proxy/";
@@ -74,6 +76,10 @@ pub struct Kubeconfig {
     /// Scope to ask the issuer for besides `openid`; repeatable.
     #[arg(long, value_name = "SCOPE", requires = "oidc_issuer")]
     oidc_scope: Vec<String>,
+    /// Write to this file, which only its owner may read, instead of standard output. The token that an
+    /// earlier run wrote there is revoked.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
     #[command(flatten)]
     server: Server,
     /// Output format.
@@ -103,22 +109,30 @@ impl Kubeconfig {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         if let Some(application) = &self.application {
             let server = application.url(self.server.url())?;
+            let name = self.context.clone().unwrap_or_else(|| application.context());
+            let destination = Destination::open(self.file.as_deref(), &name)?;
             let user = self.user_of_application()?;
-            return self.print(&server, (&application.context(), user), out);
+            return self.write(&server, (&name, user), (destination, out));
         }
         let target = self.target()?;
         let front = self.front_url(&target)?;
+        let name = self.context.as_ref().unwrap_or(&target.name);
+        // Before a token is made that nobody would get.
+        let destination = Destination::open(self.file.as_deref(), name)?;
         let user = self.user(&target)?;
-        self.print(&front, (&target.name, user), out)
+        self.write(&front, (name, user), (destination, out))
     }
 
-    /// - `name`: of the context, unless another was asked for.
-    fn print(&self, front: &Url, (name, user): (&str, Value), out: &mut dyn Write) -> Result<(), Failure> {
+    fn write(
+        &self,
+        front: &Url,
+        (name, user): (&str, Value),
+        (destination, out): (Destination<'_>, &mut dyn Write),
+    ) -> Result<(), Failure> {
         let mut cluster = json!({ "server": front.as_str() });
         if let (Some(pem), Some(cluster)) = (self.server.authorities()?, cluster.as_object_mut()) {
             cluster.insert("certificate-authority-data".to_owned(), STANDARD.encode(pem).into());
         }
-        let name = self.context.as_deref().unwrap_or(name);
         let mut context = json!({ "cluster": name, "user": name });
         if let (Some(namespace), Some(context)) = (&self.namespace, context.as_object_mut()) {
             context.insert("namespace".to_owned(), namespace.clone().into());
@@ -135,9 +149,12 @@ impl Kubeconfig {
             Shape::Yaml => Format::Yaml,
             Shape::Json => Format::Json,
         };
-        let printed = format.print(&document, out);
+        let written = destination.write(format, &document, (name, out));
         erase(&mut document);
-        printed.map_err(|error| Failure::new("host.output", error))
+        for replaced in written? {
+            file::revoke(&self.server, replaced)?;
+        }
+        Ok(())
     }
 
     /// How clients say who they are to the Applications front: as to the control plane.
@@ -168,7 +185,7 @@ impl Kubeconfig {
             user: None,
         };
         let mut made = runtime()?.block_on(token::create(&self.server, &wanted))?;
-        let user = token::bearer(&made).map(|bearer| json!({ "token": bearer }));
+        let user = token::bearer(&made).map(|bearer| file::user(bearer, made.pointer("/token/id")));
         erase(&mut made);
         user
     }

@@ -175,17 +175,22 @@ impl List {
     }
 }
 
+/// Ends a token at once.
+pub(super) async fn revoke(server: &Server, id: Uuid) -> Result<(), Failure> {
+    let id = id.to_string();
+    let path = ["tokens", id.as_str()];
+    let ask = Ask {
+        method: Method::DELETE,
+        ..Ask::get(&path, hint)
+    };
+    server.json(ask).await.map(drop)
+}
+
 impl Revoke {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let runtime = runtime()?;
         for id in &self.ids {
-            let id = id.to_string();
-            let path = ["tokens", id.as_str()];
-            let ask = Ask {
-                method: Method::DELETE,
-                ..Ask::get(&path, hint)
-            };
-            runtime.block_on(self.server.json(ask))?;
+            runtime.block_on(revoke(&self.server, *id))?;
             print(&format!("token {id} revoked"), out)?;
         }
         Ok(())

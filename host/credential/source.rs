@@ -254,4 +254,8 @@ impl Mint for Measured {
     fn revoke(&self, revocation: SecretString) -> BoxFuture<'static, Result<(), MintError>> {
         self.mint.revoke(revocation)
     }
+
+    fn label(&self) -> &str {
+        &self.label
+    }
 }

@@ -17,6 +17,7 @@ pub(crate) mod backend;
 pub(crate) mod client;
 mod content;
 mod ending;
+mod objects;
 mod tls;
 mod upgrade;
 pub(crate) mod world;

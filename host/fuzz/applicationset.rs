@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Target, budget, files, inputs, strings, text};
 use crate::applicationset::template::Compiled;
+use crate::applicationset::yaml::{self, Twice};
 use crate::applicationset::{ApplicationSet, Engine, MissingKey};
 
 pub(super) const TARGETS: &[Target] = &[
@@ -26,6 +27,11 @@ pub(super) const TARGETS: &[Target] = &[
         name: "fasttemplate",
         run: fasttemplate,
         seeds: fast_templates,
+    },
+    Target {
+        name: "yaml",
+        run: yaml,
+        seeds: documents,
     },
 ];
 
@@ -160,4 +166,25 @@ fn fast_templates() -> Vec<Vec<u8>> {
 fn fasttemplate(data: &[u8]) {
     let Some(template) = text(data) else { return };
     rendered(Engine::Fast, template);
+}
+
+fn documents() -> Vec<Vec<u8>> {
+    let mut seeds = files("tests/data/state", &["applicationsets.yaml", "appset.yaml"]);
+    seeds.extend(inputs([
+        "a: &a {x: 1, l: &l [2]}\nb: *a\nc: *l\ne: {<<: [*a, {z: 4}]}\n",
+        "- a: |+2\n    x\n\n- >-\n  y\n  z",
+        "? [a]\n: \"\\u00e4\\\n  b\"\n!!str yes: 'it''s'\n",
+        "%YAML 1.1\n---\n!x,y !<a%20> !!binary AA==\n...\n",
+        "{a: 0b+1, b: .1_0, c: 2001-01-01, d: ~, 1.5: [x?y]}",
+    ]));
+    seeds
+}
+
+/// The last key of equal ones can be read wherever none of them is refused.
+fn yaml(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    let read = |twice| yaml::read(text, twice, &mut |_| Ok::<_, ()>(()));
+    if let Ok(value) = read(Twice::Refused) {
+        assert_eq!(read(Twice::Last), Ok(value), "{text:?}");
+    }
 }

@@ -77,7 +77,12 @@ impl Frame {
 }
 
 /// Reads a whole pattern.
-pub(super) fn parse(pattern: &str) -> Result<Vec<Node>, Error> {
+///
+/// - `separators`: whether there are any.
+pub(super) fn parse(pattern: &str, separators: bool) -> Result<Vec<Node>, Error> {
+    if pattern.contains('\0') {
+        return Err(Error::Nul);
+    }
     if pattern.contains('\u{fffd}') {
         return Err(syntax("could not read rune"));
     }
@@ -86,8 +91,6 @@ pub(super) fn parse(pattern: &str) -> Result<Vec<Node>, Error> {
     let mut frame = Frame::default();
     while let Some(&c) = chars.peek() {
         match c {
-            // To the library a pattern ends here; within a text, only the text does.
-            '\0' => break,
             '{' => {
                 chars.next();
                 if outer.len() >= MAX_DEPTH {
@@ -114,7 +117,7 @@ pub(super) fn parse(pattern: &str) -> Result<Vec<Node>, Error> {
                 } else {
                     Node::Any
                 };
-                push_star(&mut frame.current, node);
+                push_star(&mut frame.current, node, separators);
             }
             '?' => {
                 chars.next();
@@ -140,34 +143,25 @@ pub(super) fn parse(pattern: &str) -> Result<Vec<Node>, Error> {
 }
 
 /// Adds a star; two neighbours match what the wider of them matches.
-fn push_star(nodes: &mut Vec<Node>, star: Node) {
-    match (nodes.last_mut(), &star) {
-        (Some(last @ (Node::Any | Node::Super)), Node::Super) => *last = Node::Super,
-        (Some(Node::Any | Node::Super), Node::Any) => {}
+///
+/// The library leaves `***` as two stars where there are separators, which counts in
+/// `text***text`: no texts overlap there.
+fn push_star(nodes: &mut Vec<Node>, star: Node, separators: bool) {
+    match (nodes.last(), &star) {
+        (Some(Node::Super), Node::Super) => {}
+        (Some(Node::Super), Node::Any) if !separators => {}
         _ => nodes.push(star),
     }
 }
 
-/// Literal characters up to one of `breakers`, which stays unread, or to a NUL, which is
-/// dropped.
+/// Literal characters up to one of `breakers`, which stays unread.
 fn text(chars: &mut Peekable<Chars<'_>>, breakers: &str) -> String {
     let mut text = String::new();
-    while let Some(&c) = chars.peek() {
-        if c == '\\' {
-            chars.next();
+    while let Some(c) = chars.next_if(|c| !breakers.contains(*c)) {
+        match c {
             // A last lonely backslash is dropped.
-            match chars.next() {
-                Some('\0') | None => break,
-                Some(escaped) => text.push(escaped),
-            }
-        } else if c == '\0' {
-            chars.next();
-            break;
-        } else if breakers.contains(c) {
-            break;
-        } else {
-            chars.next();
-            text.push(c);
+            '\\' => text.extend(chars.next()),
+            c => text.push(c),
         }
     }
     text
@@ -178,10 +172,9 @@ fn class(chars: &mut Peekable<Chars<'_>>) -> Result<Class, Error> {
     let end = || syntax("unexpected end of input");
     let negated = chars.next_if_eq(&'!').is_some();
     let mut ahead = chars.clone();
-    let mut read = || ahead.next().filter(|c| *c != '\0').ok_or_else(end);
-    let low = read()?;
+    let low = ahead.next().ok_or_else(end)?;
     if ahead.next_if_eq(&'-').is_some() {
-        let mut read = || ahead.next().filter(|c| *c != '\0').ok_or_else(end);
+        let mut read = || ahead.next().ok_or_else(end);
         let high = read()?;
         let close = read()?;
         *chars = ahead;
@@ -199,11 +192,7 @@ fn class(chars: &mut Peekable<Chars<'_>>) -> Result<Class, Error> {
         });
     }
     let list = text(chars, "]");
-    match chars.next() {
-        Some(']') => {}
-        Some('\0') | None => return Err(end()),
-        Some(_) => return Err(syntax("expected close range character")),
-    }
+    chars.next_if_eq(&']').ok_or_else(end)?;
     if list.is_empty() {
         return Err(syntax("could not parse range"));
     }

@@ -15,7 +15,7 @@ impl Pattern {
     /// Texts that match: the shortest, and the shortest in which every star
     /// stands for something. Patterns without separators only.
     pub fn witnesses(&self) -> Vec<String> {
-        let Ok(nodes) = parse::parse(&self.source) else {
+        let Ok(nodes) = parse::parse(&self.source, false) else {
             return Vec::new();
         };
         let mut texts = Vec::new();
@@ -94,7 +94,7 @@ enum Edge {
 
 impl Machine {
     pub(super) fn new(pattern: &Pattern) -> Option<Self> {
-        let nodes = parse::parse(&pattern.source).ok()?;
+        let nodes = parse::parse(&pattern.source, false).ok()?;
         let mut machine = Self {
             states: Vec::new(),
             alphabet: Vec::new(),

@@ -9,7 +9,7 @@ use super::Error;
 use crate::access::Identity;
 
 /// Start of the names that are Kubernetes' own.
-const SYSTEM: &str = "system:";
+pub(super) const SYSTEM: &str = "system:";
 /// Bytes of a name, a group, a uid, a key or a value.
 pub const VALUE_BYTES: usize = 1_024;
 /// Values of all keys of `extra` together.

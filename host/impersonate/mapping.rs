@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 use serde_saphyr::Spanned;
 
-use super::guard::{self, Spelled};
+use super::guard::{self, SYSTEM, Spelled};
 use super::{Error, Impersonation, Known};
 use crate::access::{Access, AccessAs, Identity};
 use crate::authorize::cel::{Expression, Spelling, Variables};
@@ -53,9 +53,6 @@ struct Rules {
     groups: Vec<Rule>,
     uid: Option<Rule>,
     extra: Vec<(String, Rule)>,
-    /// Names of Kubernetes' own that stand in the file as they are.
-    system_users: Vec<String>,
-    system_groups: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -63,6 +60,15 @@ struct Rule {
     /// Its place in the file, for messages.
     part: String,
     expression: Expression,
+    system_names: Vec<SystemName>,
+}
+
+/// A name of Kubernetes' own that an expression spells out.
+#[derive(Debug)]
+struct SystemName {
+    name: String,
+    /// The expression with another text in its place.
+    without: Expression,
 }
 
 #[derive(Deserialize)]
@@ -212,7 +218,11 @@ impl RawRules {
             let line = u32::try_from(source.referenced.line()).unwrap_or(0);
             let here = Location::new(path, line);
             match Expression::compile(&source.value, &VARIABLES, Some(here.clone())) {
-                Ok(expression) => Some(Rule { part, expression }),
+                Ok(expression) => Some(Rule {
+                    part,
+                    system_names: system_names(&expression, &source.value),
+                    expression,
+                }),
                 Err(error) => {
                     found.push(Diagnostic::error(here, format!("`{part}`: {error}")));
                     None
@@ -249,8 +259,6 @@ impl RawRules {
         let extra = extra.into_iter().map(|(key, rule)| Some((key, rule?)));
         let extra = extra.collect::<Option<Vec<_>>>()?;
         keys_are_good.then(|| Rules {
-            system_users: system_names(std::slice::from_ref(&username)),
-            system_groups: system_names(&groups),
             username,
             groups,
             uid,
@@ -259,15 +267,42 @@ impl RawRules {
     }
 }
 
-/// The literals of expressions that are whole names.
-fn system_names(rules: &[Rule]) -> Vec<String> {
-    let spelled = rules.iter().flat_map(|rule| rule.expression.spellings());
+/// The names of Kubernetes' own that stand in an expression as they are.
+fn system_names(expression: &Expression, source: &str) -> Vec<SystemName> {
+    let whole = |spelling| match spelling {
+        Spelling::Whole(text) => Some(text),
+        Spelling::Start(_) => None,
+    };
+    let names: BTreeSet<String> = expression.spellings().into_iter().filter_map(whole).collect();
+    let spelled = names
+        .into_iter()
+        .filter(|name| name.starts_with(SYSTEM) && source.contains(name.as_str()));
     spelled
-        .filter_map(|spelling| match spelling {
-            Spelling::Whole(text) => Some(text),
-            Spelling::Start(_) => None,
+        .filter_map(|name| {
+            let without = Expression::compile(&source.replace(&name, "_"), &VARIABLES, None).ok()?;
+            Some(SystemName { name, without })
         })
         .collect()
+}
+
+impl Rule {
+    /// Of the names it gave, those of Kubernetes' own that it gave because it spells them
+    /// out.
+    ///
+    /// Security: a name can be spelled out for one caller, and be computed for another who
+    /// could choose its parts. What is still given when the literal is another one was
+    /// computed.
+    fn spelled_out(&self, given: &[String], variables: &Variables) -> Vec<String> {
+        let is_computed = |name: &SystemName| {
+            let without = name.without.eval_texts_in(variables);
+            without.map_or(true, |others| others.contains(&name.name))
+        };
+        let spelled = self.system_names.iter().filter(|name| given.contains(&name.name));
+        spelled
+            .filter(|name| !is_computed(name))
+            .map(|name| name.name.clone())
+            .collect()
+    }
 }
 
 impl Rules {
@@ -299,23 +334,27 @@ impl Rules {
                 source,
             })
         };
-        let mut groups = Vec::new();
+        let username = one(&self.username)?;
+        let system_users = self.username.spelled_out(std::slice::from_ref(&username), &variables);
+        let (mut groups, mut system_groups) = (Vec::new(), Vec::new());
         for rule in &self.groups {
-            groups.extend(texts(rule)?);
+            let given = texts(rule)?;
+            system_groups.extend(rule.spelled_out(&given, &variables));
+            groups.extend(given);
         }
         let mut extra = Vec::with_capacity(self.extra.len());
         for (key, rule) in &self.extra {
             extra.push((key.clone(), texts(rule)?));
         }
         let identity = Identity {
-            username: one(&self.username)?,
+            username,
             groups,
             uid: self.uid.as_ref().map(one).transpose()?,
             extra,
         };
         let spelled = Spelled::Names {
-            user: &self.system_users,
-            groups: &self.system_groups,
+            user: &system_users,
+            groups: &system_groups,
         };
         guard::check(identity, spelled, max_groups)
     }

@@ -191,6 +191,20 @@ fn a_name_of_kubernetes_own_must_stand_in_the_mapping() {
     assert_eq!(named(all, "ada").unwrap().groups, ["system:masters"]);
     let auditor = "{username: \"user.username == 'ada' ? 'system:auditor' : user.username\"}";
     assert_eq!(named(auditor, "ada").unwrap().username, "system:auditor");
+    // What is spelled out for her is not for who is called so, or whose name completes it.
+    refused(auditor, "system:auditor", "username");
+    let completed = "{username: \"user.username == 'ada' ? 'system:auditor' : 'system:' + user.username\"}";
+    assert_eq!(named(completed, "ada").unwrap().username, "system:auditor");
+    refused(completed, "auditor", "username");
+    let joined = "{username: \"user.username == 'ada' ? 'system:auditor' : user.username + ':auditor'\"}";
+    assert_eq!(named(joined, "ada").unwrap().username, "system:auditor");
+    refused(joined, "system", "username");
+    let listed =
+        "{username: \"'x'\", groups: [\"user.username == 'ada' ? ['system:masters', 'b'] : [user.username, 'b']\"]}";
+    assert_eq!(named(listed, "ada").unwrap().groups, ["system:masters", "b"]);
+    assert_eq!(named(listed, "bob").unwrap().groups, ["bob", "b"]);
+    refused(listed, "system:masters", "group");
+    refused("{username: \"'syst\\\\x65m:auditor'\"}", "ada", "username");
     // Whoever has such a name does not become it: the group of the mapping is no user.
     refused(all, "system:masters", "username");
     refused("{username: \"'system:' + user.username\"}", "admin", "username");

@@ -317,7 +317,8 @@ fn fits_world(manifest: &Manifest, grant: &config::Grant) -> Result<(), Vec<Diag
         ),
         World::HeaderFilter if !grant.hosts.is_empty() => refuse("hosts", "header filters have no network"),
         World::HeaderFilter if !grant.audiences.is_empty() => refuse("audiences", "header filters have no tokens"),
-        World::HeaderFilter => {
+        World::Generator if !grant.extensions.is_empty() => refuse("extensions", "a generator is chosen by its kinds"),
+        World::HeaderFilter | World::Generator => {
             // The mistake is the operator's; without a grant, that there is none.
             let place = grant.location.clone().unwrap_or_else(|| manifest.places.file.clone());
             let findings: Vec<Diagnostic> = Schema::of(manifest)
@@ -339,8 +340,7 @@ fn fits_world(manifest: &Manifest, grant: &config::Grant) -> Result<(), Vec<Diag
         World::CredentialProvider if !grant.extensions.is_empty() => {
             refuse("extensions", "a provider is chosen by the cluster's Secret")
         }
-        World::Generator if !grant.extensions.is_empty() => refuse("extensions", "a generator is chosen by its kinds"),
-        World::CredentialProvider | World::Generator => Ok(()),
+        World::CredentialProvider => Ok(()),
     }
 }
 

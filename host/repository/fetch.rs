@@ -15,8 +15,9 @@ use gix::ObjectId;
 use gix::odb::pack;
 use gix::progress::Discard;
 use gix::protocol::fetch::{self, Arguments, Shallow, Tags, negotiate};
+use gix::protocol::handshake::Ref;
 use gix::protocol::transport::client::blocking_io::http::Transport;
-use gix::protocol::transport::{Protocol, Service};
+use gix::protocol::transport::{Protocol, Service, client};
 use gix::protocol::{Handshake, LsRefsCommand};
 use tokio::time::Instant;
 
@@ -126,6 +127,27 @@ fn commit_of(repository: &gix::Repository, id: ObjectId, (url, revision): (&str,
     Ok(commit.id)
 }
 
+/// What a server says first.
+pub(super) fn greeting(transport: &mut impl client::blocking_io::Transport) -> gix::Result<Handshake> {
+    // Credentials are the wire's; there is nobody to be asked for others.
+    gix::protocol::handshake(transport, Service::UploadPack, |_| Ok(None), Vec::new(), &mut Discard)
+}
+
+/// The references that a revision may be among.
+pub(super) fn references(
+    handshake: &mut Handshake,
+    transport: &mut impl client::blocking_io::Transport,
+    revision: &str,
+) -> gix::Result<Vec<Ref>> {
+    match handshake.refs.take() {
+        Some(refs) => Ok(refs),
+        None => {
+            let command = LsRefsCommand::new(prefixes(revision), &handshake.capabilities, agent());
+            command.invoke_blocking(transport, &mut Discard, false)
+        }
+    }
+}
+
 /// A connection to a repository, after its greeting.
 struct Line {
     transport: Http,
@@ -139,15 +161,7 @@ impl Line {
         let (wire, url) = Wire::new(permitted, exchange)?;
         let url = gix::url::parse(url.as_str()).map_err(|error| exchange.fail(&error))?;
         let mut transport = Transport::new_http(wire, url, Protocol::V2, false);
-        // Credentials are the wire's; there is nobody to be asked for others.
-        let handshake = gix::protocol::handshake(
-            &mut transport,
-            Service::UploadPack,
-            |_| Ok(None),
-            Vec::new(),
-            &mut Discard,
-        );
-        let handshake = handshake.map_err(|error| exchange.fail(&error))?;
+        let handshake = greeting(&mut transport).map_err(|error| exchange.fail(&error))?;
         Ok(Self {
             transport,
             exchange: Arc::clone(exchange),
@@ -160,14 +174,8 @@ impl Line {
         if let Ok(id) = revision.to_lowercase().parse::<ObjectId>() {
             return Ok(Target::Object(id));
         }
-        let refs = match self.handshake.refs.take() {
-            Some(refs) => refs,
-            None => {
-                let command = LsRefsCommand::new(prefixes(revision), &self.handshake.capabilities, agent());
-                let listed = command.invoke_blocking(&mut self.transport, &mut Discard, false);
-                listed.map_err(|error| self.exchange.fail(&error))?
-            }
-        };
+        let listed = references(&mut self.handshake, &mut self.transport, revision);
+        let refs = listed.map_err(|error| self.exchange.fail(&error))?;
         choose(&refs, revision).map_err(|hint| Error::Revision {
             url: self.exchange.url().to_owned(),
             revision: revision.to_owned(),

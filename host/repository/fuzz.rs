@@ -2,13 +2,12 @@
 
 use std::io::{Cursor, sink};
 
-use gix::progress::Discard;
-use gix::protocol::LsRefsCommand;
+use gix::protocol::transport::Protocol;
 use gix::protocol::transport::client::git::ConnectMode;
 use gix::protocol::transport::client::git::blocking_io::Connection;
-use gix::protocol::transport::{Protocol, Service};
 
-use super::listing::{choose, prefixes};
+use super::fetch::{greeting, references};
+use super::listing::choose;
 use super::location::Location;
 use super::spelling::{key, plain, spellings};
 use crate::fuzz::{Target, first_line, inputs, strings, text};
@@ -106,22 +105,10 @@ fn git_listing(data: &[u8]) {
         ConnectMode::Daemon,
         false,
     );
-    let handshake = gix::protocol::handshake(
-        &mut transport,
-        Service::UploadPack,
-        |_| Ok(None),
-        Vec::new(),
-        &mut Discard,
-    );
-    let Ok(mut handshake) = handshake else { return };
-    let listed = match handshake.refs.take() {
-        Some(refs) => Ok(refs),
-        None => {
-            let agent = ("agent", Some("git/tollgate".to_owned()));
-            let command = LsRefsCommand::new(prefixes(revision), &handshake.capabilities, agent);
-            command.invoke_blocking(&mut transport, &mut Discard, false)
-        }
+    let Ok(mut handshake) = greeting(&mut transport) else {
+        return;
     };
+    let listed = references(&mut handshake, &mut transport, revision);
     if let Ok(refs) = listed {
         let _ = choose(&refs, revision);
     }

@@ -32,11 +32,21 @@ pub(crate) enum Exception {
     PolicyScopes,
     /// As [`Self::PolicyScopes`].
     RbacScopes,
+    /// A key stands twice.
+    YamlKeyTwice,
+    /// A key that is neither text nor a whole number nor a boolean.
+    YamlKey,
+    /// A tag other than `!!str`.
+    YamlTag,
+    /// Nested over our bounds.
+    YamlBounds,
+    /// The text has characters or constructs that readers of YAML take for different things.
+    YamlSyntax,
 }
 
 impl Exception {
     /// All there are.
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::RbacPatternBounds,
         Self::RbacGlob,
         Self::GlobBounds,
@@ -50,6 +60,11 @@ impl Exception {
         Self::PolicyPatternBounds,
         Self::PolicyScopes,
         Self::RbacScopes,
+        Self::YamlKeyTwice,
+        Self::YamlKey,
+        Self::YamlTag,
+        Self::YamlBounds,
+        Self::YamlSyntax,
     ];
 
     /// The kind it belongs to.
@@ -65,6 +80,7 @@ impl Exception {
                 "attributes"
             }
             Self::PolicyPatternBounds | Self::PolicyScopes => "policy",
+            Self::YamlKeyTwice | Self::YamlKey | Self::YamlTag | Self::YamlBounds | Self::YamlSyntax => "yaml",
         }
     }
 
@@ -84,6 +100,11 @@ impl Exception {
             Self::PolicyPatternBounds => "policy-pattern-bounds",
             Self::PolicyScopes => "policy-scopes",
             Self::RbacScopes => "rbac-scopes",
+            Self::YamlKeyTwice => "yaml-key-twice",
+            Self::YamlKey => "yaml-key",
+            Self::YamlTag => "yaml-tag",
+            Self::YamlBounds => "yaml-bounds",
+            Self::YamlSyntax => "yaml-syntax",
         }
     }
 }

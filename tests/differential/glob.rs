@@ -1,12 +1,12 @@
 //! Globs beside Argo CD's `util/glob`: one pattern with its separators, and lists.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tollgate::glob::{ListMode, Pattern, matches_list};
 
 use crate::corpus;
 use crate::exception::Exception;
-use crate::harness::{Kind, Outcome, Verdict, run};
+use crate::harness::{Kind, Outcome, Verdict, ask, run};
 use crate::judge::Judge;
 use crate::random::Random;
 
@@ -71,9 +71,13 @@ impl Kind for Globs {
         }
     }
 
-    fn compare(case: &Case, theirs: Result<&Value, &str>, _: &Judge) -> Vec<Outcome> {
+    fn compare(case: &Case, theirs: Result<&Value, &str>, judge: &Judge) -> Vec<Outcome> {
         if let Some(mode) = case.mode {
-            return compare_list(case, mode, theirs);
+            return compare_list(case, mode, theirs, judge);
+        }
+        // Argo CD compiles a pattern for a text.
+        if case.texts.is_empty() {
+            return Vec::new();
         }
         let separators: Vec<char> = case.separators.chars().collect();
         let ours = Pattern::compile(&case.pattern, &separators);
@@ -106,6 +110,9 @@ impl Kind for Globs {
 
 /// Why the library differs: only where we say what the language of globs says.
 pub(crate) fn explain(pattern: &str, separators: &[char], text: &str, ours: bool) -> Option<Exception> {
+    if pattern.contains('\0') {
+        return (!ours).then_some(Exception::GlobBounds);
+    }
     if reference::matches(pattern, separators, text)? != ours {
         return None;
     }
@@ -170,12 +177,15 @@ fn list(random: &mut Random) -> Case {
     }
 }
 
-fn compare_list(case: &Case, mode: Mode, theirs: Result<&Value, &str>) -> Vec<Outcome> {
-    let listed = match mode {
+fn listed(mode: Mode) -> ListMode {
+    match mode {
         Mode::Exact => ListMode::Exact,
         Mode::Glob => ListMode::Glob,
         Mode::Regexp => ListMode::Regexp,
-    };
+    }
+}
+
+fn compare_list(case: &Case, mode: Mode, theirs: Result<&Value, &str>, judge: &Judge) -> Vec<Outcome> {
     let theirs = match theirs {
         Ok(theirs) => theirs,
         Err(error) => return vec![Outcome::Unexplained(format!("theirs {error}"))],
@@ -184,19 +194,64 @@ fn compare_list(case: &Case, mode: Mode, theirs: Result<&Value, &str>) -> Vec<Ou
     let pairs = case.texts.iter().zip(matched);
     pairs
         .map(
-            |(text, theirs)| match (matches_list(listed, &case.list, text), theirs) {
+            |(text, theirs)| match (matches_list(listed(mode), &case.list, text), theirs) {
                 (true, Some(true)) => Outcome::Same(Verdict::Allow),
                 (false, Some(false)) => Outcome::Same(Verdict::Deny),
-                (ours, theirs) => {
-                    let globs = case.list.iter().find_map(|entry| explain(entry, &[], text, ours));
-                    globs.filter(|_| mode != Mode::Exact).map_or_else(
-                        || Outcome::Unexplained(format!("on {text:?} ours {ours}, theirs {theirs:?}")),
-                        Outcome::Exception,
-                    )
-                }
+                (ours, theirs) => explain_list(case, mode, text, (ours, theirs), judge).map_or_else(
+                    || Outcome::Unexplained(format!("on {text:?} ours {ours}, theirs {theirs:?}")),
+                    Outcome::Exception,
+                ),
             },
         )
         .collect()
+}
+
+/// One entry of a list, alone.
+struct EntryVerdict<'c> {
+    entry: &'c String,
+    ours: bool,
+    theirs: Option<bool>,
+}
+
+fn entry_verdicts<'c>(case: &'c Case, mode: Mode, text: &str, judge: &Judge) -> Vec<EntryVerdict<'c>> {
+    let alone = |entry: &String| json!({"mode": mode, "list": [entry], "texts": [text]});
+    let questions: Vec<Value> = case.list.iter().map(alone).collect();
+    let answers = ask(judge, Globs::NAME, &Value::Array(questions));
+    let verdict = |(entry, answer): (&'c String, Result<Value, String>)| EntryVerdict {
+        entry,
+        ours: matches_list(listed(mode), std::slice::from_ref(entry), text),
+        theirs: answer.ok().and_then(|answer| answer["matched"][0].as_bool()),
+    };
+    case.list.iter().zip(answers).map(verdict).collect()
+}
+
+/// Why a list differs: both sides say of it what its entries say alone, and each entry
+/// that differs does so as a glob, where it is an exception of globs.
+fn explain_list(
+    case: &Case,
+    mode: Mode,
+    text: &str,
+    (ours, theirs): (bool, Option<bool>),
+    judge: &Judge,
+) -> Option<Exception> {
+    let entries = entry_verdicts(case, mode, text, judge);
+    // The list ends at the first entry that matches, or that the library panics at.
+    let decisive = entries.iter().find(|entry| entry.theirs != Some(false));
+    let follows_theirs = theirs == decisive.map_or(Some(false), |entry| entry.theirs);
+    let follows_ours = ours == entries.iter().any(|entry| entry.ours);
+    if mode == Mode::Exact || !follows_theirs || !follows_ours {
+        return None;
+    }
+    // In lists of expressions an entry is a glob too.
+    let globs = entry_verdicts(case, Mode::Glob, text, judge);
+    let mut found = None;
+    for (entry, glob) in entries.iter().zip(globs) {
+        if entry.theirs != Some(entry.ours) {
+            let differs = glob.theirs != Some(glob.ours);
+            found = Some(explain(glob.entry, &[], text, glob.ours).filter(|_| differs)?);
+        }
+    }
+    found
 }
 
 #[test]

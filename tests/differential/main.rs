@@ -1,5 +1,5 @@
 //! Our decisions beside those of the programs we follow: Argo CD's RBAC enforcer and
-//! globs, and kube-apiserver's reading of a request.
+//! globs, its reading of YAML, and kube-apiserver's of a request.
 //!
 //! `TOLLGATE_DIFFERENTIAL_PAIRS` and `TOLLGATE_DIFFERENTIAL_SEED` say how many pairs of
 //! answers each test compares and from which seed; `cargo xtask differential` sets them.
@@ -28,3 +28,4 @@ mod policy_csv;
 mod random;
 mod rbac;
 mod shrink;
+mod yaml;

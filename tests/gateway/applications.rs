@@ -27,7 +27,7 @@ const POLICY: &str = "p, alice, applications, get, shop/*, allow\np, alice, appl
 const CART: &str = "/applications/argocd/cart/k8s";
 
 /// Kinds of the fake cluster, as discovery has them.
-pub(crate) fn kinds() -> Value {
+fn kinds() -> Value {
     let kind = |resource: &str, kind: &str, scope: &str| {
         json!({"resource": resource, "responseKind": {"group": "", "version": "", "kind": kind}, "scope": scope,
                "singularResource": kind.to_lowercase(), "verbs": ["get"]})
@@ -52,17 +52,23 @@ pub(crate) fn kinds() -> Value {
     })
 }
 
+/// What discovery answers, with its media type; none for other targets.
+pub(crate) fn discovery(target: &str) -> Option<(&'static str, String)> {
+    if !matches!(target, "/api" | "/apis") {
+        return None;
+    }
+    let mut all = kinds();
+    let groups = all["items"].as_array_mut().unwrap();
+    groups.retain(|group| (group["metadata"]["name"] == "") == (target == "/api"));
+    let media = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    Some((media, all.to_string()))
+}
+
 /// An API server that serves [`kinds`], and anything else with `answer`.
-async fn api(answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> Api {
-    Api::start(move |seen| match seen.target.as_str() {
-        "/api" | "/apis" => {
-            let mut all = kinds();
-            let groups = all["items"].as_array_mut().unwrap();
-            groups.retain(|group| (group["metadata"]["name"] == "") == (seen.target == "/api"));
-            let media = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-            (200, vec![("content-type", media.to_owned())], all.to_string())
-        }
-        _ => answer(seen),
+pub(crate) async fn api(answer: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> Api {
+    Api::start(move |seen| match discovery(&seen.target) {
+        Some((media, body)) => (200, vec![("content-type", media.to_owned())], body),
+        None => answer(seen),
     })
     .await
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::world::{CONTROL_PLANE, Setup, World, object};
-use crate::wire::{put, status};
+use crate::wire::{get, once, put, reason, status};
 
 /// An `ArgoCDExtension`; nobody serves that name on a machine of tests.
 fn extension(backend: &Value) -> Value {
@@ -30,10 +30,25 @@ async fn an_extension_that_is_an_object_is_passed_to_its_service_by_the_same_rul
     let backend = json!({"serviceName": "nobody-serves-this:8080", "endpoint": "/api"});
     setup.objects.push(extension(&backend));
     let world = setup.start().await;
-    // Who may is passed on, to a Service that is not there; who may not is not.
-    assert_eq!(status(&world, "metrics/up", "alice").await, 502);
-    assert_eq!(status(&world, "metrics/up", "bob").await, 403);
-    assert_eq!(status(&world, "else/up", "alice").await, 404);
+    // Who may is passed on, to a Service that is not there; who may not is not. What a Service
+    // that is there sees is in `forward::tests::objects`.
+    for (path, user, status, why) in [
+        ("metrics/up", "alice", 502, "backend_unreachable"),
+        ("metrics/up", "bob", 403, "permission_denied"),
+        ("else/up", "alice", 404, "extension_not_found"),
+    ] {
+        let answer = once(&world, &get(path, user)).await;
+        assert_eq!(
+            (answer.status, reason(&answer).as_str()),
+            (status, why),
+            "{path} {user}"
+        );
+        let text = world
+            .admin(&format!("/decisions/{}", answer.values("tollgate-decision-id")[0]))
+            .await;
+        let tried = text.contains("dns error");
+        assert_eq!(tried, status == 502, "{text}");
+    }
     // It comes and goes with its object.
     let at = "state/100.yaml";
     std::fs::remove_file(world.path("state/005.yaml")).unwrap();

@@ -211,3 +211,74 @@ async fn no_plugin_writes_what_the_gateway_owns() {
     wanted[1..].sort_unstable();
     assert_eq!(lines, wanted);
 }
+
+/// The lines of `tollgate check` that have `text`, and its exit code.
+async fn said(world: &World, text: &str) -> (Vec<String>, Option<i32>) {
+    let output = crate::wire::check(world).await;
+    let all = String::from_utf8(output.stdout).unwrap();
+    let lines = all.lines().filter(|line| line.contains(text)).map(str::to_owned);
+    (lines.collect(), output.status.code())
+}
+
+#[tokio::test]
+async fn a_grant_of_an_extension_that_is_not_there_is_said_at_the_settings() {
+    let backend = Backend::start(|_| Reply::ok("")).await;
+    for (extensions, lines) in [(json!(["echo", "nope"]), 1), (json!(["echo"]), 0)] {
+        let world = world(&backend, &[], json!({"baseline": {"extensions": extensions}})).await;
+        install(&world, "baseline", "baseline");
+        let (found, code) = said(&world, "plugins.grants.baseline.extensions").await;
+        assert_eq!((found.len(), code), (lines, Some(0)), "{found:?}");
+        for line in found {
+            assert!(
+                line.starts_with("::warning ") && line.contains("tollgate.yaml"),
+                "{line}"
+            );
+            assert!(line.contains("names `nope`"), "{line}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn mistakes_in_a_grants_config_are_said_at_the_settings() {
+    let backend = Backend::start(|_| Reply::ok("")).await;
+    for (guest, wrong, right) in [
+        ("tenant-router", json!({"fallback": 5}), json!({"fallback": "t"})),
+        (
+            "plugin-generator",
+            json!({"servers": {}}),
+            json!({"servers": {"a": {"baseUrl": "https://a.example"}}}),
+        ),
+    ] {
+        let about = format!("plugins.grants.{guest}.config");
+        for (config, is_wrong) in [(wrong, true), (right, false)] {
+            let world = world(&backend, &[], json!({guest: {"config": config}})).await;
+            install(&world, guest, guest);
+            let (found, _) = said(&world, &about).await;
+            assert_eq!(found.len(), usize::from(is_wrong), "{guest}: {found:?}");
+            for line in found {
+                assert!(line.starts_with("::error ") && line.contains("tollgate.yaml"), "{line}");
+                assert!(!line.contains(&format!("{guest}.yaml")), "{line}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_log_says_when_configuration_took_effect_without_a_plugin() {
+    const WITHOUT: &str = "configuration took effect without what was refused";
+    let backend = Backend::start(|_| Reply::ok("")).await;
+    let world = world(&backend, &[], json!({"tenant-router": {"config": {"fallback": 5}}})).await;
+    let process = crate::memory::Process::start(&world).await;
+    install(&world, "baseline", "baseline");
+    let wait = async |text: &str| {
+        world.until(text, || async { process.log().contains(text) }).await;
+    };
+    // The twin: all of it.
+    wait("configuration took effect").await;
+    assert!(!process.log().contains(WITHOUT), "{}", process.log());
+    install(&world, "tenant-router", "tenant-router");
+    install(&world, "baseline", "another");
+    wait(WITHOUT).await;
+    let log = process.log();
+    assert!(log.contains("plugins.grants.tenant-router.config"), "{log}");
+}

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::applications::kinds;
+use crate::applications::discovery;
 use crate::clusters::cluster;
 use crate::support::client::{Answer, Client};
 use crate::support::issuer::Issuer;
@@ -236,15 +236,9 @@ impl Upstreams {
 }
 
 fn other(target: &str) -> Vec<u8> {
-    let (status, media, body) = match target {
-        "/api" | "/apis" => {
-            let mut all = kinds();
-            let groups = all["items"].as_array_mut().unwrap();
-            groups.retain(|group| (group["metadata"]["name"] == "") == (target == "/api"));
-            let media = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-            ("200 OK", media, all.to_string())
-        }
-        _ => ("404 Not Found", "application/json", "{}".to_owned()),
+    let (status, media, body) = match discovery(target) {
+        Some((media, body)) => ("200 OK", media, body),
+        None => ("404 Not Found", "application/json", "{}".to_owned()),
     };
     let length = body.len();
     format!("HTTP/1.1 {status}\r\ncontent-type: {media}\r\ncontent-length: {length}\r\n\r\n{body}").into_bytes()

@@ -34,6 +34,19 @@ fn the_command_line_says_what_it_found() {
     let (code, text) = tollgate(&["policy", "check", bad.path().to_str().unwrap()]);
     assert_eq!(code, 1);
     assert!(text.contains("refused"), "{text}");
+
+    // Every case passes, and the bundle is refused all the same.
+    let line = "FAIL: the bundle would not be used, whatever its cases say";
+    let one_way = CASES.lines().filter(|line| !line.contains("allow: false"));
+    let one_way = one_way.collect::<Vec<_>>().join("\n");
+    let unused = write(&[("extensions/policy.rego", POLICY), ("extensions/cases.yaml", &one_way)]);
+    let (code, text) = tollgate(&["policy", "test", unused.path().to_str().unwrap()]);
+    assert_eq!(code, 1);
+    assert!(
+        text.contains("no case is denied") && text.contains("PASS: 1/1\n") && text.contains(line),
+        "{text}"
+    );
+    assert!(!tollgate(&["policy", "test", place]).1.contains("FAIL"));
     let (code, text) = tollgate(&["policy", "check", place]);
     assert_eq!((code, text.contains("accepted, 2 cases")), (0, true), "{text}");
 

@@ -49,6 +49,8 @@ enum Kind {
     Templates,
     /// Templates without `goTemplate`: Argo CD's.
     FastTemplates,
+    /// YAML of generators, patches and templates: Argo CD's reader.
+    Yaml,
 }
 
 impl Kind {
@@ -71,6 +73,7 @@ impl Kind {
                 "applicationsets",
                 "differential::texts_of_the_fast_engine_become_what_argo_cd_makes_of_them",
             ),
+            Self::Yaml => ("differential", "yaml::documents_are_those_of_argo_cd"),
         }
     }
 }

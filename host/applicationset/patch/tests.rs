@@ -170,7 +170,7 @@ fn what_a_patch_stands_for_is_taken_from_the_budget() {
     };
     assert!(within(&aliases(2), 1_000_000).is_ok());
     assert!(matches!(
-        within(&aliases(8), 1_000_000),
+        within(&aliases(8), 100_000),
         Err(Error::Exceeded(Exceeded::Bytes { .. }))
     ));
     let zeros = |count: usize| format!("{{\"spec\": {{\"info\": [{}0]}}}}", "0,".repeat(count));

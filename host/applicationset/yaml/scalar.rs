@@ -42,6 +42,11 @@ fn number(text: &str) -> Option<Number> {
     if !text.starts_with(starts) {
         return None;
     }
+    // What starts with a point goes to Go's reader of floats as it is, to whom `_` stands
+    // between digits or nowhere.
+    if text.starts_with('.') && !is_separated(text) {
+        return None;
+    }
     let plain = text.replace('_', "");
     whole(&plain).or_else(|| {
         let unsigned = plain.strip_prefix(['-', '+']).unwrap_or(&plain);
@@ -50,6 +55,19 @@ fn number(text: &str) -> Option<Number> {
         let float = digits && unsigned.bytes().all(numeric);
         Number::from_f64(plain.parse().ok().filter(|_| float)?)
     })
+}
+
+/// Whether every `_` stands between digits.
+fn is_separated(text: &str) -> bool {
+    let is_digit = |piece: Option<char>| piece.is_some_and(|letter| letter.is_ascii_digit());
+    let mut pieces = text.split('_').peekable();
+    while let Some(piece) = pieces.next() {
+        let Some(next) = pieces.peek() else { break };
+        if !is_digit(piece.chars().next_back()) || !is_digit(next.chars().next()) {
+            return false;
+        }
+    }
+    true
 }
 
 /// Integers of every base Go knows.
@@ -72,6 +90,10 @@ fn whole(plain: &str) -> Option<Number> {
         .find_map(|(prefix, base)| Some((digits.strip_prefix(prefix)?, base)))
         .filter(|(digits, _)| !digits.is_empty())
         .unwrap_or((digits, 10));
+    // Go takes a sign behind `0b`, where nothing stands before it.
+    if let Some(signed) = plain.strip_prefix("0b").filter(|rest| rest.starts_with(['+', '-'])) {
+        return i64::from_str_radix(signed, 2).ok().map(Number::from);
+    }
     if !digits.starts_with(|first: char| first.is_ascii_alphanumeric()) {
         return None;
     }

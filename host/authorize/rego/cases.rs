@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 
 use super::compile::Parsed;
 use super::source::{Kind, Source};
-use super::{Decision, Error, Front, decision, parse_yaml, shorten, vm};
+use super::{Decision, Error, Front, decision, parse_yaml, shorten, stall, vm};
 use crate::diagnostic::{Diagnostic, Location};
 
 pub(super) mod identities;
@@ -202,11 +202,11 @@ pub(super) fn evaluate(front: Front, parsed: &mut Parsed, input: &Json) -> Resul
     let value = Value::from(input.clone());
     // The machine first: it has limits. What it cannot finish is no decision,
     // whatever the interpreter, which has fewer, would say.
-    let ran = match vm::machine(&parsed.compiled).and_then(|machine| vm::once(machine, value.clone())) {
+    let ran = match vm::machine(&parsed.compiled).and_then(|machine| vm::once(machine, &value)) {
         Ok(ran) => ran,
         Err(error) => return Ok(Err(error)),
     };
-    match interpret(front, parsed, value.clone()) {
+    match interpret(front, parsed, &value) {
         Ok(interpreted) if interpreted == ran => {}
         Ok(other) => {
             let (one, other) = (show(&ran), show(&other));
@@ -228,14 +228,15 @@ pub(super) fn evaluate(front: Front, parsed: &mut Parsed, input: &Json) -> Resul
     }
 }
 
-fn interpret(front: Front, parsed: &mut Parsed, input: Value) -> Result<Value, String> {
-    let check_interval = std::num::NonZeroU32::MIN;
-    parsed.engine.set_execution_timer_config(ExecutionTimerConfig {
-        limit: INTERPRETER_TIME,
-        check_interval,
+fn interpret(front: Front, parsed: &mut Parsed, input: &Value) -> Result<Value, String> {
+    let engine = &mut parsed.engine;
+    let interpreted = stall::again(INTERPRETER_TIME, stall::PATIENT, |limit| {
+        let check_interval = std::num::NonZeroU32::MIN;
+        engine.set_execution_timer_config(ExecutionTimerConfig { limit, check_interval });
+        engine.set_input(input.clone());
+        engine.eval_rule(front.entry_point())
     });
-    parsed.engine.set_input(input);
-    parsed.engine.eval_rule(front.entry_point()).map_err(|error| {
+    interpreted.map_err(|error| {
         let text = format!("{error:#}");
         let message = text
             .lines()

@@ -8,13 +8,14 @@ use std::cell::RefCell;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use regorus::rvm::vm::{RegoVM, VmError};
 use regorus::utils::limits::ExecutionTimerConfig;
 use regorus::{MemoryBudgetConfig, Value};
 
 use super::compile::Compiled;
-use super::{Error, INSTRUCTIONS, MEMORY_BYTES, TIME};
+use super::{ATTEMPTS, Error, INSTRUCTIONS, MEMORY_BYTES, TIME, stall};
 
 /// Instructions between two looks at the clock.
 const CLOCK_INTERVAL: NonZeroU32 = NonZeroU32::new(64).unwrap();
@@ -31,7 +32,7 @@ thread_local! {
 }
 
 /// Evaluates `decision` on this thread's machine for `generation`.
-pub(super) fn run(generation: u64, alive: &Arc<()>, compiled: &Compiled, input: Value) -> Result<Value, Error> {
+pub(super) fn run(generation: u64, alive: &Arc<()>, compiled: &Compiled, input: &Value) -> Result<Value, Error> {
     let known = MACHINES.with_borrow_mut(|machines| {
         let at = machines.iter().position(|machine| machine.generation == generation)?;
         Some(machines.swap_remove(at))
@@ -45,8 +46,7 @@ pub(super) fn run(generation: u64, alive: &Arc<()>, compiled: &Compiled, input: 
         },
     };
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        machine.vm.set_input(input);
-        let result = machine.vm.execute_entry_point_by_index(0);
+        let result = execute(&mut machine.vm, input, ATTEMPTS);
         machine.vm.set_input(Value::Undefined);
         result
     }));
@@ -75,20 +75,31 @@ pub(super) fn machine(compiled: &Compiled) -> Result<RegoVM, Error> {
     vm.load_program(compiled.program.clone());
     vm.set_max_instructions(INSTRUCTIONS);
     vm.set_strict_builtin_errors(true);
-    vm.set_execution_timer_config(Some(ExecutionTimerConfig {
-        limit: TIME,
-        check_interval: CLOCK_INTERVAL,
-    }));
     vm.set_memory_budget_config(NonZeroU64::new(MEMORY_BYTES).map(|limit| MemoryBudgetConfig { limit }));
     let data = Value::from_json_str(&compiled.data).map_err(|_| failed("the data cannot be read"))?;
     vm.set_data(data).map_err(|_| failed("the data hides rules"))?;
     Ok(vm)
 }
 
-/// Runs a machine once, for tests of a bundle.
-pub(super) fn once(mut vm: RegoVM, input: Value) -> Result<Value, Error> {
-    vm.set_input(input);
-    vm.execute_entry_point_by_index(0).map_err(|error| describe(&error))
+/// Runs a machine once, for tests of a bundle: however long the machine holds it up, its
+/// process is bounded.
+pub(super) fn once(mut vm: RegoVM, input: &Value) -> Result<Value, Error> {
+    execute(&mut vm, input, stall::PATIENT).map_err(|error| describe(&error))
+}
+
+fn execute(vm: &mut RegoVM, input: &Value, attempts: u32) -> Result<Value, VmError> {
+    stall::again(TIME, attempts, |limit| {
+        vm.set_execution_timer_config(Some(timer(limit)));
+        vm.set_input(input.clone());
+        vm.execute_entry_point_by_index(0)
+    })
+}
+
+fn timer(limit: Duration) -> ExecutionTimerConfig {
+    ExecutionTimerConfig {
+        limit,
+        check_interval: CLOCK_INTERVAL,
+    }
 }
 
 /// Kind of failure. Messages of the engine can hold values of the input, so
@@ -99,7 +110,7 @@ fn describe(error: &VmError) -> Error {
     };
     match error {
         VmError::InstructionLimitExceeded { limit, .. } => Error::Instructions { limit: *limit },
-        VmError::TimeLimitExceeded { limit, .. } => Error::Time { limit: *limit },
+        VmError::TimeLimitExceeded { .. } => Error::Time { limit: TIME },
         VmError::MemoryBudgetExceeded { usage, budget, .. } => Error::Memory {
             observed: *usage,
             limit: *budget,

@@ -141,9 +141,10 @@ impl From<Finding> for Diagnostic {
 /// Bounds of one child process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Wall time from start to answer.
+    /// Wall time from start to answer: the bound of a process that neither ends nor works.
+    /// Many times the CPU time, as a busy machine gives it only a small share.
     pub time: Duration,
-    /// CPU seconds, `RLIMIT_CPU`.
+    /// CPU seconds, `RLIMIT_CPU`: the bound of a policy that works too long.
     pub cpu_seconds: u64,
     /// Bytes of address space, `RLIMIT_AS`. The allocator reserves 1 GiB of it
     /// without using it, so much less than 2 GiB does not start at all.
@@ -153,7 +154,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            time: Duration::from_secs(30),
+            time: Duration::from_secs(300),
             cpu_seconds: 20,
             memory_bytes: 2 * 1024 * 1024 * 1024,
         }

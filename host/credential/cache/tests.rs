@@ -135,6 +135,10 @@ impl Mint for Provider {
         }
         .boxed()
     }
+
+    fn label(&self) -> &'static str {
+        "production"
+    }
 }
 
 /// A cache, its clock, and one provider.

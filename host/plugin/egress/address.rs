@@ -24,21 +24,8 @@ pub enum Reach {
 /// # Errors
 /// The range that refuses it.
 pub(super) fn check(address: IpAddr, reach: Reach) -> Result<(), DenyCode> {
-    let refused = match (Range::of(address), reach) {
-        (None, _) | (Some(Range::Private), Reach::Private) | (Some(Range::Loopback), Reach::Loopback) => return Ok(()),
-        (Some(range), _) => range,
-    };
-    Err(match refused {
-        Range::Metadata => DenyCode::Metadata,
-        Range::LinkLocal => DenyCode::LinkLocal,
-        Range::Loopback => DenyCode::Loopback,
-        Range::Private => DenyCode::Private,
-        Range::SharedSpace => DenyCode::SharedSpace,
-        Range::Embedded => DenyCode::Embedded,
-        Range::Unspecified => DenyCode::Unspecified,
-        Range::Multicast => DenyCode::Multicast,
-        Range::Broadcast => DenyCode::Broadcast,
-        Range::Documentation => DenyCode::Documentation,
-        Range::Reserved => DenyCode::Reserved,
-    })
+    match (Range::of(address), reach) {
+        (None, _) | (Some(Range::Private), Reach::Private) | (Some(Range::Loopback), Reach::Loopback) => Ok(()),
+        (Some(range), _) => Err(DenyCode::Address(range)),
+    }
 }

@@ -16,6 +16,7 @@ use url::Host;
 use super::address::{self, Reach};
 use super::error::DenyCode;
 use super::tls;
+use crate::address::Range;
 
 /// The port of an entry that names none.
 pub(super) const HTTPS_PORT: u16 = 443;
@@ -109,8 +110,8 @@ pub enum EntryError {
 
 fn advice(code: DenyCode) -> &'static str {
     match code {
-        DenyCode::Private => "; `private: true` permits it",
-        DenyCode::Loopback => "; `loopback: true` permits it",
+        DenyCode::Address(Range::Private) => "; `private: true` permits it",
+        DenyCode::Address(Range::Loopback) => "; `loopback: true` permits it",
         _ => "; no entry permits it",
     }
 }

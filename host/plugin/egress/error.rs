@@ -6,6 +6,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::address::Range;
+
 /// The rule that refused a URL or an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DenyCode {
@@ -39,28 +41,8 @@ pub enum DenyCode {
     Host,
     /// The host is listed, but not with this port.
     Port,
-    /// The cloud's metadata service.
-    Metadata,
-    /// 169.254/16 or fe80::/10.
-    LinkLocal,
-    /// 127/8 or ::1.
-    Loopback,
-    /// RFC 1918 or fc00::/7.
-    Private,
-    /// 100.64/10.
-    SharedSpace,
-    /// IPv4 inside IPv6: mapped, compatible, NAT64, 6to4, Teredo.
-    Embedded,
-    /// 0/8 or ::.
-    Unspecified,
-    /// 224/4 or ff00::/8.
-    Multicast,
-    /// 255.255.255.255.
-    Broadcast,
-    /// Documentation and benchmark ranges.
-    Documentation,
-    /// Every other range that is not global unicast.
-    Reserved,
+    /// An address in a range that is not global unicast.
+    Address(Range),
 }
 
 impl DenyCode {
@@ -82,17 +64,17 @@ impl DenyCode {
             Self::IpForm => "ip-form",
             Self::Host => "host",
             Self::Port => "port",
-            Self::Metadata => "address-metadata",
-            Self::LinkLocal => "address-link-local",
-            Self::Loopback => "address-loopback",
-            Self::Private => "address-private",
-            Self::SharedSpace => "address-shared",
-            Self::Embedded => "address-embedded",
-            Self::Unspecified => "address-unspecified",
-            Self::Multicast => "address-multicast",
-            Self::Broadcast => "address-broadcast",
-            Self::Documentation => "address-documentation",
-            Self::Reserved => "address-reserved",
+            Self::Address(Range::Metadata) => "address-metadata",
+            Self::Address(Range::LinkLocal) => "address-link-local",
+            Self::Address(Range::Loopback) => "address-loopback",
+            Self::Address(Range::Private) => "address-private",
+            Self::Address(Range::SharedSpace) => "address-shared",
+            Self::Address(Range::Embedded) => "address-embedded",
+            Self::Address(Range::Unspecified) => "address-unspecified",
+            Self::Address(Range::Multicast) => "address-multicast",
+            Self::Address(Range::Broadcast) => "address-broadcast",
+            Self::Address(Range::Documentation) => "address-documentation",
+            Self::Address(Range::Reserved) => "address-reserved",
         }
     }
 }
@@ -118,9 +100,11 @@ impl Denied {
     /// A host that leads to an address which is out of bounds.
     pub(super) fn address(code: DenyCode, host: &str, address: IpAddr) -> Self {
         let advice = match code {
-            DenyCode::Private => "; `private: true` on the entry permits it",
-            DenyCode::Loopback => "; `loopback: true` on an entry for an address or `localhost` permits it",
-            DenyCode::Metadata | DenyCode::LinkLocal => "; no entry permits it",
+            DenyCode::Address(Range::Private) => "; `private: true` on the entry permits it",
+            DenyCode::Address(Range::Loopback) => {
+                "; `loopback: true` on an entry for an address or `localhost` permits it"
+            }
+            DenyCode::Address(Range::Metadata | Range::LinkLocal) => "; no entry permits it",
             _ => "",
         };
         let rule = code.as_str();

@@ -112,6 +112,8 @@ func judge(line []byte, repositories *repositoryServer) (given answer) {
 		given.Value, err = batch(asked.batching, match)
 	case "attributes":
 		given.Value, err = batch(asked.batching, attributes)
+	case "yaml":
+		given.Value, err = batch(asked.batching, readYAML)
 	default:
 		err = fmt.Errorf("no question is of kind %q", asked.Kind)
 	}

@@ -14,8 +14,7 @@ enum Node {
 
 /// Whether the whole text matches; nothing for a pattern that is none.
 pub(super) fn matches(pattern: &str, separators: &[char], text: &str) -> Option<bool> {
-    // The library takes NUL for the end.
-    let mut chars = pattern.split('\0').next()?.chars().peekable();
+    let mut chars = pattern.chars().peekable();
     let mut alternatives = parse(&mut chars, 0)?;
     let nodes = alternatives.pop()?;
     let text: Vec<char> = text.chars().collect();

@@ -303,3 +303,63 @@ async fn a_kubeconfig_is_all_kubectl_needs() {
     assert_eq!(code, Some(1));
     assert!(text.contains("for another agent"), "{text}");
 }
+
+#[tokio::test]
+async fn a_kubeconfig_in_a_file_is_its_owners_and_has_one_token() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let place = place().await;
+    let path = place.world.path("prod.kubeconfig");
+    let file = path.to_str().unwrap();
+    let arguments = ["kubeconfig", "--agent", "prod", "--file", file];
+    let mut bearers = Vec::new();
+    for _ in 0..2 {
+        let said = good(&place, "alice", &arguments).await;
+        assert_eq!(said, format!("context prod written to {file}\n"));
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let config: Value = serde_saphyr::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let bearer = config["users"][0]["user"]["token"].as_str().unwrap().to_owned();
+        assert_eq!(place.enter(&bearer).await, 200);
+        bearers.push(bearer);
+    }
+    // The first one ended with the file that had it.
+    assert_ne!(bearers[0], bearers[1]);
+    assert_eq!(place.enter(&bearers[0]).await, 401);
+    assert_eq!(place.enter(&bearers[1]).await, 200);
+
+    // Where somebody keeps other contexts, nothing is written, and no token is made.
+    let made = place.items("alice", "tokens").await.len();
+    let mut others: Value = serde_saphyr::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    others["contexts"].as_array_mut().unwrap().push(json!({"name": "mine"}));
+    std::fs::write(&path, others.to_string()).unwrap();
+    let (code, text) = bad(&place, "alice", &arguments).await;
+    assert_eq!(code, Some(1));
+    assert!(
+        text.contains("kubeconfig.file: ") && text.contains("would be lost"),
+        "{text}"
+    );
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), others.to_string());
+    assert_eq!(place.items("alice", "tokens").await.len(), made);
+    assert_eq!(place.enter(&bearers[1]).await, 200);
+}
+
+#[tokio::test]
+async fn a_token_in_a_file_that_others_read_is_said() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let place = place().await;
+    let path = place.world.path("redirected");
+    let sign_in = ["--oidc-issuer", "https://i.example", "--oidc-client-id", "kubectl"];
+    for (mode, more, said) in [(0o644, &[][..], true), (0o600, &[], false), (0o644, &sign_in, false)] {
+        let output = std::fs::File::create(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let arguments = [&["kubeconfig", "--agent", "prod"][..], more].concat();
+        let mut command = command(&place, "alice", &arguments);
+        let running = command.stdout(output).stderr(Stdio::piped()).spawn().unwrap();
+        let done = running.wait_with_output().await.unwrap();
+        let text = String::from_utf8(done.stderr).unwrap();
+        assert!(done.status.success(), "{text}");
+        assert_eq!(text.contains("use `--file`"), said, "{mode:o} {more:?}: {text}");
+        assert!(!text.contains("tgpat-"));
+    }
+}

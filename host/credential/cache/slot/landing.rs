@@ -88,7 +88,8 @@ impl Slot {
         }
         state.audience = Audience::Everyone;
         let Some(window) = self.window(&credential, started) else {
-            tracing::warn!(key = ?self.key, "a provider gave a credential that is over already");
+            let mint = Arc::clone(&locked(&self.mint));
+            tracing::warn!(cluster = mint.label(), key = ?self.key, "a provider gave a credential that is over already");
             self.pause(now);
             let lease = number(state, Arc::clone(&credential));
             let unused = flight.deserted().then_some(credential);
@@ -130,8 +131,9 @@ impl Slot {
         self.patience.store(until.millis(), Ordering::Relaxed);
         state.tally.failed += 1;
         state.tally.last_error = Some(LastError::new(&error, now.wall));
+        let mint = Arc::clone(&locked(&self.mint));
         tracing::warn!(
-            key = ?self.key, class = class.as_str(), code = %error.code, wait_ms = wait.as_millis(),
+            cluster = mint.label(), key = ?self.key, class = class.as_str(), code = %error.code, wait_ms = wait.as_millis(),
             "a mint failed"
         );
         let mut told = error.clone();

@@ -242,3 +242,22 @@ async fn health_shows_no_secret() {
     );
     assert!(!shown.to_string().contains("t1"));
 }
+
+#[tokio::test]
+async fn the_log_names_the_cluster() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(std::sync::Mutex::new(log.reopen().unwrap()))
+        .finish();
+    // Tasks of this runtime run on this thread.
+    let _logged = tracing::subscriber::set_default(subscriber);
+    let bench = Bench::new(Provider::new(|_, _| Err(error(Class::Denied))), Frozen::new());
+    assert_eq!(waits(bench.slot("c").get(later()).await).0, Class::Denied);
+    let text = std::fs::read_to_string(log.path()).unwrap();
+    let line = text.lines().find(|line| line.contains("a mint failed")).unwrap();
+    assert!(
+        line.contains("cluster=\"production\"") && line.contains("class=\"denied\""),
+        "{line}"
+    );
+}

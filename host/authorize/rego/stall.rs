@@ -1,0 +1,143 @@
+//! Tells a policy that runs too long from a thread that does not run.
+//!
+//! Both engines look at the wall clock. On a busy machine a thread waits for a processor
+//! longer than a decision may take, and its process can be stopped altogether; neither
+//! says anything about the policy. What ran out of wall time without having used as much
+//! CPU time is tried again.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Attempts of what has another bound: the process that checks a bundle.
+pub(super) const PATIENT: u32 = 14;
+
+/// What two clocks show.
+#[derive(Clone, Copy, Debug)]
+struct Now {
+    wall: Instant,
+    /// CPU time of this thread.
+    cpu: Duration,
+}
+
+impl Now {
+    fn read() -> Self {
+        Self {
+            wall: Instant::now(),
+            // It is never negative.
+            cpu: clock_gettime(ClockId::ThreadCPUTime)
+                .try_into()
+                .unwrap_or(Duration::MAX),
+        }
+    }
+}
+
+/// Runs `attempt` until it succeeds, or fails in any other way than by being held up: after
+/// the wall time it was given, of which its thread had less than `limit`.
+///
+/// - `attempt`: takes the wall time it may use: first `limit`, then twice as much each time.
+///   It has no effects.
+/// - `most`: attempts.
+pub(super) fn again<T, E>(limit: Duration, most: u32, attempt: impl FnMut(Duration) -> Result<T, E>) -> Result<T, E> {
+    by_clocks(Now::read, (limit, most), attempt)
+}
+
+fn by_clocks<T, E>(
+    mut now: impl FnMut() -> Now,
+    (limit, most): (Duration, u32),
+    mut attempt: impl FnMut(Duration) -> Result<T, E>,
+) -> Result<T, E> {
+    let mut allowed = limit;
+    for _ in 1..most {
+        let before = now();
+        let result = attempt(allowed);
+        if result.is_ok() {
+            return result;
+        }
+        let after = now();
+        let was_late = after.wall.saturating_duration_since(before.wall) >= allowed;
+        let was_held_up = after.cpu.saturating_sub(before.cpu) < limit;
+        if !(was_late && was_held_up) {
+            return result;
+        }
+        allowed = allowed.saturating_mul(2);
+    }
+    attempt(allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_millis(50);
+
+    /// What each attempt takes of wall and CPU time, and gives.
+    type Attempts<'a> = &'a [(Duration, Duration, Result<u8, &'static str>)];
+
+    /// The result, and the wall times that were allowed.
+    fn run(most: u32, attempts: Attempts<'_>) -> (Result<u8, &'static str>, Vec<Duration>) {
+        let start = Instant::now();
+        let (wall, cpu) = (Cell::new(Duration::ZERO), Cell::new(Duration::ZERO));
+        let now = || Now {
+            wall: start + wall.get(),
+            cpu: cpu.get(),
+        };
+        let mut left = attempts.iter();
+        let mut allowed = Vec::new();
+        let result = by_clocks(now, (LIMIT, most), |limit| {
+            allowed.push(limit);
+            let (took, used, result) = left.next().expect("no further attempt");
+            wall.set(wall.get() + *took);
+            cpu.set(cpu.get() + *used);
+            *result
+        });
+        (result, allowed)
+    }
+
+    #[test]
+    fn what_was_held_up_is_tried_again() {
+        let (late, little) = (LIMIT * 10, LIMIT / 50);
+        let attempts = [
+            (late, little, Err("late")),
+            (late, little, Err("late")),
+            (late, LIMIT, Ok(1)),
+        ];
+        assert_eq!(run(3, &attempts), (Ok(1), vec![LIMIT, LIMIT * 2, LIMIT * 4]));
+        // Late, and good all the same.
+        assert_eq!(run(3, &[(late, little, Ok(2))]), (Ok(2), vec![LIMIT]));
+    }
+
+    #[test]
+    fn what_used_its_time_or_failed_otherwise_is_not() {
+        for attempt in [(LIMIT, LIMIT), (LIMIT * 10, LIMIT), (LIMIT / 2, LIMIT / 50)] {
+            let (took, used) = attempt;
+            assert_eq!(
+                run(3, &[(took, used, Err("no"))]),
+                (Err("no"), vec![LIMIT]),
+                "{attempt:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn attempts_are_bounded() {
+        let held_up = (LIMIT * 100, Duration::ZERO, Err("late"));
+        assert_eq!(run(3, &[held_up; 3]), (Err("late"), vec![LIMIT, LIMIT * 2, LIMIT * 4]));
+        assert_eq!(run(1, &[held_up]), (Err("late"), vec![LIMIT]));
+    }
+
+    #[test]
+    fn the_clock_is_of_this_thread() {
+        let before = Now::read();
+        let others = std::thread::spawn(|| {
+            let start = Now::read().cpu;
+            while Now::read().cpu - start < LIMIT {}
+        });
+        others.join().unwrap();
+        let after = Now::read();
+        assert!(after.wall - before.wall >= LIMIT);
+        assert!(after.cpu - before.cpu < LIMIT, "{:?}", after.cpu - before.cpu);
+    }
+}

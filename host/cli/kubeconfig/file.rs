@@ -1,0 +1,232 @@
+//! Where a kubeconfig goes.
+//!
+//! In: a kubeconfig, perhaps with a token. Out: standard output, or a file that only its
+//! owner may read. Refuses: a file with anything else than an earlier kubeconfig of the
+//! same context. Never: a file that is half written.
+
+use std::fs::File;
+use std::io::{Read as _, Write};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tempfile::NamedTempFile;
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use super::super::client::{Failure, Server, print, runtime};
+use super::super::format::Format;
+use super::super::{complain, token};
+use super::text;
+
+/// Name of the part of a user entry that says which token it has.
+///
+/// Source: client-go, `AuthInfo.Extensions`, which clients keep and do not read.
+const EXTENSION: &str = "tollgate.dev/token";
+/// Longest kubeconfig that is replaced, in bytes.
+const FILE_BYTES: u64 = 1024 * 1024;
+
+/// Where a kubeconfig goes.
+pub(super) enum Destination<'a> {
+    /// Standard output.
+    Output,
+    /// A file, what will take its place, and the tokens an earlier kubeconfig there has.
+    File {
+        path: &'a Path,
+        draft: NamedTempFile,
+        replaces: Vec<Uuid>,
+    },
+}
+
+/// A user entry with a token that was just made.
+pub(super) fn user(bearer: &str, id: Option<&Value>) -> Value {
+    let extension = json!({ "name": EXTENSION, "extension": { "id": id } });
+    json!({ "token": bearer, "extensions": [extension] })
+}
+
+impl<'a> Destination<'a> {
+    /// - `context`: name of the context that is to be written.
+    ///
+    /// # Errors
+    /// What is in the file would be lost, or it cannot be written.
+    pub(super) fn open(path: Option<&'a Path>, context: &str) -> Result<Self, Failure> {
+        let Some(path) = path else {
+            return Ok(Self::Output);
+        };
+        let failed =
+            |why: &dyn std::fmt::Display| Failure::new("kubeconfig.file", format_args!("`{}`: {why}", path.display()));
+        let mut before = Zeroizing::new(String::new());
+        match File::open(path) {
+            Ok(file) => {
+                let read = file.take(FILE_BYTES).read_to_string(&mut before);
+                read.map_err(|error| failed(&error))?;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(&error)),
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        match replaces(&before, context) {
+            Some(replaces) => Ok(Self::File {
+                path,
+                // Source: tempfile; its files have mode 0600.
+                draft: NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).map_err(|error| failed(&error))?,
+                replaces,
+            }),
+            None => Err(failed(&format_args!(
+                "has something else than the context `{context}`, which would be lost"
+            ))
+            .with_hint("name another file; `KUBECONFIG` may list several")),
+        }
+    }
+
+    /// Writes a kubeconfig with the context `name`; gives the tokens that were replaced.
+    pub(super) fn write(
+        self,
+        format: Format,
+        document: &Value,
+        (name, out): (&str, &mut dyn Write),
+    ) -> Result<Vec<Uuid>, Failure> {
+        let failed = |error: std::io::Error| Failure::new("host.output", error);
+        match self {
+            Self::Output => {
+                if document.pointer("/users/0/user/token").is_some() && others_read_output() {
+                    complain("the kubeconfig has a token, and others may read the file it is written to: use `--file`");
+                }
+                format.print(document, out).map_err(failed)?;
+                Ok(Vec::new())
+            }
+            Self::File { path, draft, replaces } => {
+                let text = Zeroizing::new(format.document(document).map_err(failed)?);
+                put(draft, path, text.as_bytes())
+                    .map_err(|error| Failure::new("kubeconfig.file", format_args!("`{}`: {error}", path.display())))?;
+                print(&format!("context {name} written to {}", path.display()), out)?;
+                Ok(replaces)
+            }
+        }
+    }
+}
+
+/// Ends a token that no file has any more.
+pub(super) fn revoke(server: &Server, id: Uuid) -> Result<(), Failure> {
+    match runtime()?.block_on(token::revoke(server, id)) {
+        Err(error) if error.code() != "token_not_found" => {
+            let hint = format!("the new token is in place; `tollgate token revoke {id}` ends the one before");
+            Err(error.with_hint(hint))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// The tokens of a kubeconfig with the context `name` and no other; none where there is
+/// something else.
+fn replaces(before: &str, name: &str) -> Option<Vec<Uuid>> {
+    if before.trim().is_empty() {
+        return Some(Vec::new());
+    }
+    let before: Value = serde_saphyr::from_str(before).ok()?;
+    let list = |key: &str| before.get(key).and_then(Value::as_array).map(Vec::as_slice);
+    let is_one = |key: &str| matches!(list(key), Some([only]) if text(only, "/name") == name);
+    if !(is_one("contexts") && is_one("clusters") && is_one("users")) {
+        return None;
+    }
+    let users = list("users").unwrap_or_default().iter();
+    let extensions = users.filter_map(|user| user.pointer("/user/extensions")?.as_array());
+    let ours = extensions
+        .flatten()
+        .filter(|extension| text(extension, "/name") == EXTENSION);
+    Some(ours.filter_map(|one| text(one, "/extension/id").parse().ok()).collect())
+}
+
+/// Puts a file in place whole.
+fn put(mut draft: NamedTempFile, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    draft.write_all(bytes)?;
+    draft.as_file().sync_all()?;
+    draft.persist(path).map(drop).map_err(|error| error.error)
+}
+
+/// Whether standard output is a file that others than its owner may read.
+fn others_read_output() -> bool {
+    let Ok(output) = std::io::stdout().as_fd().try_clone_to_owned() else {
+        return false;
+    };
+    let metadata = File::from(output).metadata();
+    metadata.is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o077 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{Destination, Format, replaces, user};
+
+    fn kubeconfig(name: &str, user: &Value) -> Value {
+        json!({
+            "clusters": [{"name": name, "cluster": {}}], "contexts": [{"name": name, "context": {}}],
+            "users": [{"name": name, "user": user}],
+        })
+    }
+
+    #[test]
+    fn only_an_earlier_kubeconfig_of_the_context_is_replaced() {
+        let id = "01890a5d-ac96-774b-bcce-b302099a8057";
+        let made = kubeconfig("prod", &user("pat:9:tgpat-x", Some(&json!(id))));
+        assert_eq!(replaces(&made.to_string(), "prod"), Some(vec![id.parse().unwrap()]));
+        let without = kubeconfig("prod", &json!({"token": "x"}));
+        assert_eq!(replaces(&without.to_string(), "prod"), Some(Vec::new()));
+        assert_eq!(replaces("", "prod"), Some(Vec::new()));
+        let mut two = made;
+        two["contexts"].as_array_mut().unwrap().push(json!({"name": "mine"}));
+        for other in [
+            two.to_string(),
+            kubeconfig("stage", &json!({})).to_string(),
+            "notes".to_owned(),
+            "{}".to_owned(),
+            "a: [".to_owned(),
+        ] {
+            assert_eq!(replaces(&other, "prod"), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_said_before_a_token_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        for path in [folder.path().join("none/config"), folder.path().to_owned()] {
+            let error = Destination::open(Some(&path), "prod").err().unwrap().to_string();
+            assert!(error.starts_with("kubeconfig.file: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_its_owners_alone_and_whole() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        for (before, kept) in [(None, false), (Some(""), false), (Some("mine"), true)] {
+            if let Some(text) = before {
+                std::fs::write(&path, text).unwrap();
+                std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+            }
+            let opened = Destination::open(Some(&path), "prod");
+            if kept {
+                let error = opened.err().unwrap().to_string();
+                assert!(error.contains("which would be lost"), "{error}");
+                assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+                continue;
+            }
+            let document = kubeconfig("prod", &json!({"token": "x"}));
+            let mut out = Vec::new();
+            opened
+                .unwrap()
+                .write(Format::Yaml, &document, ("prod", &mut out))
+                .unwrap();
+            let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+            let written: Value = serde_saphyr::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+            assert_eq!(written, document);
+            assert!(!String::from_utf8(out).unwrap().contains("token"));
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}
