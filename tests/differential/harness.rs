@@ -25,9 +25,11 @@ const SEED: u64 = 13;
 const BATCH: usize = 250;
 /// A test ends early once it has found so many differences.
 const DIFFERENCES: usize = 12;
-/// Rounds of making one case smaller, and how long they may take together.
+/// Rounds of making one case smaller, how long they may take together, and how long those
+/// of all cases may.
 const ROUNDS: usize = 400;
 const MINIMIZING: Duration = Duration::from_secs(8);
+const ALL_MINIMIZING: Duration = Duration::from_secs(24);
 
 /// What both sides say of one pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +99,7 @@ pub(crate) fn run<K: Kind>() {
     let judge = Judge::start();
     let mut random = Random::new(seed, K::NAME);
     let mut report = Report::new(K::NAME, seed);
+    let mut minimizing = ALL_MINIMIZING;
     while report.pairs < pairs && report.differences.len() < DIFFERENCES {
         let cases: Vec<K::Case> = (0..BATCH).map(|_| K::draw(&mut random)).collect();
         let answers = ask(&judge, K::NAME, &serde_json::to_value(&cases).unwrap());
@@ -107,7 +110,9 @@ pub(crate) fn run<K: Kind>() {
                 .any(|outcome| matches!(outcome, Outcome::Unexplained(_)));
             outcomes.into_iter().for_each(|outcome| report.count(&outcome));
             if differs && report.differences.len() < DIFFERENCES {
-                let (case, told) = minimized::<K>(case, &judge);
+                let start = Instant::now();
+                let (case, told) = minimized::<K>(case, &judge, minimizing.min(MINIMIZING));
+                minimizing = minimizing.saturating_sub(start.elapsed());
                 report.differences.insert(case, told);
             }
         }
@@ -123,7 +128,9 @@ fn setting(name: &str) -> Option<u64> {
 }
 
 /// The smallest version of a case that still differs, and what both sides say of it.
-fn minimized<K: Kind>(case: &K::Case, judge: &Judge) -> (String, String) {
+///
+/// - `most`: no round begins later, but the first, which tells of the case itself.
+fn minimized<K: Kind>(case: &K::Case, judge: &Judge, most: Duration) -> (String, String) {
     let told = |case: &K::Case, answer: &Result<Value, String>| {
         let outcomes = K::compare(case, answer.as_ref().map_err(String::as_str), judge);
         outcomes.into_iter().find_map(|outcome| match outcome {
@@ -135,7 +142,7 @@ fn minimized<K: Kind>(case: &K::Case, judge: &Judge) -> (String, String) {
     let mut last = String::new();
     let start = Instant::now();
     for round in 0..ROUNDS {
-        if start.elapsed() > MINIMIZING {
+        if round > 0 && start.elapsed() > most {
             break;
         }
         // In the first round the case itself.
