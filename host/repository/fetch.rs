@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor, Read, Seek as _, Write as _};
 use std::num::NonZeroU32;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,8 +130,14 @@ fn commit_of(repository: &gix::Repository, id: ObjectId, (url, revision): (&str,
 
 /// What a server says first.
 pub(super) fn greeting(transport: &mut impl client::blocking_io::Transport) -> gix::Result<Handshake> {
-    // Credentials are the wire's; there is nobody to be asked for others.
-    gix::protocol::handshake(transport, Service::UploadPack, |_| Ok(None), Vec::new(), &mut Discard)
+    // The library panics where a server of protocol 1 gives the target of a name that is
+    // not in its list. What was read of it is thrown away.
+    let greeted = catch_unwind(AssertUnwindSafe(|| {
+        // Credentials are the wire's; there is nobody to be asked for others.
+        gix::protocol::handshake(transport, Service::UploadPack, |_| Ok(None), Vec::new(), &mut Discard)
+    }));
+    let broken = |_| std::io::Error::other("its list of references contradicts itself");
+    greeted.map_err(broken).map_err(gix::Error::from_error)?
 }
 
 /// The references that a revision may be among.

@@ -121,10 +121,16 @@ fn what_is_not_git_is_told_so() {
         ("html", Manner::Html),
         ("absent", Manner::Status(404, None)),
         ("broken", Manner::Status(502, None)),
+        ("dangling", Manner::Dangling),
     ];
     let server = Server::plain(&origin.root(), &manners);
     let store = store(limits(), &[server.pattern()]);
-    for (manner, wanted) in [("html", "smart"), ("absent", "status 404"), ("broken", "status 502")] {
+    for (manner, wanted) in [
+        ("html", "smart"),
+        ("absent", "status 404"),
+        ("broken", "status 502"),
+        ("dangling", "contradicts itself"),
+    ] {
         let refused = refused(&store, &server.url(manner), &budget());
         assert!(refused.contains(wanted), "{manner}: {refused}");
     }

@@ -115,6 +115,8 @@ pub(crate) enum Manner {
     Endless,
     /// Answers with a status and, if any, where to go.
     Status(u16, Option<String>),
+    /// Sends a list of protocol version 1 that names the target of a reference it lacks.
+    Dangling,
     /// Sends something else than git's.
     Html,
     /// Sends this pack, whatever is asked for, by protocol version 2.
@@ -263,6 +265,12 @@ async fn answer(state: State, request: Request) -> Response {
             list()
                 .body(Body::from_stream(stream.map(Ok::<_, std::convert::Infallible>)))
                 .unwrap()
+        }
+        Some(Manner::Dangling) => {
+            let id = "1".repeat(40);
+            let first = packet(&format!("{id} refs/heads/main\0symref=HEAD:refs/heads/main\n"));
+            let begin = packet("# service=git-upload-pack\n");
+            list().body(Body::from(format!("{begin}0000{first}0000"))).unwrap()
         }
         Some(Manner::Status(code, None)) => status(code),
         Some(Manner::Status(code, Some(to))) => {
