@@ -75,6 +75,10 @@ impl Kind for Verdicts {
 
     fn compare(case: &Case, theirs: Result<&Value, &str>, judge: &Judge) -> Vec<Outcome> {
         let loaded = compile(&case.resources(), case.builtin);
+        let told = loaded.diagnostics.iter().map(ToString::to_string);
+        let is_refused_project = told
+            .filter(|told| told.starts_with("project"))
+            .any(|told| is_bound(&told));
         let (rbac, theirs) = match (loaded.value, theirs) {
             (Some(rbac), Ok(theirs)) => (rbac, theirs),
             (None, Err(_)) => return vec![Outcome::Same(Verdict::Refused)],
@@ -96,6 +100,7 @@ impl Kind for Verdicts {
             .map(|(request, theirs)| match (request.ours(&rbac), theirs) {
                 (true, true) => Outcome::Same(Verdict::Allow),
                 (false, false) => Outcome::Same(Verdict::Deny),
+                (false, true) if is_refused_project => Outcome::Exception(Exception::RbacPatternBounds),
                 (ours, theirs) if is_glob(&rbac, case, request, judge) => {
                     debug_assert_ne!(ours, theirs);
                     Outcome::Exception(Exception::RbacGlob)
