@@ -357,7 +357,8 @@ pub(super) fn call(chance: &mut Chance, depth: usize) -> String {
         }
     }
     if chance.percent(1) {
-        kinds.push('a');
+        // One too many; of sizes another size, for the number of them may vary.
+        kinds.push(if kinds.contains(&'z') { 'z' } else { 'a' });
     }
     let mut arguments: Vec<String> = kinds.iter().map(|kind| argument(chance, *kind, depth)).collect();
     let is_piped = name != "printf" && !arguments.is_empty() && chance.percent(25);
