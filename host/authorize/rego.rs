@@ -56,7 +56,7 @@ pub const INSTRUCTIONS: usize = 100_000;
 /// Time of one decision. Looked at between instructions.
 ///
 /// Wall time, unless the thread did not run meanwhile: a decision that a busy machine held
-/// up is made again, [`ATTEMPTS`] times at most.
+/// up is made again, three times at most.
 pub const TIME: Duration = Duration::from_millis(50);
 /// How often one decision is tried, each time with twice the wall time: 350 ms in all.
 const ATTEMPTS: u32 = 3;

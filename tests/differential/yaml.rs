@@ -154,7 +154,8 @@ fn refusal(what: &str) -> Option<Exception> {
         ("found unknown escape character", Exception::YamlSyntax),
         ("did not find expected whitespace or line break", Exception::YamlSyntax),
         ("did not find expected tag URI", Exception::YamlSyntax),
-        // Argo CD does not look behind the first document.
+        // Argo CD does not look behind the first document, or not as far.
+        ("behind the document", Exception::YamlSyntax),
         ("is not UTF-8 text", Exception::YamlSyntax),
     ];
     let found = named.into_iter().find(|(text, _)| what.contains(text));
