@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 
 	"github.com/go-logr/logr"
 	log "github.com/sirupsen/logrus"
@@ -45,7 +46,15 @@ type answer struct {
 	Bytes []byte `json:"bytes,omitempty"`
 }
 
+// maxAddressSpace is what the process may map: what a question makes Argo CD allocate
+// beyond it ends the process, and not others on the machine.
+const maxAddressSpace = 8 << 30
+
 func main() {
+	limit := syscall.Rlimit{Cur: maxAddressSpace, Max: maxAddressSpace}
+	if err := syscall.Setrlimit(syscall.RLIMIT_AS, &limit); err != nil {
+		fatal(err)
+	}
 	log.SetOutput(io.Discard)
 	// Nobody reads it, and a differential test would make it format millions of lines.
 	log.SetLevel(log.PanicLevel)
