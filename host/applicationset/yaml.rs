@@ -84,11 +84,8 @@ pub fn read<E>(text: &str, twice: Twice, take: &mut dyn FnMut(u64) -> Result<(),
             Fault::Bound(bound) => Error::Bound(bound),
         })?;
         if let Some(built) = finished {
-            // Argo CD reads to the end of the document, and so would find its mistakes. Behind
-            // brackets its scanner looks less far ahead for them.
-            let end = parser
-                .parse()
-                .map_err(|error| Error::Text(format!("behind the document, {}", told(&error))))?;
+            // Argo CD reads to the end of the document, and so would find its mistakes.
+            let end = parser.parse().map_err(|error| said(&error))?;
             debug_assert!(matches!(end.data, EventData::DocumentEnd { .. }), "{end:?}");
             return Ok(built);
         }
@@ -96,12 +93,8 @@ pub fn read<E>(text: &str, twice: Twice, take: &mut dyn FnMut(u64) -> Result<(),
 }
 
 fn said<E>(error: &libyaml_safer::Error) -> Error<E> {
-    Error::Text(told(error))
-}
-
-fn told(error: &libyaml_safer::Error) -> String {
     let mark = error.problem_mark().unwrap_or_default();
-    at(mark.line, mark.column, error.problem())
+    Error::Text(at(mark.line, mark.column, error.problem()))
 }
 
 fn at(line: u64, column: u64, what: &str) -> String {

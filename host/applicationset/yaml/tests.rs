@@ -214,7 +214,6 @@ fn what_could_be_read_otherwise_is_refused() {
         ("\t", "line 1"),
         ("...", "line 1"),
         ("&&", "line 1"),
-        ("[]{@", "behind the document, line 1"),
         ("\"a\\", "line 1"),
     ] {
         match free(text) {
