@@ -123,7 +123,7 @@ impl Kind for Documents {
 fn behind(case: &Case, theirs: &Value) -> Option<Exception> {
     let ends = case.text.match_indices([']', '}']).map(|(at, _)| at + 1);
     let mut starts = ends.map(|end| Case {
-        text: case.text[..end].to_owned(),
+        text: case.text.get(..end).unwrap().to_owned(),
         ..case.clone()
     });
     let is_alike = |start: Case| start.ours().is_ok_and(|ours| is_equal(&ours, theirs));
