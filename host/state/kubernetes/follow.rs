@@ -123,6 +123,17 @@ where
 struct Failures {
     backoff: DefaultBackoff,
     since: Option<Instant>,
+    /// Whether it was over right behind a list already.
+    was_over: bool,
+}
+
+/// What to do about a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Failed {
+    /// Time until the watch begins anew.
+    wait: Duration,
+    /// Whether what is known may be old.
+    is_stale: bool,
 }
 
 impl Failures {
@@ -131,18 +142,25 @@ impl Failures {
         self.since = Some(Instant::now());
     }
 
-    /// The watch failed. Time until it may begin anew; none for at once, which only a
-    /// watch may that stood and only has to begin anew.
-    fn failed(&mut self, is_over: bool) -> Option<Duration> {
-        let stood = self.since.take().is_some_and(|since| since.elapsed() >= STANDS);
+    /// The watch failed.
+    ///
+    /// - `is_over`: it only has to begin anew.
+    fn failed(&mut self, is_over: bool) -> Failed {
+        let since = self.since.take();
+        let stood = since.is_some_and(|since| since.elapsed() >= STANDS);
         if stood {
             self.backoff.reset();
+            self.was_over = false;
         }
-        if stood && is_over {
-            None
-        } else {
-            Some(pause(&mut self.backoff))
-        }
+        let wait = match stood && is_over {
+            true => Duration::ZERO,
+            false => pause(&mut self.backoff),
+        };
+        // An API server that has just learned of a kind may forget the version of the list
+        // at once. That list is what is known, and as good as it can be.
+        let is_stale = !is_over || since.is_none() || (!stood && self.was_over);
+        self.was_over |= is_over && !stood;
+        Failed { wait, is_stale }
     }
 }
 
@@ -188,11 +206,11 @@ where
                 None => return,
             }
         };
-        let Some(wait) = failures.failed(Problem::is_over(&error)) else {
-            continue;
-        };
-        shared.fail(number, Problem::of(&watched, &error));
-        tokio::time::sleep(wait).await;
+        let failed = failures.failed(Problem::is_over(&error));
+        if failed.is_stale {
+            shared.fail(number, Problem::of(&watched, &error));
+        }
+        tokio::time::sleep(failed.wait).await;
     }
 }
 

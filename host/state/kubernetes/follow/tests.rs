@@ -9,7 +9,7 @@ use kube::runtime::watcher::{Error, Event};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::{Failures, LONGEST, STANDS, keep_all, unbroken};
+use super::{Failed, Failures, LONGEST, STANDS, keep_all, unbroken};
 use crate::config::KubernetesState;
 use crate::state::kubernetes::problem::Problem;
 use crate::state::kubernetes::shared::Shared;
@@ -96,7 +96,7 @@ fn a_watch_that_never_stands_waits_longer_and_longer() {
         for _ in 0..8 {
             // The list is there each time; the watch ends at once.
             failures.stands();
-            waits.push(failures.failed(Problem::is_over(&error)).unwrap());
+            waits.push(failures.failed(Problem::is_over(&error)).wait);
         }
         assert!(waits[0] < Duration::from_secs(3), "{waits:?}");
         assert_eq!(waits[7], LONGEST, "{waits:?}");
@@ -112,10 +112,34 @@ fn a_watch_that_stood_begins_anew_at_once_only_if_it_is_over() {
     let long_ago = Instant::now().checked_sub(STANDS);
     assert!(long_ago.is_some());
     failures.since = long_ago;
-    assert_eq!(failures.failed(true), None);
-    // The next one did not stand.
-    assert!(failures.failed(true).is_some());
+    let at_once = Failed {
+        wait: Duration::ZERO,
+        is_stale: false,
+    };
+    assert_eq!(failures.failed(true), at_once);
+    // The next one had no list.
+    let next = failures.failed(true);
+    assert!(next.wait > Duration::ZERO && next.is_stale, "{next:?}");
     failures.since = long_ago;
-    let wait = failures.failed(false).unwrap();
-    assert!(wait < Duration::from_secs(3), "{wait:?}");
+    let next = failures.failed(false);
+    assert!(next.wait < Duration::from_secs(3) && next.is_stale, "{next:?}");
+}
+
+/// An API server did so to a gateway that started when definitions were just installed: it
+/// refused to serve.
+#[test]
+fn a_list_that_is_forgotten_at_once_is_not_old_the_first_time() {
+    let mut failures = Failures::default();
+    failures.stands();
+    let first = failures.failed(true);
+    assert!(first.wait > Duration::ZERO && !first.is_stale, "{first:?}");
+    failures.stands();
+    assert!(failures.failed(true).is_stale, "again and again it is");
+    // A watch that stood in between begins anew.
+    failures.since = Instant::now().checked_sub(STANDS);
+    assert!(!failures.failed(true).is_stale);
+    failures.stands();
+    assert!(!failures.failed(true).is_stale);
+    failures.stands();
+    assert!(failures.failed(false).is_stale, "another error is one each time");
 }
