@@ -327,19 +327,20 @@ impl<E> Builder<'_, E> {
                 text: "<<".to_owned(),
                 is_merge: true,
             });
-            return self.remember(anchor, Built::scalar(value));
+            self.remember(anchor, &Built::scalar(value))?;
+            return Ok(None);
         }
         self.place(Built::scalar(value), anchor)
     }
 
-    fn remember(&mut self, anchor: Option<usize>, built: Built) -> Result<Option<Value>, Fault<E>> {
-        if let Some(id) = anchor {
-            self.take(weight::of(&built.value))?;
-            if let Some(slot) = self.anchors.get_mut(id) {
-                *slot = Some(built);
-            }
+    /// Keeps a copy for aliases, once its bytes are counted.
+    fn remember(&mut self, anchor: Option<usize>, built: &Built) -> Result<(), Fault<E>> {
+        let Some(id) = anchor else { return Ok(()) };
+        self.take(weight::of(&built.value))?;
+        if let Some(slot) = self.anchors.get_mut(id) {
+            *slot = Some(built.clone());
         }
-        Ok(None)
+        Ok(())
     }
 
     fn alias(&mut self, name: &str) -> Result<Option<Value>, Fault<E>> {
@@ -382,9 +383,7 @@ impl<E> Builder<'_, E> {
     /// Puts a finished value where it belongs: a key, a value, an item, or the whole
     /// document, which it gives.
     fn place(&mut self, built: Built, anchor: Option<usize>) -> Result<Option<Value>, Fault<E>> {
-        if anchor.is_some() {
-            self.remember(anchor, built.clone())?;
-        }
+        self.remember(anchor, &built)?;
         let Some(open) = self.open.last_mut() else {
             self.check_aliases()?;
             return Ok(Some(built.value));

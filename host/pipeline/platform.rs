@@ -423,7 +423,7 @@ struct Listed<'a, T> {
     next: Option<String>,
 }
 
-/// A list.
+/// A list that is one page.
 fn items<T: Serialize>(items: &[T]) -> Response<Body> {
-    answer(StatusCode::OK, &serde_json::json!({ "items": items }))
+    answer(StatusCode::OK, &Listed { items, next: None })
 }
