@@ -368,18 +368,24 @@ impl<'r, 'a> Executor<'r, 'a> {
         path: &[SmolStr],
         (rest, dot, last): (&[Expr], &Value, Option<Value>),
     ) -> Result<Value, Fault> {
-        let mut arguments = Vec::new();
-        for expression in rest {
-            arguments.push(self.argument(expression, dot)?);
-        }
-        arguments.extend(last);
-        let ends = path.len().saturating_sub(1);
-        for (index, name) in path.iter().enumerate() {
+        let Some((end, before)) = path.split_last() else {
+            return Ok(value);
+        };
+        for name in before {
             self.heap.step()?;
-            let given = if index == ends { arguments.as_slice() } else { &[] };
-            value = fields::field(self.heap, &value, name, (given, self.missing_key))?;
+            value = fields::field(self.heap, &value, name, (&[], self.missing_key))?;
         }
-        Ok(value)
+        self.heap.step()?;
+        let mut arguments = Vec::new();
+        // As Go does: what is asked of a missing value is missing too, and its
+        // arguments are not looked at.
+        if !matches!(value, Value::Missing) {
+            for expression in rest {
+                arguments.push(self.argument(expression, dot)?);
+            }
+            arguments.extend(last);
+        }
+        fields::field(self.heap, &value, end, (&arguments, self.missing_key))
     }
 
     fn call(&mut self, name: &str, rest: &[Expr], dot: &Value, last: Option<Value>) -> Result<Value, Fault> {

@@ -301,6 +301,22 @@ fn missing_keys_are_told_only_where_that_is_set() {
 }
 
 #[test]
+fn arguments_of_a_missing_field_are_not_looked_at() {
+    for (text, given) in [
+        ("{{.e.d toString}}", json!({"no": false})),
+        ("{{(index .l0 0).a lt}}", json!({"l0": [null]})),
+        ("{{.no | .e.d}}", json!({})),
+    ] {
+        assert_eq!(render(GO, text, given.clone()).unwrap(), "<no value>", "{text}");
+        assert!(render(STRICT, text, given).is_err(), "{text}");
+    }
+    // What is there and no method takes none.
+    for text in ["{{.e.d toString}}", "{{.e.d 1}}", "{{1 | .e.d}}"] {
+        assert!(render(GO, text, json!({"e": {"d": "x"}})).is_err(), "{text}");
+    }
+}
+
+#[test]
 fn keys_texts_and_raw_json_are_rendered_and_nulls_left_out() {
     let tree = json!({"{{.k}}": {"n": 1, "list": ["{{.v}}", null, 2], "gone": null}, "plain": true});
     let observed = Compiled::value(GO, &tree)

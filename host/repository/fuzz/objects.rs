@@ -65,13 +65,53 @@ fn packs() -> Vec<Vec<u8>> {
     seeds
 }
 
+/// A pack that is being written.
+#[derive(Debug, Default)]
+pub(crate) struct Pack {
+    bytes: Vec<u8>,
+    objects: u32,
+}
+
+impl Pack {
+    /// Where the next object begins; the pack's own header is twelve bytes.
+    pub(crate) fn end(&self) -> u64 {
+        12 + u64::try_from(self.bytes.len()).unwrap_or(u64::MAX)
+    }
+
+    /// Adds an object that says it has `size` bytes, and returns where it begins.
+    pub(crate) fn put(&mut self, header: &Header, size: u64, content: &[u8]) -> u64 {
+        let offset = self.end();
+        header.write_to(size, &mut self.bytes).expect("memory takes all");
+        let mut out = deflate::Write::new(Vec::new(), Compression::BEST);
+        out.write_all(content)
+            .and_then(|()| out.flush())
+            .expect("memory takes all");
+        self.bytes.extend(out.into_inner());
+        self.objects += 1;
+        offset
+    }
+
+    /// The pack with its checksum.
+    pub(crate) fn finish(self) -> Vec<u8> {
+        let mut pack = [b"PACK\0\0\0\x02".as_slice(), &self.objects.to_be_bytes(), &self.bytes].concat();
+        pack.extend(checksum(&pack));
+        pack
+    }
+}
+
+fn checksum(body: &[u8]) -> [u8; CHECKSUM_BYTES] {
+    let mut sum = hasher(Kind::Sha1);
+    sum.update(body);
+    let sum = sum.try_finalize().expect("no one makes collisions here");
+    sum.as_slice().try_into().expect("SHA-1 has twenty bytes")
+}
+
 /// The objects of a list as a server packs them.
 fn pack(list: &[u8]) -> Vec<u8> {
     let mut rest = list.iter().copied();
     let mut offsets = Vec::new();
-    let mut body = Vec::new();
+    let mut pack = Pack::default();
     while let Some(kind) = rest.next() {
-        let offset = 12 + u64::try_from(body.len()).unwrap_or(u64::MAX);
         let header = match kind {
             b'C' => Header::Commit,
             b'T' => Header::Tree,
@@ -80,7 +120,7 @@ fn pack(list: &[u8]) -> Vec<u8> {
                 let back = usize::from(rest.next().unwrap_or_default());
                 let base = offsets.len().checked_sub(back).and_then(|at| offsets.get(at));
                 Header::OfsDelta {
-                    base_distance: offset.saturating_sub(base.copied().unwrap_or_default()),
+                    base_distance: pack.end().saturating_sub(base.copied().unwrap_or_default()),
                 }
             }
             b'R' => Header::RefDelta {
@@ -90,18 +130,9 @@ fn pack(list: &[u8]) -> Vec<u8> {
         };
         let size = rest.next().unwrap_or_default();
         let content: Vec<u8> = rest.by_ref().take(usize::from(size)).collect();
-        offsets.push(offset);
-        header.write_to(size.into(), &mut body).expect("memory takes all");
-        let mut out = deflate::Write::new(Vec::new(), Compression::BEST);
-        out.write_all(&content)
-            .and_then(|()| out.flush())
-            .expect("memory takes all");
-        body.extend(out.into_inner());
+        offsets.push(pack.put(&header, size.into(), &content));
     }
-    let count = u32::try_from(offsets.len()).unwrap_or(u32::MAX);
-    let mut pack = [b"PACK\0\0\0\x02".as_slice(), &count.to_be_bytes(), &body].concat();
-    pack.extend([0; CHECKSUM_BYTES]);
-    pack
+    pack.finish()
 }
 
 /// What is measured as small is unpacked or refused.
@@ -111,14 +142,10 @@ fn git_pack(data: &[u8]) {
         _ => data.to_vec(),
     };
     // Whoever sends a pack sends its checksum too.
-    let Some((body, checksum)) = bytes.split_last_chunk_mut::<CHECKSUM_BYTES>() else {
+    let Some((body, end)) = bytes.split_last_chunk_mut::<CHECKSUM_BYTES>() else {
         return;
     };
-    let mut sum = hasher(Kind::Sha1);
-    sum.update(body);
-    if let Ok(sum) = sum.try_finalize() {
-        checksum.copy_from_slice(sum.as_slice());
-    }
+    *end = checksum(body);
     let time = Duration::from_secs(5);
     let exchange = Exchange::new("https://git.example/app", (Instant::now() + time, time));
     let Ok(needed) = needed(&mut bytes.as_slice(), &exchange) else {

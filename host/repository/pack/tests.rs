@@ -1,38 +1,17 @@
 //! Packs that are small, and objects in them that are not.
 
-use std::io::Write as _;
 use std::time::Duration;
 
-use gix::hash::{Kind, hasher};
+use gix::hash::Kind;
 use gix::odb::pack::data::entry::Header;
-use gix::zlib::Compression;
-use gix::zlib::stream::deflate;
 use tokio::time::Instant;
 
 use super::{OBJECT_BYTES, needed};
 use crate::repository::exchange::Exchange;
+use crate::repository::fuzz::objects::Pack;
 use crate::repository::{Error, MAX_DELTA_DEPTH, MAX_UNPACKED_BYTES, MAX_UNPACKING_BYTES};
 
-/// A pack that is being written.
-#[derive(Default)]
-struct Pack {
-    bytes: Vec<u8>,
-    objects: u32,
-}
-
 impl Pack {
-    fn put(&mut self, header: &Header, size: u64, content: &[u8]) -> u64 {
-        // After the twelve bytes that say what it is.
-        let offset = 12 + u64::try_from(self.bytes.len()).unwrap();
-        header.write_to(size, &mut self.bytes).unwrap();
-        let mut out = deflate::Write::new(Vec::new(), Compression::BEST);
-        out.write_all(content).unwrap();
-        out.flush().unwrap();
-        self.bytes.extend(out.into_inner());
-        self.objects += 1;
-        offset
-    }
-
     fn blob(&mut self, content: &[u8]) -> u64 {
         self.put(&Header::Blob, u64::try_from(content.len()).unwrap(), content)
     }
@@ -40,9 +19,8 @@ impl Pack {
     /// A delta that copies all of a base of `base` bytes.
     fn delta(&mut self, (of, base): (u64, u64), result: u64) -> u64 {
         let content = [number(base), number(result), copies(base.min(result))].concat();
-        let offset = 12 + u64::try_from(self.bytes.len()).unwrap();
         let header = Header::OfsDelta {
-            base_distance: offset - of,
+            base_distance: self.end() - of,
         };
         self.put(&header, u64::try_from(content.len()).unwrap(), &content)
     }
@@ -52,16 +30,6 @@ impl Pack {
         let base_id = Kind::Sha1.null();
         let size = u64::try_from(content.len()).unwrap();
         self.put(&Header::RefDelta { base_id }, size, &content)
-    }
-
-    fn finish(self) -> Vec<u8> {
-        let mut pack = b"PACK\0\0\0\x02".to_vec();
-        pack.extend(self.objects.to_be_bytes());
-        pack.extend(self.bytes);
-        let mut sum = hasher(Kind::Sha1);
-        sum.update(&pack);
-        pack.extend(sum.try_finalize().unwrap().as_slice());
-        pack
     }
 }
 
@@ -116,7 +84,7 @@ fn bomb(levels: usize, size: u64) -> Pack {
 fn every_link_of_a_chain_counts() {
     const SIZE: u64 = 1024 * 1024;
     let pack = bomb(8, SIZE);
-    let bytes = pack.bytes.len();
+    let bytes = pack.end();
     assert!(bytes < 16 * 1024, "{bytes}");
     let found = asked(pack).unwrap();
     // Eight levels upon the blob, and what the next object is made in.
@@ -127,7 +95,7 @@ fn every_link_of_a_chain_counts() {
 #[test]
 fn a_small_pack_that_takes_gigabytes_is_known() {
     let pack = bomb(16, MAX_UNPACKED_BYTES);
-    assert!(pack.bytes.len() < 1024 * 1024, "{}", pack.bytes.len());
+    assert!(pack.end() < 1024 * 1024, "{}", pack.end());
     let found = asked(pack).unwrap();
     assert!(found > (16 * MAX_UNPACKED_BYTES).max(MAX_UNPACKING_BYTES), "{found}");
 }
@@ -215,7 +183,7 @@ fn what_is_broken_is_told() {
     baseless.put(&Header::OfsDelta { base_distance: 1 }, 2, &[1, 1]);
     let mut endless = Pack::default();
     let base = endless.blob(b"x");
-    let distance = 12 + u64::try_from(endless.bytes.len()).unwrap() - base;
+    let distance = endless.end() - base;
     endless.put(
         &Header::OfsDelta {
             base_distance: distance,
