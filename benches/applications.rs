@@ -14,16 +14,18 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use tollgate::applications::{Applications, Mode};
-use tollgate::authorize::rego::Checker;
 use tollgate::clock::Clock;
-use tollgate::config::raw;
 use tollgate::credential::cache::{self, Cache};
-use tollgate::diagnostic::Location;
-use tollgate::impersonate::service_account::{Rules, Semantics};
 use tollgate::metrics::{Metrics, Part};
 use tollgate::snapshot::{Current, Loader};
-use tollgate::state::{Application, Cluster, Destination, DestinationServiceAccount, ObjectName, Project, Resources};
+use tollgate_config::ImpersonationMode;
+use tollgate_config::ServiceAccountSemantics;
+use tollgate_config::raw;
+use tollgate_core::diagnostic::Location;
+use tollgate_policy::applications::Applications;
+use tollgate_policy::impersonate::service_account::Rules;
+use tollgate_policy::rego::Checker;
+use tollgate_state::{Application, Cluster, Destination, DestinationServiceAccount, ObjectName, Project, Resources};
 
 const PROJECTS: usize = 500;
 const APPLICATIONS: usize = 10_000;
@@ -107,8 +109,8 @@ fn resident() -> u64 {
 }
 
 fn applications(criterion: &mut Criterion) {
-    let rules = Rules::new(Semantics::Strict);
-    let enforce = Some(Mode::Enforce);
+    let rules = Rules::new(ServiceAccountSemantics::Strict);
+    let enforce = Some(ImpersonationMode::Enforce);
     let before = resident();
     let mut resources = resources();
     let with_objects = resident();

@@ -17,20 +17,21 @@ use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use serde_json::{Value, json};
-use tollgate::applicationset::plan::Existing;
-use tollgate::applicationset::{
-    ApplicationSet, Budget, ClusterInput, Guests, InputError, Inputs, KindName, Limits, Params, Plan, Repositories,
-    Tree, generate,
-};
 use tollgate::authenticate::Safety;
 use tollgate::authorize::applicationsets::{Asked, Desk, Operation, Reads};
-use tollgate::authorize::rego::Checker;
 use tollgate::caller::Caller;
 use tollgate::clock::Clock;
-use tollgate::config::raw;
 use tollgate::credential::cache::{self, Cache};
 use tollgate::metrics::Metrics;
 use tollgate::snapshot::{Loader, Snapshot};
+use tollgate_applicationset::plan::Existing;
+use tollgate_applicationset::{
+    ApplicationSet, Budget, ClusterInput, Guests, InputError, Inputs, KindName, Params, Plan, Repositories, Tree,
+    generate,
+};
+use tollgate_config::GenerationLimits;
+use tollgate_config::raw;
+use tollgate_policy::rego::Checker;
 
 #[expect(unreachable_pub, reason = "the tests share it")]
 #[path = "../tests/gateway/support/token.rs"]
@@ -215,7 +216,7 @@ impl Walk<'_> {
             repositories: &Nothing,
             guests: &Nothing,
         };
-        let made = generate(set, &inputs, &Budget::new(Limits::default())).expect("Applications");
+        let made = generate(set, &inputs, &Budget::new(GenerationLimits::default())).expect("Applications");
         assert_eq!(made.len(), APPLICATIONS);
         made
     }

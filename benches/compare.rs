@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use serde_json::{Map, Value, json};
-use tollgate::authorize::rbac::{Builtin, MatchMode, PolicySource, Rbac, Tuple};
-use tollgate::authorize::rego::{Bundle, Checker, Front};
-use tollgate::config::Semantics;
-use tollgate::diagnostic::Location;
-use tollgate::state::Text;
+use tollgate_config::Semantics;
+use tollgate_core::diagnostic::Location;
+use tollgate_policy::rbac::{Builtin, MatchMode, PolicySource, Rbac, Tuple};
+use tollgate_policy::rego::{Bundle, Checker, Front};
+use tollgate_state::Text;
 
 #[path = "support/rows.rs"]
 mod rows;

@@ -16,12 +16,13 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
-use tollgate::config::{Grant, Plugins};
 use tollgate::credential::cache::clock::SystemClock;
 use tollgate::credential::cache::key::{Key, Parts, SecretVersion, Tenancy};
 use tollgate::credential::cache::{Cache, Settings};
 use tollgate::credential::{Mint as _, MintRequest, Reason};
-use tollgate::plugin::{self, ClusterName, EntrySpec, Material, Set, Source};
+use tollgate::plugin::{self, ClusterName, Material, Set, Source};
+use tollgate_config::EgressEntry;
+use tollgate_config::{Grant, Plugins};
 
 /// Clusters of the cold start.
 const CLUSTERS: usize = 500;
@@ -48,9 +49,9 @@ fn load(root: &Path) -> Set {
     }
     let grant = Grant {
         imports: ["clock", "crypto", "ambient", "memo"].map(str::to_owned).to_vec(),
-        hosts: vec![EntrySpec {
+        hosts: vec![EgressEntry {
             host: "sts.us-west-2.amazonaws.com".to_owned(),
-            ..EntrySpec::default()
+            ..EgressEntry::default()
         }],
         ..Grant::default()
     };

@@ -22,8 +22,9 @@ use reqwest::{Certificate, Client};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-use tollgate::access::{AgentId, User};
 use tollgate::store::{SecretHash, Store, Token};
+use tollgate_core::agent::AgentId;
+use tollgate_core::user::User;
 
 #[expect(dead_code, unused_imports, reason = "tests need more of it")]
 #[path = "../tests/kubernetes/support.rs"]

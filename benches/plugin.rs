@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, criterion_group, criterion_main};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::runtime::Runtime;
-use tollgate::config::{Grant, Plugins};
 use tollgate::plugin::{self, HeaderFilter, RequestContext, Set};
+use tollgate_config::{Grant, Plugins};
 
 /// A browser's request with a dozen fields.
 const FIELDS: [(&str, &str); 12] = [

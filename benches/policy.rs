@@ -10,9 +10,9 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use serde_json::{Map, Value, json};
-use tollgate::authorize::rbac::{PolicySource, Rbac, Tuple};
-use tollgate::diagnostic::Location;
-use tollgate::state::Text;
+use tollgate_core::diagnostic::Location;
+use tollgate_policy::rbac::{PolicySource, Rbac, Tuple};
+use tollgate_state::Text;
 
 /// Rows where the number does not matter.
 const ROWS: usize = 10_000;

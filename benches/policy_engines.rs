@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::json;
-use tollgate::authorize::cel::{Expression, Variables};
-use tollgate::authorize::rego::{Bundle, Checker, Front};
+use tollgate_policy::cel::{Expression, Variables};
+use tollgate_policy::rego::{Bundle, Checker, Front};
 
 #[path = "../tests/policies/input.rs"]
 mod shared;

@@ -23,184 +23,18 @@ pub(crate) mod token_text;
 #[cfg(test)]
 mod world;
 
-use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use secrecy::SecretString;
-use serde::{Deserialize, Serialize};
+use tollgate_core::access::AccessFacts;
+use tollgate_core::agent::{Agent, AgentId};
+use tollgate_core::session::{AccessType, SessionId};
+use tollgate_core::user::{AccessAs, Identity, User};
 
 pub use agents::{Agents, Configuration, Share};
 pub use authorizer::Authorizer;
 pub use remote::SetupError;
-
-/// Number of an agent: 1 to 2^63 - 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct AgentId(i64);
-
-impl AgentId {
-    /// The number, where it can be one.
-    pub fn new(number: i64) -> Option<Self> {
-        (number > 0).then_some(Self(number))
-    }
-
-    /// Reads canonical decimal: no sign, no leading zero, nothing else.
-    pub fn parse(text: &str) -> Option<Self> {
-        let canonical = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
-        text.parse().ok().filter(|_| canonical).and_then(Self::new)
-    }
-
-    /// The number.
-    pub fn get(self) -> i64 {
-        self.0
-    }
-}
-
-impl fmt::Display for AgentId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// The kinds of credential.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AccessType {
-    /// `pat:<agent>:<token>`.
-    PersonalAccessToken,
-    /// An ID token with the agent claim.
-    OidcIdToken,
-    /// Cookie `_gitlab_kas` with agent and CSRF token.
-    SessionCookie,
-    /// `ci:<agent>:<token>`.
-    CiJobToken,
-}
-
-impl AccessType {
-    /// The word of the wire and of records.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::PersonalAccessToken => "personal_access_token",
-            Self::OidcIdToken => "oidc_id_token",
-            Self::SessionCookie => "session_cookie",
-            Self::CiJobToken => "ci_job_token",
-        }
-    }
-}
-
-/// What the ids of [`SessionId::of_one_token`] begin with.
-const ONE_TOKEN: &str = "token-";
-
-/// What a session is known by: the credential a person came with.
-///
-/// Its text form is `pat:<uuid>`, `cookie:<uuid>`, `oidc:<hash>`,
-/// `oidc:token-<hash>` or `ci:<hash>`; none of them is a secret.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SessionId {
-    access_type: AccessType,
-    id: Arc<str>,
-}
-
-impl SessionId {
-    /// - `id`: without its prefix; ASCII letters, digits and `-_`.
-    pub fn new(access_type: AccessType, id: impl Into<Arc<str>>) -> Self {
-        Self {
-            access_type,
-            id: id.into(),
-        }
-    }
-
-    /// Of an ID token that does not say which sign-in it is of: the next token of
-    /// the same person is another session.
-    ///
-    /// - `hash`: ASCII letters and digits.
-    pub fn of_one_token(hash: &str) -> Self {
-        Self::new(AccessType::OidcIdToken, format!("{ONE_TOKEN}{hash}"))
-    }
-
-    /// Whether ending it ends nothing but one ID token.
-    pub fn is_of_one_token(&self) -> bool {
-        self.access_type == AccessType::OidcIdToken && self.id.starts_with(ONE_TOKEN)
-    }
-
-    /// Reads the text form.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (prefix, id) = text.split_once(':')?;
-        let access_type = match prefix {
-            "pat" => AccessType::PersonalAccessToken,
-            "cookie" => AccessType::SessionCookie,
-            "oidc" => AccessType::OidcIdToken,
-            "ci" => AccessType::CiJobToken,
-            _ => return None,
-        };
-        let plain = !id.is_empty()
-            && id
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-        plain.then(|| Self::new(access_type, id))
-    }
-
-    /// Which kind of credential.
-    pub fn access_type(&self) -> AccessType {
-        self.access_type
-    }
-
-    /// Without the prefix.
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-}
-
-impl fmt::Display for SessionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let prefix = match self.access_type {
-            AccessType::PersonalAccessToken => "pat",
-            AccessType::OidcIdToken => "oidc",
-            AccessType::SessionCookie => "cookie",
-            AccessType::CiJobToken => "ci",
-        };
-        write!(f, "{prefix}:{}", self.id)
-    }
-}
-
-/// What a role of a member may be, in the order of what it may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// May look at little.
-    Guest,
-    /// May look.
-    Reporter,
-    /// May change; the least that reaches agents.
-    Developer,
-    /// May administer.
-    Maintainer,
-    /// May do all.
-    Owner,
-}
-
-impl Role {
-    /// Every role, least first.
-    pub const LADDER: [Self; 5] = [
-        Self::Guest,
-        Self::Reporter,
-        Self::Developer,
-        Self::Maintainer,
-        Self::Owner,
-    ];
-
-    /// The word of the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Guest => "guest",
-            Self::Reporter => "reporter",
-            Self::Developer => "developer",
-            Self::Maintainer => "maintainer",
-            Self::Owner => "owner",
-        }
-    }
-}
 
 /// What the gateway asks about one request.
 #[derive(Debug)]
@@ -261,26 +95,10 @@ pub struct IdToken {
     pub mapped: Option<Identity>,
 }
 
-/// A Kubernetes identity: `user.Info`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
-    /// Never empty.
-    pub username: String,
-    /// In order, without duplicates.
-    pub groups: Vec<String>,
-    /// Empty counts as none.
-    pub uid: Option<String>,
-    /// Lower-case keys and their values.
-    pub extra: Vec<(String, Vec<String>)>,
-}
-
 /// Proof that a person may use an agent. Only [`crate::access`] makes one.
 #[derive(Debug)]
 pub struct Access {
-    agent: Arc<Agent>,
-    user: User,
-    access_as: AccessAs,
-    session: SessionId,
+    facts: AccessFacts,
     expires_at: Option<Timestamp>,
     /// By which of an issuer's claims the person was found.
     linked: Option<Arc<Linked>>,
@@ -293,96 +111,25 @@ struct Linked {
     claims: serde_json::Map<String, serde_json::Value>,
 }
 
-/// An agent, bound to its cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Agent {
-    /// Its number.
-    pub id: AgentId,
-    /// Its name: the folder of its `config.yaml`.
-    pub name: String,
-    /// Number of the project that holds its configuration.
-    pub config_project: i64,
-    /// Name of the cluster it stands for, as cluster Secrets have it.
-    pub cluster: String,
-}
-
-impl Agent {
-    /// What it is besides its number, which can be given to another agent or cluster.
-    /// Names are DNS labels, so that no two agents have one identity.
-    pub fn identity(&self) -> String {
-        format!("{}/{}", self.name, self.cluster)
-    }
-}
-
-/// A person, by number and name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct User {
-    /// Number in the directory; 0 for somebody only an issuer knows.
-    pub id: i64,
-    /// Name in the directory, or the mapped username.
-    pub username: String,
-}
-
-/// Roles in one project or group that `user_access` lists.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Membership {
-    /// Number of the project or group.
-    pub id: i64,
-    /// Its path; empty where a platform elsewhere gave only the number.
-    pub path: String,
-    /// From reporter up to the effective one.
-    pub roles: Vec<Role>,
-}
-
-/// Whom the cluster sees.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AccessAs {
-    /// The agent: the cluster's credential alone, nobody is impersonated.
-    Agent,
-    /// The person, with the roles that let them in.
-    User {
-        /// Listed projects, in the configuration's order.
-        projects: Vec<Membership>,
-        /// Listed groups, in the configuration's order.
-        groups: Vec<Membership>,
-    },
-    /// Whoever the issuer's `claimMappings` say.
-    Mapped(Identity),
-    /// A CI job.
-    CiJob(Box<CiJob>),
-    /// A fixed identity, for CI jobs whose configuration says so.
-    Impersonate(Identity),
-}
-
-/// A CI job, as the platform describes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CiJob {
-    /// Number of the job.
-    pub id: i64,
-    /// Number of its pipeline.
-    pub pipeline: i64,
-    /// Number of its project.
-    pub project: i64,
-    /// Numbers of the groups above its project.
-    pub groups: Vec<i64>,
-    /// Slug and tier of its environment, where it has one.
-    pub environment: Option<(String, String)>,
-}
-
 impl Access {
+    /// What policies decide on.
+    pub fn facts(&self) -> &AccessFacts {
+        &self.facts
+    }
+
     /// The agent.
     pub fn agent(&self) -> &Arc<Agent> {
-        &self.agent
+        &self.facts.agent
     }
 
     /// The person; a CI job's user for jobs.
     pub fn user(&self) -> &User {
-        &self.user
+        &self.facts.user
     }
 
     /// How they came.
     pub fn access_type(&self) -> AccessType {
-        self.session.access_type()
+        self.facts.session.access_type()
     }
 
     /// A hash of whose it is, for limits: the same person has the same one with
@@ -390,17 +137,17 @@ impl Access {
     pub fn key(&self) -> u64 {
         use std::hash::{BuildHasher as _, BuildHasherDefault};
 
-        BuildHasherDefault::<rustc_hash::FxHasher>::default().hash_one(("agent", self.user.id, &self.user.username))
+        BuildHasherDefault::<rustc_hash::FxHasher>::default().hash_one(("agent", self.user().id, &self.user().username))
     }
 
     /// As whom they act.
     pub fn access_as(&self) -> &AccessAs {
-        &self.access_as
+        &self.facts.access_as
     }
 
     /// What can be revoked.
     pub fn session(&self) -> &SessionId {
-        &self.session
+        &self.facts.session
     }
 
     /// When the credential ends by itself.
@@ -414,10 +161,12 @@ impl Access {
     /// For tests of the rooms behind this one: by a token that does not end.
     pub(crate) fn for_test(agent: Agent, user: User, access_as: AccessAs, session: SessionId) -> Arc<Self> {
         Arc::new(Self {
-            agent: Arc::new(agent),
-            user,
-            access_as,
-            session,
+            facts: AccessFacts {
+                agent: Arc::new(agent),
+                user,
+                access_as,
+                session,
+            },
             expires_at: None,
             linked: None,
         })

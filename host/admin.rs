@@ -21,7 +21,6 @@ use uuid::Uuid;
 
 use crate::credential::cache::Cache;
 use crate::credential::cache::health::Health;
-use crate::diagnostic::Diagnostic;
 use crate::forward::Body;
 use crate::front::clusters::ClusterView;
 use crate::metrics::{Metrics, Part};
@@ -30,6 +29,7 @@ use crate::self_check::Checks;
 use crate::server::{Handler, Peer};
 use crate::sessions::Sessions;
 use crate::snapshot::Current;
+use tollgate_core::diagnostic::Diagnostic;
 
 /// What the admin listener shows.
 #[derive(Clone, Debug)]

@@ -15,12 +15,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::access::{AccessType, AgentId};
-use crate::authorize::kubernetes::Attributes;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::sessions::{Closed, Holder, Sessions};
 use crate::store::{self, AuditEvent, Store};
+use tollgate_core::agent::AgentId;
+use tollgate_core::attributes::Attributes;
+use tollgate_core::session::AccessType;
 
 mod buckets;
 mod few;

@@ -25,7 +25,7 @@ mod build;
 
 mod error;
 mod fetch;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;
 mod issuer;
 mod keys;
@@ -42,7 +42,8 @@ mod userinfo;
 mod tests;
 
 pub use error::{Error, Field, Malformed, Reason, Revocation, Unusable};
-pub use principal::{Kind, Presented, Principal};
+pub use principal::{Presented, Principal};
+use tollgate_core::principal::Kind;
 
 use crate::clock::Clock;
 use issuer::{Issuer, Verified};

@@ -5,6 +5,7 @@
 //! request took.
 
 use std::sync::Arc;
+use tollgate_policy::rego;
 
 use crate::caller::Caller;
 use crate::forward::Backend;
@@ -12,19 +13,16 @@ use crate::front::extensions::{Call, Extension};
 use crate::headers;
 use crate::record::Open;
 use crate::snapshot::Snapshot;
-use crate::state::Cluster;
+use tollgate_state::Cluster;
 
 pub mod applications;
 pub mod applicationsets;
-pub mod cel;
 pub mod clusters;
 mod facts;
 mod judgment;
 pub mod kubernetes;
 pub mod platform;
 pub mod projects;
-pub mod rbac;
-pub mod rego;
 
 pub use facts::Target;
 pub use judgment::Judgments;

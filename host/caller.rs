@@ -8,8 +8,8 @@ use std::sync::Arc;
 use rustc_hash::FxBuildHasher;
 
 use crate::authenticate::{Principal, REMEMBERED};
-use crate::authorize::{rbac, rego};
 use crate::headers;
+use tollgate_policy::{rbac, rego};
 
 /// KiB of callers remembered at once, roughly. Claims can be long, and a caller
 /// is another one each time a token is verified again.

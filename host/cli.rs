@@ -177,9 +177,9 @@ fn ended(done: Result<(), client::Failure>) -> ExitCode {
 
 fn run_plugin(command: PluginCommand, out: &mut dyn Write) -> ExitCode {
     let settings = match command.config {
-        None => crate::config::Plugins::default(),
+        None => tollgate_config::Plugins::default(),
         Some(path) => {
-            let loaded = crate::config::raw::load(&path);
+            let loaded = tollgate_config::raw::load(&path);
             loaded.diagnostics.iter().for_each(complain);
             match loaded.value {
                 Some(config) => config.plugins,

@@ -19,7 +19,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use zeroize::Zeroize as _;
 
-use crate::diagnostic::one_line;
+use tollgate_core::diagnostic::one_line;
 
 /// Longest token, in bytes. Go's server, and so a Kubernetes API server, takes
 /// 1 MiB of header fields by default; proxies between take far less.

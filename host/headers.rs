@@ -15,28 +15,20 @@ use http::HeaderName;
 mod clean;
 mod identity;
 mod kubernetes;
-mod names;
 mod response;
 mod seal;
 mod subject;
 mod upstream;
 
-pub use clean::{Cleaned, ClientFields, Protocol, clean, clean_for};
+pub use clean::{Cleaned, ClientFields, clean, clean_for};
 pub use identity::{Caller, Identity};
 pub use kubernetes::client_impersonates;
-pub use names::{Owner, owner};
 pub(crate) use response::clean_trailers;
 pub use response::{clean_response, contain_response};
 pub use seal::{Held, Outbound, Own};
 pub use subject::{About, Subject};
 pub(crate) use upstream::RequestHeader;
 pub use upstream::Upstream;
-
-/// Whether only the gateway itself may write the field `name` of a request to
-/// an upstream. Neither a client nor a plugin can.
-pub fn is_host_owned(name: &HeaderName) -> bool {
-    names::owner(name.as_str()) == Owner::Host
-}
 
 /// Why a request's fields are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

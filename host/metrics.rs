@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 use crate::credential::cache::health::{Health, Totals};
 use crate::front::extensions::Extension;
 use crate::record::Record;
-use crate::state::SetAside;
+use tollgate_state::SetAside;
 
 mod access;
 mod applications;

@@ -36,9 +36,7 @@ use door::{Door, name_decision};
 use crate::assertion::{Signer, Statement};
 use crate::authenticate::agent::{self, CiTokens, Presented};
 use crate::authenticate::{Principal, Safety};
-use crate::authorize::kubernetes::Attributes;
 use crate::authorize::{self, Permit};
-use crate::config::{self, Config};
 use crate::forward::{self, Body, Limiter};
 use crate::front::extensions::Call;
 use crate::front::extensions::config::{LimitSpec, PersonLimitSpec};
@@ -51,7 +49,9 @@ use crate::rejection::Rejection;
 use crate::route::{self, ClusterRoute, Route};
 use crate::server::{Handler, Peer, Refusal};
 use crate::snapshot::{Current, Snapshot};
-use crate::state::source::Source;
+use tollgate_config::Config;
+use tollgate_core::attributes::Attributes;
+use tollgate_state::source::Source;
 
 /// Serves requests by the snapshot in force.
 #[derive(Debug)]
@@ -513,7 +513,7 @@ fn statement(permit: &Permit) -> Statement<'_> {
 }
 
 /// The key of the settings, or one that lives as long as the process.
-fn signer(settings: &config::Extensions) -> anyhow::Result<Signer> {
+fn signer(settings: &tollgate_config::Extensions) -> anyhow::Result<Signer> {
     let issuer = settings.assertion_issuer.clone();
     let Some(path) = &settings.assertion_key else {
         return Ok(Signer::generate(issuer)?);

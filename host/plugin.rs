@@ -10,9 +10,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-use crate::config;
-use crate::diagnostic::{Diagnostic, Location};
+use tollgate_core::diagnostic::{Diagnostic, Location};
+use tollgate_core::plugin::Import;
+use tollgate_core::plugin::World;
 
 mod bindings;
 mod budget;
@@ -22,7 +22,7 @@ pub mod egress;
 mod engine;
 mod error;
 mod filter;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;
 mod generator;
 mod imports;
@@ -38,14 +38,12 @@ mod yaml;
 
 pub use budget::Budget;
 pub use cache::Origin;
-pub use egress::EntrySpec;
 pub use engine::Allocation;
 pub use error::{CallError, Error, Lie, TrapCause};
 pub use filter::{HeaderFilter, RequestContext};
 pub use generator::Generator;
-pub use imports::Import;
 pub use inspect::{Inspection, ManifestSummary, ProviderSummary, ReachSummary, inspect};
-pub use manifest::{ContextPart, Direction, Manifest, World};
+pub use manifest::{ContextPart, Direction, Manifest};
 pub use plan::HeaderPlan;
 pub use provider::{
     Ambient, AmbientError, AwsCredentials, Bearer, ClusterName, Exchange, Material, PodIdentities, Provider, Source,
@@ -59,7 +57,7 @@ use egress::Sender;
 pub struct Runtime {
     host: Arc<engine::Host>,
     cache: Result<cache::Cache, Diagnostic>,
-    config: config::Plugins,
+    config: tollgate_config::Plugins,
     world: ProviderWorld,
 }
 
@@ -69,7 +67,7 @@ impl Runtime {
     ///
     /// # Errors
     /// [`Error`]: the engine or its clock does not start.
-    pub fn new(config: &config::Plugins) -> Result<Self, Error> {
+    pub fn new(config: &tollgate_config::Plugins) -> Result<Self, Error> {
         Self::with_allocation(config, Allocation::Pool)
     }
 
@@ -78,7 +76,7 @@ impl Runtime {
     ///
     /// # Errors
     /// [`Error`]: the engine or its clock does not start.
-    pub fn with_allocation(config: &config::Plugins, wanted: Allocation) -> Result<Self, Error> {
+    pub fn with_allocation(config: &tollgate_config::Plugins, wanted: Allocation) -> Result<Self, Error> {
         let world = ProviderWorld {
             sender: Arc::new(Sender::new()),
             ambient: Arc::new(PodIdentities::new(&config.ambient)),
@@ -92,7 +90,11 @@ impl Runtime {
     ///
     /// # Errors
     /// [`Error`]: the engine or its clock does not start.
-    pub fn with_world(config: &config::Plugins, wanted: Allocation, world: ProviderWorld) -> Result<Self, Error> {
+    pub fn with_world(
+        config: &tollgate_config::Plugins,
+        wanted: Allocation,
+        world: ProviderWorld,
+    ) -> Result<Self, Error> {
         let host = engine::Host::start(wanted)?;
         let folder = config.cache.clone().unwrap_or_else(default_cache);
         let cache = cache::Cache::open(&folder).map_err(|error| {
@@ -266,7 +268,7 @@ impl Set {
     }
 
     /// The plugin that provides generators of `kind`: of several, the first by name.
-    pub fn generator(&self, kind: crate::applicationset::KindName) -> Option<&Arc<Generator>> {
+    pub fn generator(&self, kind: tollgate_applicationset::KindName) -> Option<&Arc<Generator>> {
         self.entries.values().find_map(|entry| match &entry.plugin {
             load::Plugin::Generator(generator) if generator.kinds().contains(&kind) => Some(generator),
             load::Plugin::Generator(_) | load::Plugin::Filter(_) | load::Plugin::Provider(_) => None,

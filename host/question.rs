@@ -16,9 +16,9 @@ use crate::credential::cache::Lease;
 use crate::credential::clusters::{self, ClusterAccess};
 use crate::forward::{self, Body};
 use crate::headers;
-use crate::impersonate::Impersonation;
 use crate::route;
 use crate::server::Peer;
+use tollgate_policy::impersonate::Impersonation;
 
 pub(crate) mod review;
 
@@ -154,5 +154,5 @@ impl Question<'_> {
 }
 
 fn unreachable(error: &forward::Error) -> Error {
-    Error::Unreachable(crate::diagnostic::with_causes(error))
+    Error::Unreachable(tollgate_core::diagnostic::with_causes(error))
 }

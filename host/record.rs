@@ -17,12 +17,14 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::access::{AccessType, AgentId, User};
 use crate::authenticate::Principal;
-use crate::authorize::kubernetes::Attributes;
-use crate::diagnostic::shortened;
-use crate::impersonate::Impersonation;
-use crate::state::ObjectName;
+use tollgate_core::agent::AgentId;
+use tollgate_core::attributes::Attributes;
+use tollgate_core::diagnostic::shortened;
+use tollgate_core::session::AccessType;
+use tollgate_core::user::User;
+use tollgate_policy::impersonate::Impersonation;
+use tollgate_state::ObjectName;
 
 mod file;
 mod render;
@@ -185,7 +187,7 @@ pub struct Record {
     /// Project named by the caller.
     pub project: Option<String>,
     /// Cluster the request was for: name and server.
-    pub destination: Option<Arc<crate::state::Cluster>>,
+    pub destination: Option<Arc<tollgate_state::Cluster>>,
     /// What let it into the cluster.
     pub credential: Option<CredentialNote>,
     /// What it asked of a cluster through an agent. The decision's id is the

@@ -13,10 +13,6 @@ use uuid::Uuid;
 
 mod kubernetes;
 
-use crate::applicationset::Refusal;
-use crate::authorize::rego;
-use crate::config::Compatibility;
-use crate::diagnostic::with_causes;
 use crate::front::applicationsets::Code;
 use crate::front::kubernetes::status;
 use crate::front::{applicationsets, extensions, platform, projects};
@@ -26,6 +22,10 @@ use crate::{
     access, authenticate, authorize, credential, discovery, forward, front, grpc, headers, pipeline, plugin, route,
     sessions, store,
 };
+use tollgate_applicationset::Refusal;
+use tollgate_config::Compatibility;
+use tollgate_core::diagnostic::with_causes;
+use tollgate_policy::rego;
 
 /// An error of the stage that ended a request.
 #[derive(Debug, thiserror::Error)]
@@ -645,7 +645,8 @@ mod tests {
     use http::StatusCode;
 
     use super::{Outcome, Rejection, Voice};
-    use crate::authorize::{self, rego};
+    use crate::authorize::{self};
+    use tollgate_policy::rego;
 
     #[test]
     fn a_policy_that_is_given_up_denies_with_a_reason_of_its_own() {

@@ -20,11 +20,8 @@ use crate::access::Authorizer;
 use crate::access::endpoint::Endpoint;
 use crate::admin::{self, Admin, Findings};
 use crate::audit::{self, Audit};
-use crate::authorize::rego::Checker;
 use crate::clock::Clock;
-use crate::config::{Config, StoreUrl};
 use crate::credential::cache::{self, Cache};
-use crate::diagnostic::Diagnostic;
 use crate::metrics::{Metrics, Part};
 use crate::pipeline::{Desk, Gateway, OpenExchanges, Room, Services};
 use crate::record::Recorder;
@@ -32,8 +29,11 @@ use crate::self_check;
 use crate::server::{Certificates, Limits, Server};
 use crate::sessions::Sessions;
 use crate::snapshot::{Current, Loader};
-use crate::state::watch::{Events, Timing, watch};
 use crate::store::Store;
+use tollgate_config::{Config, StoreUrl};
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_policy::rego::Checker;
+use tollgate_state::watch::{Events, Timing, watch};
 
 pub mod inputs;
 
@@ -319,7 +319,7 @@ async fn first_load(loader: &Arc<Loader>, metrics: &Metrics) -> anyhow::Result<C
         move || loader.first()
     })
     .await?;
-    loaded.diagnostics.iter().for_each(crate::diagnostic::log);
+    loaded.diagnostics.iter().for_each(tollgate_core::diagnostic::log);
     let Some(snapshot) = loaded.value else {
         anyhow::bail!("nothing is served, because the configuration has errors; `tollgate check` shows them");
     };

@@ -16,10 +16,11 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::access::{AgentId, Configuration};
+use crate::access::Configuration;
 use crate::credential::clusters::{ClusterAccess, Found};
 use crate::metrics::Metrics;
 use crate::snapshot::{Current, Snapshot};
+use tollgate_core::agent::AgentId;
 
 pub mod accounts;
 pub mod applications;

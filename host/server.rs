@@ -25,7 +25,7 @@ mod socket;
 mod tls;
 
 use connections::{Connections, Place};
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "fuzz"))]
 pub(crate) use guard::fuzz;
 
 pub(crate) use peer::Due;
@@ -79,7 +79,7 @@ pub struct Limits {
 
 impl Limits {
     /// The configured bounds, and fixed ones for what is not configured.
-    pub fn new(limits: &crate::config::Limits, drain: Duration) -> Self {
+    pub fn new(limits: &tollgate_config::Limits, drain: Duration) -> Self {
         Self {
             header_bytes: limits.header_bytes,
             header_count: limits.header_count,
@@ -97,7 +97,7 @@ impl Limits {
 
     /// Bounds on the callers of the admin listener, who only ask. They are
     /// not waited for at the end.
-    pub fn admin(limits: &crate::config::Limits) -> Self {
+    pub fn admin(limits: &tollgate_config::Limits) -> Self {
         Self {
             body_bytes: 0,
             streams: 16,

@@ -15,11 +15,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::access::{Access, AccessType, AgentId, SessionId, User};
-use crate::authorize::kubernetes::Attributes;
+use crate::access::Access;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::store::{self, About, Actor, Owned, Page, SeenSession, Store, UsedFor};
+use tollgate_core::agent::AgentId;
+use tollgate_core::attributes::Attributes;
+use tollgate_core::session::{AccessType, SessionId};
+use tollgate_core::user::User;
 
 mod list;
 mod signal;

@@ -10,27 +10,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 
 use crate::access::Agents;
-use crate::applications::Applications;
 use crate::authenticate::Authenticator;
 use crate::authenticate::agent::IdTokens;
 use crate::authorize::applications::{ApplicationsPolicy, Standings};
 use crate::authorize::applicationsets::ApplicationSetsPolicy;
 use crate::authorize::kubernetes::KubernetesPolicy;
-use crate::authorize::rbac::Rbac;
-use crate::authorize::rego::{Bundle, Checker, Front};
 use crate::authorize::{Judgments, Target};
 use crate::caller::Callers;
 use crate::clock::Clock;
-use crate::config::Config;
 use crate::credential::cache::Cache;
 use crate::credential::clusters::Clusters;
 use crate::credential::source::Makers;
-use crate::diagnostic::{Diagnostic, Loaded};
 use crate::front::extensions::{Asked, Registry};
 use crate::metrics::{Metrics, Part};
 use crate::plugin;
-use crate::state::Resources;
-use crate::state::source::{self, Source};
+use tollgate_config::Config;
+use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_policy::applications::Applications;
+use tollgate_policy::rbac::Rbac;
+use tollgate_policy::rego::{Bundle, Checker, Front};
+use tollgate_state::Resources;
+use tollgate_state::source::{self, Source};
 
 mod state;
 

@@ -24,7 +24,8 @@ pub use self::model::{
     About, Actor, AuditEvent, AuditFilter, BrowserSession, MadeAt, Owned, Page, Revocation, SeenSession, Token, UsedFor,
 };
 use self::writer::Writer;
-use crate::access::{AgentId, SessionId};
+use tollgate_core::agent::AgentId;
+use tollgate_core::session::SessionId;
 
 mod audit;
 pub mod bounds;
@@ -392,7 +393,7 @@ impl Store {
     /// has the number now. Those whose number no agent has let nobody in again, whoever
     /// gets it. Gives how many there are of either.
     ///
-    /// - `agents`: those there are, by number, as [`crate::access::Agent::identity`].
+    /// - `agents`: those there are, by number, as [`tollgate_core::agent::Agent::identity`].
     ///
     /// # Errors
     /// [`Error::Failed`]; what is left then is bound the next time.

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use regorus::Value;
 use serde_json::json;
-use tollgate::authorize::cel::{self, Expression};
-use tollgate::authorize::rego::{Bundle, CALL_DEPTH, Checker, Error, Front, Limits, STACK_BYTES, TIME};
-use tollgate::diagnostic::{Diagnostic, Loaded};
+use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_policy::cel::{self, Expression};
+use tollgate_policy::rego::{Bundle, CALL_DEPTH, Checker, Error, Front, Limits, STACK_BYTES, TIME};
 
 fn checker() -> Checker {
     let limits = Limits {

@@ -16,11 +16,12 @@ mod provider;
 use std::sync::Arc;
 
 use provider::Provider;
-use tollgate::authenticate::{Authenticator, Error, Kind, Principal, Reason, Safety};
-use tollgate::config::Authentication;
-use tollgate::config::raw::authentication::RawAuthentication;
-use tollgate::diagnostic::Location;
-use tollgate::state::{Resources, Secret, Text};
+use tollgate::authenticate::{Authenticator, Error, Principal, Reason, Safety};
+use tollgate_config::Authentication;
+use tollgate_config::raw::authentication::RawAuthentication;
+use tollgate_core::diagnostic::Location;
+use tollgate_core::principal::Kind;
+use tollgate_state::{Resources, Secret, Text};
 
 fn settings_of(provider: &Provider, audiences: &str) -> Authentication {
     let yaml = format!(

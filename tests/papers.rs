@@ -1,18 +1,23 @@
 //! The papers say what the program does: every key is explained, every command
 //! exists, every link leads somewhere.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail like tests")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail like tests"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
 use serde_json::Value;
-use tollgate::authorize::rego::Front;
-use tollgate::config::raw;
-use tollgate::diagnostic::Diagnostic;
 use tollgate::front::extensions::config;
-use tollgate::state::directory;
+use tollgate_config::raw;
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_policy::rego::Front;
+use tollgate_state::directory;
 
 /// A key nothing has.
 const PROBE: &str = "probeOfTheTest";
@@ -400,4 +405,134 @@ fn slug(heading: &str) -> String {
         .filter(|symbol| symbol.is_alphanumeric() || " -_".contains(*symbol))
         .map(|symbol| if symbol == ' ' { '-' } else { symbol })
         .collect()
+}
+
+/// A row of ARCHITECTURE's table of crates.
+#[derive(Debug)]
+struct Row {
+    name: String,
+    /// What it must not depend on.
+    forbidden: BTreeSet<String>,
+}
+
+/// The rows between the heading `Crates` and the next one, lowest crate first.
+fn crates_of_architecture() -> Vec<Row> {
+    let text = read("ARCHITECTURE.md");
+    let section = text
+        .split("\n## ")
+        .find(|section| section.starts_with("Crates\n"))
+        .unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    rows.map(|line| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        Row {
+            name: cells[1].split_whitespace().next().unwrap().trim_matches('`').to_owned(),
+            forbidden: quoted(cells[3]).into_iter().map(str::to_owned).collect(),
+        }
+    })
+    .collect()
+}
+
+/// Each package that is part of the gateway (below `host`, and the binary's), and what it
+/// depends on outside of tests.
+fn packages() -> BTreeMap<String, BTreeSet<String>> {
+    let output = std::process::Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    packages
+        .filter(|package| {
+            let manifest = Path::new(package["manifest_path"].as_str().unwrap());
+            manifest.starts_with(root().join("host")) || manifest == root().join("Cargo.toml")
+        })
+        .map(|package| {
+            let name = package["name"].as_str().unwrap().to_owned();
+            let dependencies = package["dependencies"].as_array().unwrap().iter();
+            let dependencies = dependencies
+                .filter(|dependency| dependency["kind"] != "dev")
+                .map(|dependency| dependency["name"].as_str().unwrap().to_owned());
+            (name, dependencies.collect())
+        })
+        .collect()
+}
+
+/// What is wrong with `packages` beside `rows`; nothing where arrows point upwards alone.
+fn turned_arrows(rows: &[Row], packages: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let listed: BTreeSet<&String> = rows.iter().map(|row| &row.name).collect();
+    wrong.extend(
+        packages
+            .keys()
+            .filter(|name| !listed.contains(name))
+            .map(|name| format!("`{name}` is not in ARCHITECTURE.md")),
+    );
+    for (at, row) in rows.iter().enumerate() {
+        let Some(dependencies) = packages.get(&row.name) else {
+            wrong.push(format!("ARCHITECTURE.md has `{}`, and the workspace has not", row.name));
+            continue;
+        };
+        let below: BTreeSet<&String> = rows[..at].iter().map(|row| &row.name).collect();
+        for dependency in dependencies {
+            if listed.contains(dependency) && !below.contains(dependency) {
+                wrong.push(format!(
+                    "`{}` depends on `{dependency}`, which stands below it",
+                    row.name
+                ));
+            }
+            if row.forbidden.contains(dependency) {
+                wrong.push(format!(
+                    "`{}` depends on `{dependency}`, which it must not know",
+                    row.name
+                ));
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn crates_depend_on_each_other_as_architecture_says() {
+    let (rows, packages) = (crates_of_architecture(), packages());
+    assert_eq!(turned_arrows(&rows, &packages), Vec::<String>::new());
+    // An arrow that turns, and a crate that learns what it must not know, are found.
+    let (first, last) = (&rows[0].name, &rows[rows.len() - 1].name);
+    let mut turned = packages.clone();
+    turned.get_mut(first).unwrap().insert(last.clone());
+    assert_eq!(turned_arrows(&rows, &turned).len(), 1);
+    let mut learned = packages;
+    let forbidden = rows[0].forbidden.first().unwrap().clone();
+    learned.get_mut(first).unwrap().insert(forbidden);
+    assert_eq!(turned_arrows(&rows, &learned).len(), 1);
+}
+
+/// Words of a paper that look like a source file of the gateway.
+fn sources(text: &str) -> BTreeSet<&str> {
+    text.split(|c: char| !(c.is_ascii_alphanumeric() || "/_.-".contains(c)))
+        .filter(|word| word.starts_with("host/") && word.ends_with(".rs"))
+        .collect()
+}
+
+#[test]
+fn every_source_file_in_the_papers_exists() {
+    let mut seen = 0;
+    for paper in papers() {
+        // The changelog speaks of its day.
+        if paper.ends_with("CHANGELOG.md") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&paper).unwrap();
+        for source in sources(&text) {
+            assert!(
+                root().join(source).is_file(),
+                "{}: there is no `{source}`",
+                paper.display()
+            );
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "{seen}");
 }

@@ -6,8 +6,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use tollgate::authorize::rego::{Bundle, Checker, Front};
-use tollgate::diagnostic::{Diagnostic, Loaded};
+use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_policy::rego::{Bundle, Checker, Front};
 
 const CASES: &str = r#"
 base:

@@ -17,13 +17,17 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::membership::Lists;
-use super::{Access, AccessAs, Agent, AgentId, Identity, Membership, Refusal, SessionId, User};
-use crate::claims::{EMAIL, email_may_count};
-use crate::config::{PersonKey, UserLink};
-use crate::diagnostic::Diagnostic;
-use crate::state::Resources;
-use crate::state::agent::{AgentObject, Binding, Grant, ShareAs, Sharing, UserAccess};
-use crate::state::people::{Directory, Person, PersonState};
+use super::{Access, Refusal};
+use tollgate_config::{PersonKey, UserLink};
+use tollgate_core::access::AccessFacts;
+use tollgate_core::agent::{Agent, AgentId};
+use tollgate_core::claims::{EMAIL, email_may_count};
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_core::session::SessionId;
+use tollgate_core::user::{AccessAs, Identity, Membership, User};
+use tollgate_state::Resources;
+use tollgate_state::agent::{AgentObject, Binding, Grant, ShareAs, Sharing, UserAccess};
+use tollgate_state::people::{Directory, Person, PersonState};
 
 const NO_USER_ACCESS: &str = "it has no `user_access`";
 const BROKEN: &str = "its configuration has mistakes";
@@ -332,13 +336,19 @@ impl Agents {
 }
 
 impl Granted {
-    /// With the credential it was granted to.
-    pub(super) fn access(self, session: SessionId, expires_at: Timestamp) -> Access {
-        Access {
+    fn facts(self, session: SessionId) -> AccessFacts {
+        AccessFacts {
             agent: self.agent,
             user: self.user,
             access_as: self.access_as,
             session,
+        }
+    }
+
+    /// With the credential it was granted to.
+    pub(super) fn access(self, session: SessionId, expires_at: Timestamp) -> Access {
+        Access {
+            facts: self.facts(session),
             expires_at: Some(expires_at),
             linked: None,
         }
@@ -347,17 +357,14 @@ impl Granted {
     /// As somebody who was let in as `before`, if it is to the same agent and as the same
     /// person; what they are there may be different.
     pub(super) fn again(self, before: &Arc<Access>) -> Option<Arc<Access>> {
-        if *self.agent != *before.agent || self.user != before.user {
+        if *self.agent != **before.agent() || self.user != *before.user() {
             return None;
         }
-        if self.access_as == before.access_as {
+        if self.access_as == *before.access_as() {
             return Some(Arc::clone(before));
         }
         Some(Arc::new(Access {
-            agent: self.agent,
-            user: self.user,
-            access_as: self.access_as,
-            session: before.session.clone(),
+            facts: self.facts(before.session().clone()),
             expires_at: before.expires_at,
             linked: before.linked.clone(),
         }))

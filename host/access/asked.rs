@@ -5,7 +5,8 @@
 
 use secrecy::SecretString;
 
-use super::{AccessKey, AgentId, IdToken, Question};
+use super::{AccessKey, IdToken, Question};
+use tollgate_core::agent::AgentId;
 
 /// An owned [`Question`].
 #[derive(Debug)]

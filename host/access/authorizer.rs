@@ -16,7 +16,6 @@ use super::remote::{Remote, SetupError};
 use super::token_text::is_no_token;
 use super::{Access, AccessKey, Bearer, Error, Question, Refusal};
 use crate::clock::Clock;
-use crate::config;
 use crate::sessions::Sessions;
 use crate::store::Store;
 
@@ -42,15 +41,15 @@ impl Authorizer {
     /// # Errors
     /// [`SetupError`]: the secret or the certificate authority cannot be used.
     pub fn new(
-        config: &config::Kubernetes,
+        config: &tollgate_config::Kubernetes,
         store: Arc<Store>,
         sessions: Arc<Sessions>,
         clock: Clock,
     ) -> Result<Self, SetupError> {
         let embedded = Embedded::new(store, &config.users, clock.clone());
         let (platform, success) = match &config.authorizer {
-            config::Authorizer::Embedded => (Platform::Embedded(embedded), config.success_ttl),
-            config::Authorizer::Remote {
+            tollgate_config::Authorizer::Embedded => (Platform::Embedded(embedded), config.success_ttl),
+            tollgate_config::Authorizer::Remote {
                 url,
                 secret,
                 certificate_authority,
@@ -123,7 +122,7 @@ impl Authorizer {
         let access = self.memory.answer(key, ask).await?;
         // INVARIANT: asked on every request, so that nothing remembered outlives
         // a revocation.
-        let refusal = if self.sessions.is_revoked(&access.session) {
+        let refusal = if self.sessions.is_revoked(access.session()) {
             Refusal::Revoked
         } else if access.expires_at.is_some_and(|end| end <= self.clock.now()) {
             Refusal::Expired
@@ -131,8 +130,8 @@ impl Authorizer {
             return Ok(access);
         };
         Err(refusal.of(Bearer {
-            user: access.user.clone(),
-            session: access.session.clone(),
+            user: access.user().clone(),
+            session: access.session().clone(),
         }))
     }
 

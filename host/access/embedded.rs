@@ -14,11 +14,14 @@ use secrecy::SecretString;
 
 use super::agents::{Agents, Claimant, stranger};
 use super::asked::{Asked, AskedKey};
-use super::{Access, AccessAs, AccessType, AgentId, Bearer, Error, IdToken, Linked, Refusal, SessionId};
-use crate::claims::EMAIL_VERIFIED;
+use super::{Access, Bearer, Error, IdToken, Linked, Refusal};
 use crate::clock::Clock;
-use crate::config::UserLink;
 use crate::store::{SecretHash, Store, Token};
+use tollgate_config::UserLink;
+use tollgate_core::agent::AgentId;
+use tollgate_core::claims::EMAIL_VERIFIED;
+use tollgate_core::session::{AccessType, SessionId};
+use tollgate_core::user::AccessAs;
 
 /// The one scope a token may have.
 const SCOPE: &str = "k8s_proxy";
@@ -188,15 +191,15 @@ impl Embedded {
     /// revoked or has ended is not looked at.
     pub(super) fn again(&self, agents: &Agents, access: &Arc<Access>) -> Option<Arc<Access>> {
         let person = match (access.access_type(), &access.linked) {
-            (AccessType::PersonalAccessToken | AccessType::SessionCookie, _) => Some(agents.user(access.user.id)?),
+            (AccessType::PersonalAccessToken | AccessType::SessionCookie, _) => Some(agents.user(access.user().id)?),
             (AccessType::OidcIdToken, Some(linked)) => agents.user_of(&self.links, &linked.issuer, &linked.claims),
             (AccessType::OidcIdToken, None) | (AccessType::CiJobToken, _) => return None,
         };
-        let mapped = match &access.access_as {
+        let mapped = match access.access_as() {
             AccessAs::Mapped(identity) => Some(identity),
             AccessAs::Agent | AccessAs::User { .. } | AccessAs::CiJob(_) | AccessAs::Impersonate(_) => None,
         };
-        let granted = agents.grant(access.agent.id, Claimant { person, mapped });
+        let granted = agents.grant(access.agent().id, Claimant { person, mapped });
         granted.ok()?.again(access)
     }
 

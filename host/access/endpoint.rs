@@ -20,9 +20,10 @@ use super::agents::Agents;
 use super::authorizer::Authorizer;
 use super::gateway_token::SharedSecret;
 use super::remote::{INVALID_KEY, SetupError, WireId};
-use super::{Access, AccessAs, AccessKey, AgentId, Error, IdToken, Membership, Question, Refusal, Role};
+use super::{Access, AccessKey, Error, IdToken, Question, Refusal};
 use crate::clock::Clock;
-use crate::config;
+use tollgate_core::agent::AgentId;
+use tollgate_core::user::{AccessAs, Membership, Role};
 
 /// Path of the endpoint.
 pub const PATH: &str = "/api/v4/internal/kubernetes/authorize_proxy_user";
@@ -60,16 +61,16 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`SetupError`]: the secret cannot be used, or somebody else judges.
-    pub fn new(config: &config::Kubernetes, clock: Clock) -> Result<Option<Self>, SetupError> {
+    pub fn new(config: &tollgate_config::Kubernetes, clock: Clock) -> Result<Option<Self>, SetupError> {
         let Some(file) = &config.platform_secret else {
             return Ok(None);
         };
         match config.authorizer {
-            config::Authorizer::Embedded => Ok(Some(Self {
+            tollgate_config::Authorizer::Embedded => Ok(Some(Self {
                 secret: SharedSecret::read(file)?,
                 clock,
             })),
-            config::Authorizer::Remote { .. } => Err(SetupError::Chain),
+            tollgate_config::Authorizer::Remote { .. } => Err(SetupError::Chain),
         }
     }
 

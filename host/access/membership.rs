@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use super::{Membership, Role};
-use crate::diagnostic::Diagnostic;
-use crate::state::agent::UserAccess;
-use crate::state::people::{Directory, Members, Namespace};
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_core::user::{Membership, Role};
+use tollgate_state::agent::UserAccess;
+use tollgate_state::people::{Directory, Members, Namespace};
 
 /// The projects and groups of one `user_access` that the directory has.
 #[derive(Debug, Default)]

@@ -15,8 +15,9 @@ use rustc_hash::FxBuildHasher;
 use secrecy::ExposeSecret as _;
 use tokio::sync::{Semaphore, watch};
 
-use super::{Access, AccessKey, AccessType, Error, Question};
+use super::{Access, AccessKey, Error, Question};
 use crate::clock::Clock;
+use tollgate_core::session::AccessType;
 
 /// Answers remembered at once.
 const ANSWERS: u64 = 20_000;

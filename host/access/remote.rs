@@ -23,9 +23,12 @@ use super::agents::Agents;
 use super::asked::{Asked, AskedKey};
 use super::embedded::Embedded;
 use super::gateway_token::{self, SharedSecret};
-use super::{Access, AccessType, Agent, AgentId, Error, IdToken, Refusal, SessionId};
+use super::{Access, Error, IdToken, Refusal};
 use crate::clock::Clock;
-use crate::diagnostic::with_causes;
+use tollgate_core::access::AccessFacts;
+use tollgate_core::agent::{Agent, AgentId};
+use tollgate_core::diagnostic::with_causes;
+use tollgate_core::session::{AccessType, SessionId};
 
 mod job;
 mod person;
@@ -136,12 +139,12 @@ impl Remote {
     pub(super) fn again(&self, agents: &Agents, access: &Arc<Access>) -> Option<Arc<Access>> {
         let by_claim = access.linked.is_some();
         let is_by_claim =
-            access.access_type() == AccessType::OidcIdToken && agents.is_granted_by_claim(access.agent.id);
+            access.access_type() == AccessType::OidcIdToken && agents.is_granted_by_claim(access.agent().id);
         match (by_claim, is_by_claim) {
             (true, true) => self.own.again(agents, access),
             (false, false) => {
-                let agent = agents.agent(access.agent.id)?;
-                let same = agent.name == access.agent.name && agent.cluster == access.agent.cluster;
+                let agent = agents.agent(access.agent().id)?;
+                let same = agent.name == access.agent().name && agent.cluster == access.agent().cluster;
                 same.then(|| Arc::clone(access))
             }
             (true, false) | (false, true) => None,
@@ -205,10 +208,12 @@ impl Remote {
         let granted = job::read(&body, id)?;
         let agent = agents.agent(id).ok_or(Refusal::UnknownAgent)?;
         Ok(Access {
-            agent: as_told(agent, granted.config_project),
-            user: granted.user,
-            access_as: granted.access_as,
-            session: session(AccessType::CiJobToken, token),
+            facts: AccessFacts {
+                agent: as_told(agent, granted.config_project),
+                user: granted.user,
+                access_as: granted.access_as,
+                session: session(AccessType::CiJobToken, token),
+            },
             expires_at: None,
             linked: None,
         })

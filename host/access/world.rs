@@ -9,17 +9,17 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use super::{
-    Access, AccessAs, AccessKey, AccessType, AgentId, Agents, Authorizer, Error, IdToken, Identity, Membership,
-    Question, Refusal, Role, SessionId, User,
-};
+use super::{Access, AccessKey, Agents, Authorizer, Error, IdToken, Question, Refusal};
 use crate::clock::Clock;
-use crate::config::{self, PersonKey, SameSite, UserLink};
 use crate::metrics::Metrics;
 use crate::sessions::Sessions;
-use crate::state::Resources;
-use crate::state::directory::load_text;
 use crate::store::{Actor, BrowserSession, SecretHash, Store, Token};
+use tollgate_config::{PersonKey, SameSite, UserLink};
+use tollgate_core::agent::AgentId;
+use tollgate_core::session::{AccessType, SessionId};
+use tollgate_core::user::{AccessAs, Identity, Membership, Role, User};
+use tollgate_state::Resources;
+use tollgate_state::directory::load_text;
 
 pub(super) const ISSUER: &str = "https://gitlab.example.com";
 
@@ -100,9 +100,9 @@ pub(super) fn id(number: i64) -> AgentId {
     AgentId::new(number).unwrap()
 }
 
-pub(super) fn settings() -> config::Kubernetes {
-    config::Kubernetes {
-        authorizer: config::Authorizer::Embedded,
+pub(super) fn settings() -> tollgate_config::Kubernetes {
+    tollgate_config::Kubernetes {
+        authorizer: tollgate_config::Authorizer::Embedded,
         platform_secret: None,
         allowed_origins: Vec::new(),
         agent_claim: "agent".to_owned(),
@@ -162,7 +162,7 @@ impl World {
         Self::with(&settings()).await
     }
 
-    pub(super) async fn with(settings: &config::Kubernetes) -> Self {
+    pub(super) async fn with(settings: &tollgate_config::Kubernetes) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::default();
         let url = format!("sqlite:{}", folder.path().join("tollgate.db").display());

@@ -14,10 +14,10 @@ use uuid::Uuid;
 
 use super::buckets::Key;
 use super::{AccessEntry, Outcome};
-use crate::access::AgentId;
-use crate::authorize::kubernetes::Attributes;
 use crate::sessions::{Closed, Holder, Target};
 use crate::store::AuditEvent;
+use tollgate_core::agent::AgentId;
+use tollgate_core::attributes::Attributes;
 
 /// Longest text a caller chose, in bytes; names of Kubernetes have 253.
 const TEXT_BYTES: usize = 256;

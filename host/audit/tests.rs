@@ -8,9 +8,10 @@ use sqlx::sqlite::SqliteConnectOptions;
 use tempfile::TempDir;
 
 use super::*;
-use crate::access::{SessionId, User};
 use crate::sessions::{Ending, Kind, Target};
 use crate::store::AuditFilter;
+use tollgate_core::session::SessionId;
+use tollgate_core::user::User;
 
 const MINUTE: Duration = Duration::from_mins(1);
 const ID: Uuid = Uuid::from_u128(7);

@@ -9,8 +9,8 @@ use secrecy::ExposeSecret;
 use serde::Deserialize;
 
 use super::error::Revocation;
-use crate::diagnostic::Diagnostic;
-use crate::state::{Resources, Secret};
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_state::{Resources, Secret};
 
 /// Name of the built-in account.
 const ADMIN: &str = "admin";

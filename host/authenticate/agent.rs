@@ -28,7 +28,8 @@ pub use query::{AGENT_PARAMETER, CSRF_PARAMETER};
 pub(crate) use cookie::is_present as has_cookie;
 pub(crate) use subprotocol::is_websocket;
 
-use crate::access::{AccessType, AgentId};
+use tollgate_core::agent::AgentId;
+use tollgate_core::session::AccessType;
 
 /// Most bytes of a personal access token, a job token, a cookie or a CSRF token.
 pub const MAX_KEY_BYTES: usize = 8 * 1024;

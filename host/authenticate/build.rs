@@ -12,13 +12,13 @@ use super::mapping::{Mapping, Reserved};
 use super::sso::Sso;
 use super::userinfo::Userinfo;
 use super::{
-    Arc, Authenticator, BTreeMap, BTreeSet, Cache, Clock, Identity, Issuer, Kind, Map, Presented, Principal,
-    REMEMBERED, REMEMBERED_BYTES, Sessions, fetch,
+    Arc, Authenticator, BTreeMap, BTreeSet, Cache, Clock, Identity, Issuer, Map, Presented, Principal, REMEMBERED,
+    REMEMBERED_BYTES, Sessions, fetch,
 };
-use crate::authorize::rbac::account_names;
-use crate::config;
-use crate::diagnostic::{Diagnostic, Loaded};
-use crate::state::Resources;
+use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_core::principal::Kind;
+use tollgate_policy::rbac::account_names;
+use tollgate_state::Resources;
 
 /// Path of the discovery document under an issuer (OpenID Connect Discovery,
 /// section 4).
@@ -31,7 +31,7 @@ impl Authenticator {
     /// - `previous`: its issuers' keys are kept where the issuer has not
     ///   changed; verified tokens are not, so that a revocation counts at once.
     pub fn build(
-        config: &config::Authentication,
+        config: &tollgate_config::Authentication,
         resources: &Resources,
         scopes: &[String],
         previous: Option<&Self>,
@@ -68,7 +68,7 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn finish(self, config: &config::Authentication, sessions: Option<Sessions>) -> Loaded<Authenticator> {
+    fn finish(self, config: &tollgate_config::Authentication, sessions: Option<Sessions>) -> Loaded<Authenticator> {
         let mut findings = self.findings;
         if !config.argocd_sessions && config.issuers.is_empty() && !config.anonymous {
             findings.push(
@@ -94,10 +94,10 @@ impl Builder<'_> {
 
     /// Policies tell users apart by name alone: two issuers that can give the
     /// same one make two people the same.
-    fn warn_shared_names(&mut self, config: &config::Authentication) {
+    fn warn_shared_names(&mut self, config: &tollgate_config::Authentication) {
         let configured = config.issuers.iter().filter_map(|issuer| match &issuer.username {
-            config::ClaimMapping::Claim { prefix, .. } => Some((issuer.url.as_str(), prefix.as_str())),
-            config::ClaimMapping::Expression(_) => None,
+            tollgate_config::ClaimMapping::Claim { prefix, .. } => Some((issuer.url.as_str(), prefix.as_str())),
+            tollgate_config::ClaimMapping::Expression(_) => None,
         });
         let mut named: Vec<_> = configured.filter(|(url, _)| self.issuers.contains_key(*url)).collect();
         let listed = |url: &String| config.issuers.iter().any(|issuer| issuer.url == *url);
@@ -123,7 +123,7 @@ impl Builder<'_> {
         self.findings.extend(found);
     }
 
-    fn add_configured(&mut self, issuer: &config::Issuer, path: &str) {
+    fn add_configured(&mut self, issuer: &tollgate_config::Issuer, path: &str) {
         let mapping = Mapping::compile(issuer, Reserved::KubernetesAndArgocd, path, &mut self.findings);
         let known = (self.known_keys(&issuer.url), &self.clock);
         let verifier = Verifier::build((issuer, path), Rules::OpenIdConnect, known, &mut self.findings);
@@ -172,7 +172,7 @@ impl Builder<'_> {
         let discovery = discovery_url(&sso.issuer);
         let keys = keys(
             (&sso.issuer, &discovery),
-            (sso.authority.clone(), config::DEFAULT_JWKS_MAX_AGE),
+            (sso.authority.clone(), tollgate_config::DEFAULT_JWKS_MAX_AGE),
             (self.known_keys(&sso.issuer), &self.clock),
         )?;
         let userinfo = match sso.userinfo {
@@ -211,7 +211,7 @@ impl Verifier {
     /// - `issuer`: with its path in the settings.
     /// - `known`: keys it had before, and the clock for new ones.
     pub(super) fn build(
-        (issuer, path): (&config::Issuer, &str),
+        (issuer, path): (&tollgate_config::Issuer, &str),
         rules: Rules,
         known: (Option<Arc<KeyCache>>, &Clock),
         findings: &mut Vec<Diagnostic>,

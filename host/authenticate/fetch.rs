@@ -9,7 +9,7 @@ use reqwest::{Certificate, Client};
 use serde::de::DeserializeOwned;
 use url::Url;
 
-use crate::config::is_loopback;
+use tollgate_config::is_loopback;
 
 /// Bytes of one document.
 const MAX_DOCUMENT_BYTES: usize = 512 * 1024;

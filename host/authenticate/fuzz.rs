@@ -7,7 +7,7 @@ use secrecy::ExposeSecret as _;
 use super::agent::{self, CiTokens, MAX_ID_TOKEN_BYTES, MAX_KEY_BYTES};
 use super::presented;
 use super::token::{LEEWAY_SECONDS, Times, Token};
-use crate::fuzz::{Target, fields, first_line, inputs, strings, text};
+use tollgate_fuzz::{Target, fields, first_line, inputs, strings, text};
 
 pub(crate) const TARGETS: &[Target] = &[
     Target {

@@ -13,11 +13,12 @@ use serde_json::{Map, Value};
 use super::error::{Error, Field, Malformed, Reason};
 use super::keys::{KeyCache, KeyError};
 use super::mapping::{Mapping, check_email_verified, check_unmapped_name};
-use super::principal::{Identity, Kind, text};
 use super::token::{LEEWAY_SECONDS, Times, Token};
 use super::userinfo::Userinfo;
-use crate::claims::{scope_values, user_identifier};
+use super::{principal::Identity, principal::text};
 use crate::clock::Clock;
+use tollgate_core::claims::{scope_values, user_identifier};
+use tollgate_core::principal::Kind;
 
 /// Algorithms an issuer may use at all. `HS*` and `none` are not among them.
 pub(super) const ASYMMETRIC: [Algorithm; 9] = [

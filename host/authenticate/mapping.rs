@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 
 use super::error::{Error, Field, Malformed, Reason};
 use super::principal::text;
-use crate::authorize::cel::Expression;
-use crate::claims::{EMAIL, email_may_count};
-use crate::config::{self, ClaimMapping, ClaimRule};
-use crate::diagnostic::Diagnostic;
+use tollgate_config::{ClaimMapping, ClaimRule};
+use tollgate_core::claims::{EMAIL, email_may_count};
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_policy::cel::Expression;
 
 /// The prefix Kubernetes keeps for itself, for names and groups.
 const SYSTEM: &str = "system:";
@@ -75,7 +75,7 @@ impl Mapping {
     /// Compiles an issuer's rules; `None` when one of them is refused, each
     /// with a finding that starts with its key under `path`.
     pub(super) fn compile(
-        issuer: &config::Issuer,
+        issuer: &tollgate_config::Issuer,
         reserved: Reserved,
         path: &str,
         findings: &mut Vec<Diagnostic>,

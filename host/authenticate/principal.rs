@@ -4,13 +4,14 @@
 //! `Debug` other than the names that go to logs anyway.
 
 use std::fmt;
+use tollgate_core::principal::Kind;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 #[cfg(test)]
-use crate::claims::{scope_values, user_identifier};
+use tollgate_core::claims::{scope_values, user_identifier};
 
 /// How the credential came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,35 +22,6 @@ pub enum Presented {
     Cookie,
     /// `Authorization: Bearer`; no browser sends it by itself.
     Bearer,
-}
-
-/// What vouches for the caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// Nothing; only where the settings allow it, on a loopback listener.
-    Anonymous,
-    /// A local account of Argo CD: session or API key.
-    Local,
-    /// A token of an AppProject's role.
-    ProjectToken,
-    /// A token of an OpenID Connect issuer.
-    Oidc,
-}
-
-impl Kind {
-    /// Every kind there is.
-    #[cfg(test)]
-    pub(crate) const ALL: [Self; 4] = [Self::Anonymous, Self::Local, Self::ProjectToken, Self::Oidc];
-
-    /// A stable name, as policies see it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Anonymous => "anonymous",
-            Self::Local => "local",
-            Self::ProjectToken => "project-token",
-            Self::Oidc => "oidc",
-        }
-    }
 }
 
 /// A caller whose credential was verified. Only this stage makes one.

@@ -16,11 +16,12 @@ use serde_json::{Map, Value};
 
 use super::account::{Accounts, Capability};
 use super::error::{Error, Reason, Revocation};
-use super::principal::{Identity, Issued, Kind, text};
 use super::token::{LEEWAY_SECONDS, Times, Token};
-use crate::claims::scope_values;
-use crate::diagnostic::Diagnostic;
-use crate::state::{Project, Resources};
+use super::{principal::Identity, principal::Issued, principal::text};
+use tollgate_core::claims::scope_values;
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_core::principal::Kind;
+use tollgate_state::{Project, Resources};
 
 /// `iss` of every token Argo CD signs.
 pub(super) const ISSUER: &str = "argocd";

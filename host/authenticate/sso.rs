@@ -8,8 +8,8 @@ use std::time::Duration;
 use secrecy::ExposeSecret;
 use serde::Deserialize;
 
-use crate::diagnostic::{Diagnostic, Location};
-use crate::state::{Resources, Text};
+use tollgate_core::diagnostic::{Diagnostic, Location};
+use tollgate_state::{Resources, Text};
 
 /// Longest time groups from the userinfo endpoint are remembered.
 const MAX_USERINFO_AGE: Duration = Duration::from_secs(5 * 60);

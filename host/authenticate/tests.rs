@@ -9,9 +9,8 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 
 use super::{Arc, Authenticator, Error, Principal, Safety};
-use crate::config;
-use crate::diagnostic::{Diagnostic, Location};
-use crate::state::{Project, ProjectRole, Resources, RoleToken, Secret, Text};
+use tollgate_core::diagnostic::{Diagnostic, Location};
+use tollgate_state::{Project, ProjectRole, Resources, RoleToken, Secret, Text};
 
 mod credentials;
 mod id_tokens;
@@ -190,10 +189,10 @@ fn resources_with(config: &[(&str, &str)], secrets: &[(&str, &str)]) -> Resource
     resources
 }
 
-fn argocd_sessions() -> config::Authentication {
-    config::Authentication {
+fn argocd_sessions() -> tollgate_config::Authentication {
+    tollgate_config::Authentication {
         argocd_sessions: true,
-        ..config::Authentication::default()
+        ..tollgate_config::Authentication::default()
     }
 }
 
@@ -201,12 +200,12 @@ fn groups_scope() -> Vec<String> {
     vec!["groups".to_owned()]
 }
 
-fn build(config: &config::Authentication, resources: &Resources) -> Authenticator {
+fn build(config: &tollgate_config::Authentication, resources: &Resources) -> Authenticator {
     let loaded = Authenticator::build(config, resources, &groups_scope(), None);
     loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
 }
 
-fn findings(config: &config::Authentication, resources: &Resources) -> Vec<String> {
+fn findings(config: &tollgate_config::Authentication, resources: &Resources) -> Vec<String> {
     let loaded = Authenticator::build(config, resources, &groups_scope(), None);
     loaded.diagnostics.iter().map(Diagnostic::to_string).collect()
 }

@@ -20,28 +20,29 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::kubernetes::{Attributes, words};
-use super::rbac::Rbac;
-use super::rego::{self, ApplicationInput, Bundle, Checker, Front};
-use crate::applications::{Governed, Inheritance};
+use super::kubernetes::words;
 use crate::caller::Caller;
-use crate::diagnostic::{Loaded, one_line};
 use crate::discovery::{Kind, Scope};
-use crate::impersonate::service_account::{self, Rules, Semantics};
-use crate::impersonate::{self, Impersonation};
 use crate::record::Open;
 use crate::snapshot::Snapshot;
-use crate::state::{Cluster, ObjectName, Project, destination};
+use tollgate_config::ServiceAccountSemantics;
+use tollgate_core::attributes::Attributes;
+use tollgate_core::diagnostic::{Loaded, one_line};
+use tollgate_policy::application_request::{Access, Found, Listed, Need, Operation, Owned, Whom};
+use tollgate_policy::applications::{Governed, Inheritance};
+use tollgate_policy::impersonate;
+use tollgate_policy::impersonate::service_account::{self, Rules};
+use tollgate_policy::rbac::Rbac;
+use tollgate_policy::rego::{self, ApplicationInput, Bundle, Checker, Front};
+use tollgate_state::{Cluster, ObjectName, Project, destination};
 
 pub mod restriction;
 mod standing;
 #[cfg(test)]
 mod tests;
 
-pub use restriction::{Access, Operation};
 pub use standing::Standings;
 
-use restriction::Need;
 use standing::{Ground, Obstacle, Standing};
 
 /// What callers read who may not see the Application, or who named one that does
@@ -74,7 +75,7 @@ impl ApplicationsPolicy {
     ///
     /// Blocks as [`Bundle::load`] does. Findings: as there, and what is wrong with
     /// the rules.
-    pub fn load(folder: &Path, checker: &Checker, semantics: Semantics) -> Loaded<Self> {
+    pub fn load(folder: &Path, checker: &Checker, semantics: ServiceAccountSemantics) -> Loaded<Self> {
         let parse = |path: &str, text: &str| Rules::parse(path, text, semantics).value;
         let rules = ("the rules of impersonation", parse);
         Bundle::load_with((folder, Front::Applications), checker, rules).map(|(bundle, rules)| Self::new(bundle, rules))
@@ -99,54 +100,13 @@ impl ApplicationsPolicy {
     }
 }
 
-/// Who acts in the cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whom {
-    /// The gateway's own identity there.
-    Controller,
-    /// The service account of the Application, without what travels along.
-    Account(Arc<Impersonation>),
-}
-
-/// What the project's lists say of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Listed {
-    /// They permit it.
-    Permitted,
-    /// They do not, with the reason for the caller.
-    Refused(String),
-}
-
-/// Whether the object of a request is the Application's, and the caller may do to it
-/// what the request does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Owned {
-    /// Nobody asked: [`ApplicationAccess::asks_object`] says that it takes none, or the
-    /// lists refuse the request already.
-    Unasked,
-    /// It is, and the caller may.
-    Permitted,
-    /// It is not, or it cannot be told, or the caller may not, with the reason for the
-    /// caller.
-    Refused(String),
-}
-
-/// What was found out about the object of a request.
-#[derive(Clone, Copy, Debug)]
-pub struct Found<'a> {
-    /// What the project's lists say.
-    pub listed: &'a Listed,
-    /// Whether the object is the Application's.
-    pub owned: &'a Owned,
-}
-
 /// Proof that RBAC lets a caller enter a cluster in the name of an Application, to
 /// read or to write. Whether this request passes is not said yet.
 ///
 /// Its fields are private and [`access_application`] is its one maker:
 ///
 /// ```compile_fail,E0451
-/// fn forge(attributes: std::sync::Arc<tollgate::authorize::kubernetes::Attributes>) {
+/// fn forge(attributes: std::sync::Arc<tollgate_core::attributes::Attributes>) {
 ///     let _ = tollgate::authorize::applications::ApplicationAccess { attributes, ..unreachable!() };
 /// }
 /// ```
@@ -164,7 +124,7 @@ pub struct ApplicationAccess {
 /// Its fields are private and [`authorize_application`] is its one maker:
 ///
 /// ```compile_fail,E0451
-/// fn forge(cluster: std::sync::Arc<tollgate::state::Cluster>) {
+/// fn forge(cluster: std::sync::Arc<tollgate_state::Cluster>) {
 ///     let _ = tollgate::authorize::applications::ApplicationPermit { cluster, ..unreachable!() };
 /// }
 /// ```

@@ -16,16 +16,16 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::rbac::Rbac;
-use super::rego::SetFacts;
-use crate::applicationset::plan::Plan;
-use crate::applicationset::{ApplicationSet, ClusterInput, KindName};
 use crate::caller::Caller;
-use crate::config::{ApplicationSets, SetChecks};
-use crate::glob::namespace_enabled;
 use crate::record::Check;
 use crate::snapshot::Snapshot;
-use crate::state::{ObjectName, Resources};
+use tollgate_applicationset::plan::Plan;
+use tollgate_applicationset::{ApplicationSet, ClusterInput, KindName};
+use tollgate_config::{ApplicationSets, SetChecks};
+use tollgate_core::glob::namespace_enabled;
+use tollgate_policy::rbac::Rbac;
+use tollgate_policy::rego::SetFacts;
+use tollgate_state::{ObjectName, Resources};
 
 mod after;
 mod application;
@@ -47,7 +47,7 @@ pub use gate::CallerGate;
 pub use policy::ApplicationSetsPolicy;
 
 /// Annotation that says in which projects the Applications of a set are.
-const PROJECTS: &str = crate::applicationset::plan::PROJECTS;
+const PROJECTS: &str = tollgate_applicationset::plan::PROJECTS;
 /// Permissions of one request that a record keeps.
 pub const CHECKS: usize = 100;
 
@@ -130,7 +130,7 @@ pub struct Desk<'a> {
 /// Its fields are private and [`Desk::before`] is its one maker:
 ///
 /// ```compile_fail,E0451
-/// fn forge(name: tollgate::state::ObjectName) {
+/// fn forge(name: tollgate_state::ObjectName) {
 ///     let _ = tollgate::authorize::applicationsets::Cleared { name, ..unreachable!() };
 /// }
 /// ```
@@ -146,7 +146,7 @@ pub struct Cleared {
     owned: BTreeSet<String>,
     facts: SetFacts,
     /// Why plugins generate nothing for this caller.
-    guests: Result<(), crate::applicationset::Refusal>,
+    guests: Result<(), tollgate_applicationset::Refusal>,
     /// Why its projects cannot be judged, where it is only looked at.
     unsteady: Vec<judge::Finding>,
 }

@@ -18,12 +18,12 @@ use http::Method;
 
 use super::Error;
 use super::facts::Lookup;
-use super::kubernetes::Attributes;
-use super::rbac::cluster_object_name;
 use crate::caller::Caller;
 use crate::credential::clusters::{ClusterAccess, Found};
 use crate::record::{Check, Open};
 use crate::snapshot::Snapshot;
+use tollgate_core::attributes::Attributes;
+use tollgate_policy::rbac::cluster_object_name;
 
 /// What a caller wants of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

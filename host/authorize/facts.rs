@@ -7,15 +7,17 @@
 
 use std::sync::Arc;
 
-use super::rbac::{self, Effect, Outcome, Tuple, Verdict, Why, object_name};
-use super::rego::{CANDIDATES, CheckFact, ExtensionInput, Prepared, Rbac, RbacRow, RbacVerdict, Request, Verdicts};
 use crate::caller::Caller;
-use crate::config::Compatibility;
 use crate::front::extensions::{Asked, Call, Scope, Subject};
 use crate::headers;
 use crate::record::Check;
 use crate::snapshot::Snapshot;
-use crate::state::{Application, Cluster, Destination, ObjectName, Project, destination};
+use tollgate_config::Compatibility;
+use tollgate_policy::rbac::{self, Effect, Outcome, Tuple, Verdict, Why, object_name};
+use tollgate_policy::rego::{
+    CANDIDATES, CheckFact, ExtensionInput, Prepared, Rbac, RbacRow, RbacVerdict, Request, Verdicts,
+};
+use tollgate_state::{Application, Cluster, Destination, ObjectName, Project, destination};
 
 /// A permission and its verdict.
 #[derive(Debug)]
@@ -345,7 +347,7 @@ fn takes_from(snapshot: &Snapshot, project: &Project, namespace: &str) -> bool {
     match snapshot.config.extensions.compatibility {
         Compatibility::Argocd => true,
         Compatibility::None => {
-            crate::applications::takes_from(project, &snapshot.config.control_plane_namespace, namespace)
+            tollgate_policy::applications::takes_from(project, &snapshot.config.control_plane_namespace, namespace)
         }
     }
 }

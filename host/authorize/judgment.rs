@@ -12,12 +12,12 @@ use http::Method;
 use rustc_hash::FxBuildHasher;
 
 use super::facts::Facts;
-use super::rego::{self, Decision, RequestParts};
 use crate::authenticate::REMEMBERED;
 use crate::caller::Caller;
 use crate::front::extensions::{Asked, Call};
 use crate::record::METHOD_BYTES;
 use crate::snapshot::Snapshot;
+use tollgate_policy::rego::{self, Decision, RequestParts};
 
 /// KiB of judgments remembered at once, roughly.
 const JUDGMENTS: u64 = 50_000;

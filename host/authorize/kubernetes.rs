@@ -9,18 +9,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::rego::{self, Bundle, Checker, Front, KubernetesInput, Standing};
 use crate::access::Access;
-use crate::diagnostic::Loaded;
-use crate::impersonate::{self, Impersonation, Known, Mapping};
+use tollgate_core::attributes::Attributes;
+use tollgate_core::diagnostic::Loaded;
+use tollgate_policy::impersonate::{self, Impersonation, Known, Mapping};
+use tollgate_policy::rego::{self, Bundle, Checker, Front, KubernetesInput, Standing};
 
-pub mod attributes;
 pub(super) mod words;
 
 #[cfg(test)]
 mod tests;
-
-pub use attributes::Attributes;
 
 /// KiB of what was made of accesses that is remembered at once, roughly.
 const REMEMBERED_KIB: u64 = 50_000;
@@ -180,8 +178,8 @@ impl KubernetesPolicy {
         {
             return remembered;
         }
-        let known = Known::of(access);
-        let outcome = self.mapping.apply_known(access, &known).map(|impersonation| {
+        let known = Known::of(access.facts());
+        let outcome = self.mapping.apply_known(access.facts(), &known).map(|impersonation| {
             let standing = Standing::new(known, &impersonation);
             (Arc::new(impersonation), standing)
         });

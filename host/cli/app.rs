@@ -15,11 +15,12 @@ use tabled::settings::Style;
 
 use super::format::Format;
 use super::{NO_ANSWER, USAGE};
-use crate::applications::{Applications, Governed, Mode};
-use crate::config::{self, raw};
-use crate::diagnostic::{Diagnostic, Loaded, Location, one_line, with_causes};
-use crate::impersonate::service_account::{Acting, By, Rules, Tried};
-use crate::state::{ObjectName, source};
+use tollgate_config::ImpersonationMode;
+use tollgate_config::raw;
+use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, one_line, with_causes};
+use tollgate_policy::applications::{Applications, Governed};
+use tollgate_policy::impersonate::service_account::{Acting, By, Rules, Tried};
+use tollgate_state::{ObjectName, source};
 
 /// Exit code where nobody acts.
 const REFUSED: u8 = 1;
@@ -175,7 +176,7 @@ impl Identity {
                 complaints,
                 "tollgate: the settings have no `applications`, so the front is closed; this is what it would do"
             );
-            config::Applications::default()
+            tollgate_config::Applications::default()
         });
         let folder = config.policies_directory.join("applications");
         let rules = used(Rules::load(&folder, settings.semantics))?;
@@ -220,17 +221,17 @@ fn used<T>(loaded: Loaded<T>) -> Result<T, Error> {
 }
 
 impl Answer {
-    fn of(governed: &Governed, mode: Mode, rules: &Rules) -> Self {
+    fn of(governed: &Governed, mode: ImpersonationMode, rules: &Rules) -> Self {
         let application = &governed.application;
         let cluster = governed.destination.as_ref().ok();
         let acting = governed.acting.as_ref();
         let account = acting.ok().and_then(|acting| acting.account.as_ref());
-        let acts = account.filter(|_| mode == Mode::Enforce);
+        let acts = account.filter(|_| mode == ImpersonationMode::Enforce);
         // Off and in audit the gateway acts in its own name, but for a project and a
         // cluster it needs both.
         let refused = match mode {
-            Mode::Enforce => acting.is_err(),
-            Mode::Off | Mode::Audit => governed.project.is_none() || cluster.is_none(),
+            ImpersonationMode::Enforce => acting.is_err(),
+            ImpersonationMode::Off | ImpersonationMode::Audit => governed.project.is_none() || cluster.is_none(),
         };
         Self {
             application: Named {
@@ -255,7 +256,7 @@ impl Answer {
             }),
             decided_by: acting.ok().map(Decided::of),
             impersonates: Impersonates {
-                user: acts.map(crate::impersonate::service_account::Account::user),
+                user: acts.map(tollgate_policy::impersonate::service_account::Account::user),
                 groups: [],
                 extra_keys: acts
                     .map(|_| rules.extra_keys().map(str::to_owned).collect())

@@ -17,14 +17,14 @@ use tabled::settings::object::Columns;
 use tabled::settings::{Padding, Style};
 
 use super::format::Format;
-use crate::authorize::rego::Checker;
 use crate::clock::Clock;
-use crate::config::raw;
 use crate::credential::cache::{self, Cache};
-use crate::diagnostic::{Diagnostic, Severity};
 use crate::metrics::Metrics;
 use crate::running::inputs;
 use crate::snapshot::Loader;
+use tollgate_config::raw;
+use tollgate_core::diagnostic::{Diagnostic, Severity};
+use tollgate_policy::rego::Checker;
 
 /// Arguments of `tollgate check`.
 #[derive(Args, Clone, Debug)]
@@ -245,7 +245,7 @@ mod tests {
     use std::process::ExitCode;
 
     use super::{Format, Notation, exit_code, render};
-    use crate::diagnostic::{Diagnostic, Location};
+    use tollgate_core::diagnostic::{Diagnostic, Location};
 
     fn findings() -> Vec<Diagnostic> {
         let place = Location {

@@ -17,7 +17,7 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use super::terminal;
-use crate::config::is_loopback;
+use tollgate_config::is_loopback;
 
 mod unreachable;
 

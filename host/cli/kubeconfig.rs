@@ -20,10 +20,10 @@ use super::client::{Failure, Server, runtime};
 use super::format::Format;
 use super::listed::text;
 use super::token::{self, Wanted};
-use crate::access::AgentId;
 use crate::front::clusters::exec::erase;
 use application::ApplicationName;
 use file::Destination;
+use tollgate_core::agent::AgentId;
 
 mod application;
 mod file;

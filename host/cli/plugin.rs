@@ -13,9 +13,9 @@ use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use super::format::Format;
-use crate::config;
-use crate::diagnostic::Diagnostic;
-use crate::plugin::{self, Runtime, World};
+use crate::plugin::{self, Runtime};
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_core::plugin::World;
 
 mod inspect;
 mod new;
@@ -125,7 +125,7 @@ pub enum Error {
 /// [`Error`], to be printed by the caller, with exit code 1.
 pub fn run(
     args: PluginArgs,
-    settings: config::Plugins,
+    settings: tollgate_config::Plugins,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<ExitCode, Error> {
@@ -134,7 +134,7 @@ pub fn run(
         plugins_dir,
         output,
     } = args;
-    let settings = config::Plugins {
+    let settings = tollgate_config::Plugins {
         directory: plugins_dir.or(settings.directory),
         ..settings
     };
@@ -156,7 +156,7 @@ pub fn run(
 }
 
 fn list(
-    settings: &config::Plugins,
+    settings: &tollgate_config::Plugins,
     output: Format,
     out: &mut dyn Write,
     err: &mut dyn Write,

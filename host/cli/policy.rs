@@ -11,11 +11,11 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::format::Format;
-use crate::authorize::applications::{Access, Operation};
-use crate::authorize::kubernetes::Attributes;
-use crate::authorize::rego::{self, Checker, Coverage, Front, Source};
-use crate::diagnostic::{Diagnostic, Location};
-use crate::headers::Protocol;
+use tollgate_core::attributes::Attributes;
+use tollgate_core::diagnostic::{Diagnostic, Location};
+use tollgate_core::upgrade::Protocol;
+use tollgate_policy::application_request::{Access, Operation};
+use tollgate_policy::rego::{self, Checker, Coverage, Front, Source};
 
 mod print;
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::client::{Failure, print, runtime};
 use super::format::Format;
 use super::listed::{Table, lines, show, text};
-use crate::state::write::project::{self, Entry};
+use crate::front::projects::change::{self, Entry};
 
 mod place;
 
@@ -152,7 +152,7 @@ impl Add {
             }
         }
         let way = self.place.way()?;
-        let changed = change(&way, &self.entry.project, |object| project::add(object, &entry))?;
+        let changed = change(&way, &self.entry.project, |object| change::add(object, &entry))?;
         match self.output {
             Format::Table => print(&said(&self.entry.project, "added", &entry), out),
             Format::Json | Format::Yaml => document(self.output, &changed, out),
@@ -164,7 +164,7 @@ impl Remove {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let entry = self.entry.read()?;
         let way = self.place.way()?;
-        let changed = change(&way, &self.entry.project, |object| project::remove(object, &entry))?;
+        let changed = change(&way, &self.entry.project, |object| change::remove(object, &entry))?;
         match self.output {
             Format::Table => print(&said(&self.entry.project, "removed", &entry), out),
             Format::Json | Format::Yaml => document(self.output, &changed, out),
@@ -191,7 +191,7 @@ impl EntryArgs {
 }
 
 /// Reads, changes and writes; again when somebody else wrote in between.
-fn change(way: &Way, name: &str, change: impl Fn(&Value) -> Result<Value, project::Error>) -> Result<Value, Failure> {
+fn change(way: &Way, name: &str, change: impl Fn(&Value) -> Result<Value, change::Error>) -> Result<Value, Failure> {
     let runtime = runtime()?;
     let mut tried = 0;
     loop {

@@ -12,11 +12,11 @@ use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use super::format::Format;
-use crate::authorize::rbac::{
+use tollgate_config::Semantics;
+use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_policy::rbac::{
     self, Explanation, MatchedRule, Question, Rbac, TokenIssuer, Verdict, resolve_resource, validate_request,
 };
-use crate::config::Semantics;
-use crate::diagnostic::{Diagnostic, Loaded};
 
 mod input;
 mod manifest;

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::complain;
-use crate::applications::Mode;
-use crate::authorize::rego::Checker;
 use crate::clock::Clock;
-use crate::config::{Config, raw};
-use crate::diagnostic::Diagnostic;
 use crate::running::{Running, inputs};
+use tollgate_config::ImpersonationMode;
+use tollgate_config::{Config, raw};
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_policy::rego::Checker;
 
 /// Stack of each worker. Policies recurse in the evaluator; with this much it
 /// meets its instruction limit first. The memory is only reserved.
@@ -60,7 +60,7 @@ enum Impersonates {
     False,
 }
 
-impl From<Impersonates> for Mode {
+impl From<Impersonates> for ImpersonationMode {
     fn from(flag: Impersonates) -> Self {
         match flag {
             Impersonates::True => Self::Enforce,
@@ -79,7 +79,7 @@ impl Serve {
             return ExitCode::FAILURE;
         }
         let loaded = raw::load(&self.config);
-        loaded.diagnostics.iter().for_each(crate::diagnostic::log);
+        loaded.diagnostics.iter().for_each(tollgate_core::diagnostic::log);
         let Some(mut config) = loaded.value else {
             fatal("the settings cannot be used");
             return ExitCode::FAILURE;
@@ -136,7 +136,7 @@ fn fatal(text: &str) {
 async fn serve(config: Arc<Config>, places: &raw::Places) -> anyhow::Result<()> {
     warn_root();
     let found = inputs::findings(&config, places, &Clock::default()).await;
-    found.iter().for_each(crate::diagnostic::log);
+    found.iter().for_each(tollgate_core::diagnostic::log);
     anyhow::ensure!(
         !found.iter().any(Diagnostic::is_error),
         "nothing is served, because the settings name what cannot be used; `tollgate check` shows it"

@@ -14,7 +14,7 @@ use super::age::{age, left};
 use super::client::{Ask, Failure, Server, print, runtime};
 use super::format::Format;
 use super::listed::{Table, Whose, agent, all, show, text, time};
-use crate::access::SessionId;
+use tollgate_core::session::SessionId;
 
 /// Commands about sessions.
 #[derive(Debug, Subcommand)]

@@ -31,6 +31,8 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+use tollgate_config::MAX_RENEW_AFTER;
+
 use super::{Mint, MintError};
 use backoff::Jitter;
 use clock::Clock;
@@ -74,7 +76,7 @@ pub struct Settings {
     /// the gateway stops.
     pub revoke_within: Duration,
     /// How long a credential serves before it is renewed, also where it would
-    /// live longer; at most [`times::LONGEST_SERVICE`].
+    /// live longer; at most [`MAX_RENEW_AFTER`].
     pub renew_after: Duration,
     /// Whether chance spreads renewals and retries.
     pub jitter: Jitter,
@@ -88,7 +90,7 @@ impl Default for Settings {
             most_live: 10_000,
             idle: Duration::from_secs(3600),
             revoke_within: Duration::from_secs(5),
-            renew_after: times::LONGEST_SERVICE,
+            renew_after: MAX_RENEW_AFTER,
             jitter: Jitter::Random,
         }
     }

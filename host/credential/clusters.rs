@@ -15,10 +15,10 @@ use super::cache::key::{Key, Parts, SecretVersion, Tenancy};
 use super::cache::{self, Lease};
 use super::source::{Draft, Makers, Supply, unusable};
 use super::{Class, MintError};
-use crate::diagnostic::{Diagnostic, with_causes};
 use crate::forward::ClusterBackend;
 use crate::plugin;
-use crate::state::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Resources, Verification};
+use tollgate_core::diagnostic::{Diagnostic, with_causes};
+use tollgate_state::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Resources, Verification};
 
 /// Longest wait of a request for a credential.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(15);
@@ -413,7 +413,7 @@ fn deadline() -> Instant {
 }
 
 /// The control plane's own cluster is reached as pods reach it.
-fn endpoint(cluster: &Cluster, config: &ClusterConfig, ambient: &crate::config::Ambient) -> (String, ClusterTls) {
+fn endpoint(cluster: &Cluster, config: &ClusterConfig, ambient: &tollgate_config::Ambient) -> (String, ClusterTls) {
     match (&config.auth, &ambient.kubernetes) {
         (ClusterAuth::InCluster, Some(api)) => {
             let ca_pem = std::fs::read_to_string(&api.ca_file).ok();

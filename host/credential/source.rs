@@ -17,10 +17,10 @@ use super::cache::key::{Key, Parts, SecretVersion, Tenancy};
 use super::cache::{Cache, Lease, Slot};
 use super::pod::PodToken;
 use super::{Basic, Class, ClientCertificate, Credential, Mint, MintError, MintRequest, Token};
-use crate::config::Ambient;
 use crate::metrics::Metrics;
 use crate::plugin::{self, ClusterName, Material};
-use crate::state::{Cluster, ClusterAuth, ClusterConfig};
+use tollgate_config::Ambient;
+use tollgate_state::{Cluster, ClusterAuth, ClusterConfig};
 
 /// Version of the interface between host and credential providers, in keys.
 const ABI: &str = "tollgate:plugin@0.1.0";

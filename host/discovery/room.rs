@@ -16,7 +16,7 @@ use super::answer::{self, Content, Part, Problem};
 use super::{Error, Kind, Limits};
 use crate::clock::Clock;
 use crate::credential::clusters::ClusterAccess;
-use crate::diagnostic::shortened;
+use tollgate_core::diagnostic::shortened;
 
 /// How old what is known may be before it is asked for again.
 const REFRESH: Duration = Duration::from_secs(600);

@@ -18,7 +18,7 @@ async fn find(discovery: &Discovery, access: &Arc<ClusterAccess>, asked: &str) -
             Scope::Namespaced => format!("{group}/{kind}"),
             Scope::Cluster => format!("{group}/{kind}*"),
         },
-        Err(error) => crate::diagnostic::with_causes(&error),
+        Err(error) => tollgate_core::diagnostic::with_causes(&error),
     }
 }
 
@@ -36,6 +36,6 @@ fn errors_say_which_cluster_and_what_was_asked() {
         cluster: "prod".into(),
         source: Problem::Answer,
     };
-    let text = crate::diagnostic::with_causes(&error);
+    let text = tollgate_core::diagnostic::with_causes(&error);
     assert_eq!(text, unavailable("it answered something else than a list of resources"));
 }

@@ -21,7 +21,8 @@ use uuid::Uuid;
 use super::Error;
 use super::end::{Deadline, End, Ends};
 use super::timeout::Lazy;
-use crate::headers::{Held, Owner, clean_trailers, owner};
+use crate::headers::{Held, clean_trailers};
+use tollgate_core::header_names::{Owner, owner};
 
 /// Why content ended before its end.
 #[derive(Debug, thiserror::Error)]

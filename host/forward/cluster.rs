@@ -17,7 +17,7 @@ use crate::credential::cache::Lease;
 use crate::credential::{ClientCertificate, Credential, same_certificate};
 use crate::front::extensions::config::ConnectionSpec;
 use crate::headers::{RequestHeader, Upstream};
-use crate::state::ClusterTls;
+use tollgate_state::ClusterTls;
 
 /// Longest wait for a connection to a cluster, which may be far away.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -130,7 +130,7 @@ mod tests {
     use super::ClusterBackend;
     use crate::credential::cache::Lease;
     use crate::credential::{ClientCertificate, Credential, Token};
-    use crate::state::{ClusterTls, Verification};
+    use tollgate_state::{ClusterTls, Verification};
 
     fn lease(generation: u64, certificate: Option<ClientCertificate>) -> Lease {
         let token = Token::parse("t0ken".to_owned()).unwrap();

@@ -108,7 +108,7 @@ mod tests {
     use super::super::backend::Backend;
     use super::{LANE_EXCHANGES, Ordering};
     use crate::forward::ClusterBackend;
-    use crate::state::{ClusterTls, Verification};
+    use tollgate_state::{ClusterTls, Verification};
 
     fn backend() -> std::sync::Arc<Backend> {
         let tls = ClusterTls {

@@ -16,7 +16,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::credential::ClientCertificate;
 use crate::front::extensions::config::TlsSpec;
-use crate::state::{ClusterTls, Verification};
+use tollgate_state::{ClusterTls, Verification};
 
 /// Why TLS to a backend cannot be set up.
 #[derive(Debug, thiserror::Error)]

@@ -4,6 +4,7 @@
 //! client. Never: a tunnel without a 101 of the protocol asked for, or without
 //! a bound on its life.
 
+use http::HeaderValue;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,9 +23,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{Body, Error, switch};
 use crate::front::extensions::config::TimeoutSpec;
-use crate::headers::{Held, Protocol, Upstream, clean_response};
+use crate::headers::{Held, Upstream, clean_response};
 use crate::server::Peer;
 use crate::sessions::EndSignal;
+use tollgate_core::upgrade::Protocol;
 
 /// Longest life of a tunnel when none is configured.
 const LIFETIME: Duration = Duration::from_hours(24);
@@ -79,7 +81,7 @@ impl Tunnel {
             peer,
             held,
         } = self;
-        let wanted = protocol.value();
+        let wanted = HeaderValue::from_static(protocol.as_str());
         let given = response.headers().get(UPGRADE);
         if !given.is_some_and(|given| given.as_bytes().eq_ignore_ascii_case(wanted.as_bytes())) {
             return Err(Error::Protocol);

@@ -10,8 +10,8 @@ use futures_util::stream::BoxStream;
 use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 use serde_json::{Value, json};
 
-use crate::applicationset::plan::Cascade;
-use crate::state::write::Kind;
+use tollgate_applicationset::plan::Cascade;
+use tollgate_state::write::Kind;
 
 pub mod code;
 pub mod content;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Method, request};
 
-use crate::dns::{is_label, is_subdomain};
 use crate::route::ExtensionPath;
-use crate::state::ObjectName;
+use tollgate_core::dns::{is_label, is_subdomain};
+use tollgate_state::ObjectName;
 
 pub mod config;
 pub mod registry;

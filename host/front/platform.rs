@@ -9,9 +9,11 @@ use serde_json::{Map, Value};
 use url::Url;
 use uuid::Uuid;
 
-use crate::access::{Agent, AgentId, Membership, Share, User};
-use crate::state::agent::ShareAs;
+use crate::access::Share;
 use crate::store::{AuditEvent, BrowserSession, SeenSession, Token};
+use tollgate_core::agent::{Agent, AgentId};
+use tollgate_core::user::{Membership, User};
+use tollgate_state::agent::ShareAs;
 
 pub mod content;
 pub mod cookie;

@@ -11,8 +11,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::front::platform;
-use crate::impersonate::service_account::Semantics;
-use crate::state::write::{self, Stored, Version, project};
+use tollgate_config::ServiceAccountSemantics;
+use tollgate_state::write::{self, Stored, Version};
+
+pub mod change;
 
 /// Longest content of a PUT, in bytes: an object is at most so long in a cluster
 /// (etcd's request limit is 1.5 MiB).
@@ -40,7 +42,7 @@ pub enum Error {
     NoVersion,
     /// What is sent cannot be stored. (400)
     #[error(transparent)]
-    Change(#[from] project::Error),
+    Change(#[from] change::Error),
     /// The state says no.
     #[error(transparent)]
     State(#[from] write::Error),
@@ -72,7 +74,7 @@ impl Update {
     ///
     /// # Errors
     /// [`Error::State`] when another version is stored, then [`Error::Change`].
-    pub fn onto(&self, stored: &Stored, key: &write::Key, semantics: Semantics) -> Result<Value, Error> {
+    pub fn onto(&self, stored: &Stored, key: &write::Key, semantics: ServiceAccountSemantics) -> Result<Value, Error> {
         let based_on = self.based_on()?;
         if based_on != stored.version {
             return Err(Error::State(write::Error::Conflict {
@@ -81,8 +83,8 @@ impl Update {
                 found: stored.version.as_str().to_owned(),
             }));
         }
-        let wanted = project::with_entries_of(&stored.object, &self.project)?;
-        project::validate(&wanted, semantics)?;
+        let wanted = change::with_entries_of(&stored.object, &self.project)?;
+        change::validate(&wanted, semantics)?;
         Ok(wanted)
     }
 }

@@ -3,12 +3,12 @@
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 
-use super::{Target, files, first_line, inputs, strings, text};
-use crate::authorize::kubernetes::Attributes;
 use crate::front::{applicationsets, platform};
 use crate::grpc::{Api, Call, Method as GrpcMethod, Transport, request};
-use crate::headers::Protocol;
 use crate::route::{Route, check_path, extension, route};
+use tollgate_core::attributes::Attributes;
+use tollgate_core::upgrade::Protocol;
+use tollgate_fuzz::{Target, files, first_line, inputs, strings, text};
 
 pub(super) const TARGETS: &[Target] = &[
     Target {
@@ -75,7 +75,7 @@ fn request_path(data: &[u8]) {
         let joined = crate::route::join("/base", found.rest, found.query);
         assert!(joined.is_err() || joined.is_ok_and(|joined| joined.path().starts_with("/base")));
     }
-    let host = super::fields(b"host: gateway.example");
+    let host = tollgate_fuzz::fields(b"host: gateway.example");
     for method in [Method::GET, Method::POST, Method::DELETE] {
         if let Ok(Route::Extension(path)) = route(&method, &uri, &host) {
             assert!(!path.name.contains(['/', '%', '.']));

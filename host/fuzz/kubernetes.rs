@@ -3,10 +3,10 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{Target, files, inputs, strings, text};
-use crate::diagnostic::Loaded;
-use crate::state::Resources;
-use crate::state::directory::load_text;
+use tollgate_core::diagnostic::Loaded;
+use tollgate_fuzz::{Target, files, inputs, strings, text};
+use tollgate_state::Resources;
+use tollgate_state::directory::load_text;
 
 pub(super) const TARGETS: &[Target] = &[
     Target {

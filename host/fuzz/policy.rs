@@ -1,12 +1,12 @@
 //! Targets: `policy.csv`, globs, regular expressions, JSONPath.
 
-use super::{Target, first_line, inputs, strings, text};
-use crate::authorize::rbac::{MatchMode, PolicySource, Rbac, Tuple};
-use crate::config::Semantics;
-use crate::diagnostic::Location;
-use crate::glob::{Negation, Pattern, matches_negatable, normalize_repository, quote_meta, source_permitted};
-use crate::json_path::SingularPath;
-use crate::state::Text;
+use tollgate_config::Semantics;
+use tollgate_core::diagnostic::Location;
+use tollgate_core::glob::{Negation, Pattern, matches_negatable, normalize_repository, quote_meta, source_permitted};
+use tollgate_core::json_path::SingularPath;
+use tollgate_fuzz::{Target, first_line, inputs, strings, text};
+use tollgate_policy::rbac::{MatchMode, PolicySource, Rbac, Tuple};
+use tollgate_state::Text;
 
 pub(super) const TARGETS: &[Target] = &[
     Target {

@@ -200,9 +200,9 @@ mod tests {
     use http::StatusCode;
 
     use super::{SENTENCE_BYTES, encoded, refuse};
-    use crate::applicationset::{About, Refusal};
     use crate::grpc::Transport;
     use crate::rejection::{Rejection, Voice};
+    use tollgate_applicationset::{About, Refusal};
 
     #[test]
     fn sentences_are_encoded_and_cut() {

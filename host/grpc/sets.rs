@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Error, Method};
 use crate::front::applicationsets::{Create, Delete, Filter, Named, Request, Run, Watch};
-use crate::state::write::Kind;
+use tollgate_state::write::Kind;
 
 /// What a call asks of ApplicationSets; nothing when it is about something else.
 ///

@@ -7,44 +7,12 @@ use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE, TRAILER, TRANSFER_ENCOD
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, request};
 use hyper::upgrade::OnUpgrade;
 
-use super::names::{CONTENT_NAMES, Owner, owner};
-use super::{Error, is_host_owned};
+use tollgate_core::upgrade::Protocol;
+
+use super::Error;
 use crate::authenticate::agent;
-
-/// Protocols a connection may be switched to. Everything else, `h2c` above
-/// all, would hide later requests from the gateway; it is ignored, as RFC
-/// 9110, section 7.8 allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// RFC 6455.
-    WebSocket,
-    /// Streams of `kubectl exec`, `attach` and `port-forward`.
-    Spdy,
-}
-
-impl Protocol {
-    /// The value of `Upgrade`.
-    pub fn value(self) -> HeaderValue {
-        HeaderValue::from_static(self.as_str())
-    }
-
-    /// The same, as text.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::WebSocket => "websocket",
-            Self::Spdy => "SPDY/3.1",
-        }
-    }
-
-    /// Reads the value of `Upgrade`, in any case.
-    pub fn parse(value: &str) -> Option<Self> {
-        match value.trim() {
-            value if value.eq_ignore_ascii_case("websocket") => Some(Self::WebSocket),
-            value if value.eq_ignore_ascii_case("spdy/3.1") => Some(Self::Spdy),
-            _ => None,
-        }
-    }
-}
+use tollgate_core::header_names::is_host_owned;
+use tollgate_core::header_names::{CONTENT_NAMES, Owner, owner};
 
 /// Which of a client's fields may reach an upstream. The gateway's own never do.
 #[derive(Clone, Copy, Debug)]

@@ -12,10 +12,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use uuid::Uuid;
 
 use super::Error;
-use super::names::is_impersonation;
 use super::seal::{PSEUDONYM, put};
-use crate::access::Identity;
-use crate::impersonate::Impersonation;
+use tollgate_core::header_names::is_impersonation;
+use tollgate_core::user::Identity;
+use tollgate_policy::impersonate::Impersonation;
 
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::clean::{joined, remove_named_by_connection};
 use super::kubernetes::via_after;
-use super::names::HOP_BY_HOP;
+use tollgate_core::header_names::HOP_BY_HOP;
 
 /// Starts of the names of cookies the gateway reads: Argo CD's session
 /// (`argocd.token`, `argocd.token-1` and so on) and that of GitLab's pages.

@@ -19,15 +19,17 @@ use secrecy::ExposeSecret as _;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use super::clean::{Cleaned, Protocol};
+use super::clean::Cleaned;
 use super::identity::Identity;
 use super::subject::Subject;
 use super::upstream::{RequestHeader, Upstream};
-use super::{Error, is_host_owned, kubernetes};
+use super::{Error, kubernetes};
 use crate::credential::{Credential, sensitive};
-use crate::impersonate::Impersonation;
 use crate::server::Peer;
 use crate::sessions::EndSignal;
+use tollgate_core::header_names::is_host_owned;
+use tollgate_core::upgrade::Protocol;
+use tollgate_policy::impersonate::Impersonation;
 
 const USER_ID: HeaderName = HeaderName::from_static("argocd-user-id");
 const USERNAME: HeaderName = HeaderName::from_static("argocd-username");
@@ -270,7 +272,7 @@ impl Cleaned {
         }
         if let Some((protocol, _)) = &upgrade {
             put(&mut fields, CONNECTION, HeaderValue::from_static("upgrade"))?;
-            put(&mut fields, UPGRADE, protocol.value())?;
+            put(&mut fields, UPGRADE, HeaderValue::from_static(protocol.as_str()))?;
         }
         let mut request = Request::new(());
         *request.method_mut() = method;

@@ -1,4 +1,6 @@
 use std::sync::Arc;
+use tollgate_core::header_names::owner;
+use tollgate_core::header_names::{self, Owner};
 
 use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version, request};
@@ -516,9 +518,16 @@ fn values_of_the_gateway_are_checked_too() {
 
 #[test]
 fn lists_are_sorted_for_the_search() {
-    assert!(names::CONTENT_NAMES.is_sorted());
-    assert!(names::CONTENT_NAMES.iter().all(|name| owner(name) == Owner::Client));
-    for list in [names::HOST_NAMES.as_slice(), names::OPERATOR_NAMES.as_slice()] {
+    assert!(header_names::CONTENT_NAMES.is_sorted());
+    assert!(
+        header_names::CONTENT_NAMES
+            .iter()
+            .all(|name| owner(name) == Owner::Client)
+    );
+    for list in [
+        header_names::HOST_NAMES.as_slice(),
+        header_names::OPERATOR_NAMES.as_slice(),
+    ] {
         assert!(list.is_sorted(), "{list:?}");
         assert!(
             list.iter().all(|name| owner(name) != Owner::Client && name.len() < 32),

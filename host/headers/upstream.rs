@@ -7,7 +7,7 @@ use http::header::{AUTHORIZATION, COOKIE};
 use http::uri::{Authority, Scheme};
 use http::{HeaderName, HeaderValue};
 
-use super::names::{Owner, owner};
+use tollgate_core::header_names::{Owner, owner};
 
 /// Where requests go and what the operator adds to each. Made by the stage
 /// that connects.

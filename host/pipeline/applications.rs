@@ -13,14 +13,11 @@ use http::{Response, StatusCode, request};
 use super::exchange::{Answered, Exchange, Told};
 use super::open::{Question, Shared};
 use super::{Gateway, Walk};
-use crate::applications::{Mode, Tracking};
 use crate::authenticate::Principal;
 use crate::authorize::applications::restriction::{self, About, Format, Kept, Name, name_in_body};
 use crate::authorize::applications::{
-    Access, ApplicationAccess, ApplicationPermit, Found, Listed, Operation, Owned, Whom, access_application,
-    authorize_application, readmitted,
+    ApplicationAccess, ApplicationPermit, access_application, authorize_application, readmitted,
 };
-use crate::authorize::kubernetes::Attributes;
 use crate::clock::Clock;
 use crate::credential::cache::key::Key;
 use crate::credential::clusters::ClusterAccess;
@@ -33,7 +30,11 @@ use crate::route::ApplicationPath;
 use crate::self_check::extras::ExtraGrants;
 use crate::sessions::EndSignal;
 use crate::snapshot::Snapshot;
-use crate::state::{Cluster, ObjectName};
+use tollgate_config::ImpersonationMode;
+use tollgate_core::attributes::Attributes;
+use tollgate_policy::application_request::{Access, Found, Listed, Operation, Owned, Whom};
+use tollgate_policy::applications::Tracking;
+use tollgate_state::{Cluster, ObjectName};
 
 mod audit;
 mod human;
@@ -362,7 +363,7 @@ impl Gateway {
         let audits = snapshot
             .applications
             .as_ref()
-            .is_some_and(|front| front.index.mode == Mode::Audit);
+            .is_some_and(|front| front.index.mode == ImpersonationMode::Audit);
         let answered = match audits {
             false => exchange.send(request, held, record).await,
             true => {

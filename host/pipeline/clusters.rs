@@ -15,8 +15,6 @@ use super::open::{Question, Shared};
 use super::{Gateway, Walk, json};
 use crate::authenticate::Principal;
 use crate::authorize::clusters::{ClusterPermit, Wanted, authorize_cluster, authorize_cluster_again, visible};
-use crate::authorize::kubernetes::Attributes;
-use crate::config::ClusterFront;
 use crate::credential::cache::key::Key;
 use crate::forward::Body;
 use crate::front::clusters::ClusterView;
@@ -26,6 +24,8 @@ use crate::record::{Open, Step};
 use crate::rejection::Rejection;
 use crate::route::{ClusterPath, ClusterRoute};
 use crate::snapshot::Snapshot;
+use tollgate_config::ClusterFront;
+use tollgate_core::attributes::Attributes;
 
 /// What was permitted, to be asked again after a change.
 #[derive(Debug, PartialEq, Eq, Hash)]

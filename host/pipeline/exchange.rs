@@ -13,17 +13,17 @@ use jiff::Timestamp;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use crate::authorize::kubernetes::Attributes;
 use crate::credential::cache::Lease;
 use crate::credential::clusters::ClusterAccess;
 use crate::forward::{self, Body};
 use crate::headers::{self, Cleaned, Outbound, Upstream};
-use crate::impersonate::Impersonation;
 use crate::record::{CredentialNote, Open, Step};
 use crate::rejection::Rejection;
 use crate::route;
 use crate::server::Peer;
 use crate::sessions::EndSignal;
+use tollgate_core::attributes::Attributes;
+use tollgate_policy::impersonate::Impersonation;
 
 /// Longest wait for a cluster's response head. An API server gives up its own
 /// short requests after 60 s and begins to answer watches at once.

@@ -13,17 +13,16 @@ use super::Gateway;
 use super::exchange::{Answered, Exchange, Told};
 use super::open::{OpenExchanges, Question as OpenQuestion, Shared, Withdrawn};
 use crate::access::endpoint::{self, Endpoint};
-use crate::access::{Access, AccessKey, AccessType, AgentId, Authorizer, Bearer, IdToken, Question};
+use crate::access::{Access, AccessKey, Authorizer, Bearer, IdToken, Question};
 use crate::audit::{self, AccessEntry, Audit};
 use crate::authenticate::agent::{self, CiTokens, Presented};
 use crate::authorize;
-use crate::authorize::kubernetes::{Attributes, KubernetesPermit};
+use crate::authorize::kubernetes::KubernetesPermit;
 use crate::clock::Clock;
 use crate::credential::cache::key::Key;
 use crate::credential::clusters::Found;
 use crate::forward::{self, Body, Gathered};
 use crate::headers::{self, Cleaned, client_impersonates};
-use crate::impersonate::Impersonation;
 use crate::record::{Open, Step};
 use crate::rejection::{Rejection, Voice};
 use crate::route::KubernetesPath;
@@ -31,6 +30,10 @@ use crate::server::Peer;
 use crate::sessions::{Ending, Entering, Holder, Sessions};
 use crate::snapshot::{KubernetesFront, Snapshot};
 use crate::store::{self, Store};
+use tollgate_core::agent::AgentId;
+use tollgate_core::attributes::Attributes;
+use tollgate_core::session::AccessType;
+use tollgate_policy::impersonate::Impersonation;
 
 /// What the Kubernetes front has besides the snapshot: it outlives reloads.
 #[derive(Debug)]

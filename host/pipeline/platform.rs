@@ -14,11 +14,10 @@ use serde::Serialize;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use crate::access::{Agent, AgentId, Agents, User};
-use crate::authenticate::{Kind, Principal};
+use crate::access::Agents;
+use crate::authenticate::Principal;
 use crate::authorize::platform::{Right, check, could, each, object};
 use crate::caller::Caller;
-use crate::config::{Authorizer, Kubernetes};
 use crate::forward::{Body, Gathered};
 use crate::front::platform::content::{CONTENT_BYTES, NewSession, NewToken, read};
 use crate::front::platform::cookie::Transport;
@@ -28,9 +27,12 @@ use crate::record::{Check, Open};
 use crate::rejection::Rejection;
 use crate::route::PlatformRoute;
 use crate::snapshot::Snapshot;
-use crate::state;
-use crate::state::people::PersonState;
 use crate::store::{self, Actor, Owned};
+use tollgate_config::{Authorizer, Kubernetes};
+use tollgate_core::agent::{Agent, AgentId};
+use tollgate_core::principal::Kind;
+use tollgate_core::user::User;
+use tollgate_state::people::PersonState;
 
 use super::kubernetes::Services;
 
@@ -373,7 +375,7 @@ fn person(
 }
 
 /// Somebody who may do something.
-fn unblocked(person: &state::people::Person) -> Result<User, Error> {
+fn unblocked(person: &tollgate_state::people::Person) -> Result<User, Error> {
     match person.state {
         PersonState::Active => Ok(person.user.clone()),
         PersonState::Blocked => Err(Error::Blocked {

@@ -20,8 +20,8 @@ use crate::front::projects::{CONTENT_BYTES, Error, Update};
 use crate::record::Step;
 use crate::rejection::Rejection;
 use crate::route::ProjectRoute;
-use crate::state::ObjectName;
-use crate::state::write::{Key, Kind, Writer};
+use tollgate_state::ObjectName;
+use tollgate_state::write::{Key, Kind, Writer};
 
 impl Gateway {
     /// The stages after authentication.

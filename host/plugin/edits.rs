@@ -8,8 +8,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use super::bindings::tollgate::plugin::header_types as wit;
 use super::error::Lie;
 use super::plan::{HeaderPlan, PREFIX_LEAST_BYTES, PREFIXES_MOST, REMOVE_MOST, SET_MOST};
-use crate::diagnostic::one_line;
-use crate::headers::is_host_owned;
+use tollgate_core::diagnostic::one_line;
+use tollgate_core::header_names::is_host_owned;
 
 /// Edits in one answer.
 pub(super) const EDITS_MOST: usize = 128;

@@ -28,7 +28,7 @@ mod tls;
 
 pub use address::Reach;
 pub use body::{MAX_RESPONSE_BODY_BYTES, Response};
-pub use entry::{Entry, EntryError, EntrySpec, Pattern};
+pub use entry::{Entry, EntryError, Pattern};
 pub use error::{Denied, DenyCode, Error, Step};
 pub use network::{Network, Stream, System};
 pub use request::{MAX_REQUEST_BODY_BYTES, Method, Request};

@@ -124,7 +124,7 @@ impl HeaderFilter {
         let plans = guest
             .plan(&config)
             .await?
-            .map_err(|text| StartError::Config(crate::diagnostic::one_line(&text, 512)))?;
+            .map_err(|text| StartError::Config(tollgate_core::diagnostic::one_line(&text, 512)))?;
         let lie = |lie| {
             StartError::Call(CallError::Lie {
                 plugin: manifest.name.clone(),

@@ -1,7 +1,7 @@
 //! Target: manifests of plugins.
 
 use super::manifest;
-use crate::fuzz::{Target, files, text};
+use tollgate_fuzz::{Target, files, text};
 
 pub(crate) const TARGETS: &[Target] = &[Target {
     name: "plugin_manifest",
@@ -23,7 +23,12 @@ fn plugin_manifest(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let loaded = manifest::parse(text, "a.yaml", "a");
     match loaded.value {
-        Some(_) => assert!(!loaded.diagnostics.iter().any(crate::diagnostic::Diagnostic::is_error)),
+        Some(_) => assert!(
+            !loaded
+                .diagnostics
+                .iter()
+                .any(tollgate_core::diagnostic::Diagnostic::is_error)
+        ),
         None => assert!(!loaded.diagnostics.is_empty()),
     }
 }

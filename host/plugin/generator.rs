@@ -21,9 +21,9 @@ use super::load::Schema;
 use super::manifest::Manifest;
 use super::provider::{Call, Freshness, Grant, Material, Memo, Outside, Phase, Terms, World, plugin_failed};
 use super::sandbox::Sandbox;
-use crate::applicationset::KindName;
 use crate::credential::{Class, MintError};
-use crate::state::ObjectName;
+use tollgate_applicationset::KindName;
+use tollgate_state::ObjectName;
 
 /// What a call gives: the guest's word, and what the host held for it.
 type Called<T> = Result<(Result<T, Refused>, Box<Call>), CallError>;

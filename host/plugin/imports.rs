@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tollgate_core::plugin::Import;
 
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
@@ -14,74 +15,13 @@ use wasmtime::component::{HasSelf, Linker};
 use super::bindings::provider::tollgate::plugin as provider;
 use super::bindings::tollgate::plugin::{clock, header_types, log, random};
 use super::budget::State;
-use super::manifest::World;
-use crate::diagnostic::one_line;
+use tollgate_core::diagnostic::one_line;
+use tollgate_core::plugin::World;
 
 /// Lines a plugin may log per second, over all its calls.
 const LINES_PER_SECOND: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
 /// Random bytes of one call.
 const RANDOM_BYTES_MOST: u32 = 4096;
-
-/// A host interface of the package `tollgate:plugin`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Import {
-    /// Milliseconds since 1970.
-    Clock,
-    /// Lines in the gateway's log.
-    Log,
-    /// Random bytes.
-    Random,
-    /// Digests, keyed hashes and signatures over handles.
-    Crypto,
-    /// Identities of the pod.
-    Ambient,
-    /// Intermediate credentials, kept between calls.
-    Memo,
-    /// Secrets as plain bytes.
-    Reveal,
-}
-
-impl Import {
-    /// Every interface there is.
-    pub const ALL: [Self; 7] = [
-        Self::Clock,
-        Self::Log,
-        Self::Random,
-        Self::Crypto,
-        Self::Ambient,
-        Self::Memo,
-        Self::Reveal,
-    ];
-
-    /// Its name in WIT, manifests and grants.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Clock => "clock",
-            Self::Log => "log",
-            Self::Random => "random",
-            Self::Crypto => "crypto",
-            Self::Ambient => "ambient",
-            Self::Memo => "memo",
-            Self::Reveal => "reveal",
-        }
-    }
-
-    /// Whether guests of `world` can have it.
-    pub fn is_of(self, world: World) -> bool {
-        match self {
-            Self::Clock | Self::Log | Self::Random => true,
-            Self::Crypto | Self::Ambient | Self::Memo => world != World::HeaderFilter,
-            // Answers reach generators as they are.
-            Self::Reveal => world == World::CredentialProvider,
-        }
-    }
-
-    /// The interface of that name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|import| import.name() == name)
-    }
-}
 
 /// Which of them one guest may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,11 +11,12 @@ use wasmtime::component::Component;
 use wasmtime::{Config, Engine};
 
 use super::cache;
-use super::imports::Import;
 use super::load::COMPONENT_MOST_BYTES;
-use super::manifest::{self, ContextPart, Direction, Manifest, World};
 use super::provider::ProviderTerms;
-use crate::diagnostic::{Diagnostic, Location};
+use super::{manifest, manifest::ContextPart, manifest::Direction, manifest::Manifest};
+use tollgate_core::diagnostic::{Diagnostic, Location};
+use tollgate_core::plugin::Import;
+use tollgate_core::plugin::World;
 
 /// A component and what its manifest says about it.
 #[derive(Clone, Debug, serde::Serialize)]

@@ -15,12 +15,13 @@ use super::egress::Rules;
 use super::engine::{Host, MEMORY_MOST_BYTES, PLUGINS_MOST};
 use super::filter::HeaderFilter;
 use super::generator::Generator;
-use super::imports::{Granted, Import};
-use super::manifest::{self, Manifest, World};
+use super::imports::Granted;
 use super::provider::{self, Provider};
 use super::sandbox::Sandbox;
-use crate::config;
-use crate::diagnostic::{Diagnostic, Location, with_causes};
+use super::{manifest, manifest::Manifest};
+use tollgate_core::diagnostic::{Diagnostic, Location, with_causes};
+use tollgate_core::plugin::Import;
+use tollgate_core::plugin::World;
 
 /// Bytes of a component.
 pub(super) const COMPONENT_MOST_BYTES: u64 = 64 << 20;
@@ -72,7 +73,7 @@ struct Sources {
 pub(super) struct Loader<'a> {
     pub(super) host: &'a Arc<Host>,
     pub(super) cache: Option<&'a Cache>,
-    pub(super) config: &'a config::Plugins,
+    pub(super) config: &'a tollgate_config::Plugins,
     pub(super) world: &'a provider::World,
     /// The one plugin that is wanted; all when absent.
     pub(super) only: Option<&'a str>,
@@ -265,7 +266,7 @@ impl Loader<'_> {
 }
 
 /// What manifest and grant agree on.
-fn terms(manifest: &Manifest, grant: &config::Grant) -> (Granted, Budget, Vec<Diagnostic>) {
+fn terms(manifest: &Manifest, grant: &tollgate_config::Grant) -> (Granted, Budget, Vec<Diagnostic>) {
     let mut warnings = Vec::new();
     let mut agreed = BTreeSet::new();
     for name in &grant.imports {
@@ -301,7 +302,7 @@ fn terms(manifest: &Manifest, grant: &config::Grant) -> (Granted, Budget, Vec<Di
 }
 
 /// What a grant says that plugins of another world cannot use.
-fn fits_world(manifest: &Manifest, grant: &config::Grant) -> Result<(), Vec<Diagnostic>> {
+fn fits_world(manifest: &Manifest, grant: &tollgate_config::Grant) -> Result<(), Vec<Diagnostic>> {
     let refuse = |key: &str, hint: &str| {
         let message = format!(
             "`plugins.grants.{}.{key}` is not for a `{}`",
@@ -345,7 +346,7 @@ fn fits_world(manifest: &Manifest, grant: &config::Grant) -> Result<(), Vec<Diag
 }
 
 /// What a provider may reach.
-fn reach(manifest: &Manifest, grant: &config::Grant) -> Result<provider::Grant, Vec<Diagnostic>> {
+fn reach(manifest: &Manifest, grant: &tollgate_config::Grant) -> Result<provider::Grant, Vec<Diagnostic>> {
     let rules = Rules::new(&grant.hosts).map_err(|errors| {
         let finding = |error: super::egress::EntryError| {
             let message = format!("`plugins.grants.{}.hosts`: {}", manifest.name, with_causes(&error));

@@ -5,16 +5,17 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tollgate_core::plugin::World;
 
 use http::HeaderName;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-use super::imports::Import;
 use super::provider::ProviderTerms;
-use crate::applicationset::KindName;
-use crate::diagnostic::{Diagnostic, Loaded, Location};
-use crate::headers::is_host_owned;
+use tollgate_applicationset::KindName;
+use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
+use tollgate_core::header_names::is_host_owned;
+use tollgate_core::plugin::Import;
 
 mod provider;
 
@@ -22,47 +23,6 @@ use provider::{RawAudience, RawCapture, RawSecret};
 
 /// Fields a manifest may ask to see in one direction.
 const FIELDS_MOST: usize = 64;
-
-/// What a plugin is, which decides what it may export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum World {
-    /// Edits header fields.
-    HeaderFilter,
-    /// Makes the credentials of clusters.
-    CredentialProvider,
-    /// Makes parameters for ApplicationSets.
-    Generator,
-}
-
-impl World {
-    fn named(name: &str) -> Option<Self> {
-        match name {
-            "header-filter" => Some(Self::HeaderFilter),
-            "credential-provider" => Some(Self::CredentialProvider),
-            "generator" => Some(Self::Generator),
-            _ => None,
-        }
-    }
-
-    /// Its name in WIT and manifests.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::HeaderFilter => "header-filter",
-            Self::CredentialProvider => "credential-provider",
-            Self::Generator => "generator",
-        }
-    }
-
-    /// The interface a guest of this world exports, without version.
-    pub(super) fn export(self) -> &'static str {
-        match self {
-            Self::HeaderFilter => "tollgate:plugin/headers",
-            Self::CredentialProvider => "tollgate:plugin/credentials",
-            Self::Generator => "tollgate:plugin/generators",
-        }
-    }
-}
 
 /// A direction messages go in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]

@@ -5,7 +5,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::headers::is_host_owned;
+use tollgate_core::header_names::is_host_owned;
 
 /// Names a plan may remove.
 pub(super) const REMOVE_MOST: usize = 256;

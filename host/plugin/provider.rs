@@ -50,11 +50,12 @@ use super::budget::Budget;
 use super::cache::Origin;
 use super::egress::{Rules, Sender};
 use super::error::{CallError, TrapCause};
-use super::imports::{Granted, Import};
+use super::imports::Granted;
 use super::load::Schema;
 use super::manifest::Manifest;
 use super::sandbox::Sandbox;
 use crate::credential::{Class, Credential, Mint, MintError, MintRequest, Reason};
+use tollgate_core::plugin::Import;
 
 /// What every provider of a gateway reaches out with.
 #[derive(Clone, Debug)]

@@ -26,16 +26,17 @@ mod wire;
 pub use case::{Case, parse};
 pub use judge::Outcome;
 
-use super::egress::{EntrySpec, Network, Sender};
-use super::imports::Import;
-use super::manifest::{self, Manifest, World as Kind};
 use super::provider::{Exchange, Provider, World, webapi_public_values};
 use super::{Allocation, Ambient, Material, Runtime, Set, WallClock};
-use crate::config;
+use super::{egress::Network, egress::Sender};
+use super::{manifest, manifest::Manifest};
 use crate::credential::{Credential, MintError, MintRequest};
-use crate::diagnostic::Diagnostic;
 use labels::Labels;
 use pod::{Frozen, Pod};
+use tollgate_config::EgressEntry;
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_core::plugin::Import;
+use tollgate_core::plugin::World as Kind;
 use wire::{Attempt, Wire};
 
 /// Why cases cannot be replayed.
@@ -161,7 +162,7 @@ impl Played {
 ///
 /// # Errors
 /// [`Error`]: nothing was replayed. A case that fails is no error.
-pub fn run(settings: &config::Plugins, name: &str, cases: &[Case]) -> Result<Report, Error> {
+pub fn run(settings: &tollgate_config::Plugins, name: &str, cases: &[Case]) -> Result<Report, Error> {
     let manifest = read_manifest(settings, name)?;
     let wire = Arc::new(Wire::new()?);
     let mut report = Report {
@@ -188,7 +189,7 @@ pub fn run(settings: &config::Plugins, name: &str, cases: &[Case]) -> Result<Rep
     Ok(report)
 }
 
-fn read_manifest(settings: &config::Plugins, name: &str) -> Result<Manifest, Error> {
+fn read_manifest(settings: &tollgate_config::Plugins, name: &str) -> Result<Manifest, Error> {
     let folder = settings.directory.as_deref().ok_or(Error::NoFolder)?;
     let path = folder.join(format!("{name}.yaml"));
     let text = fs::read_to_string(&path).map_err(|source| Error::Manifest {
@@ -244,23 +245,23 @@ struct Theater {
 
 impl Theater {
     fn load(
-        settings: &config::Plugins,
+        settings: &tollgate_config::Plugins,
         manifest: &Manifest,
         granted: &Granted,
         wire: &Arc<Wire>,
     ) -> Result<Self, Error> {
         let name = &manifest.name;
-        let grant = config::Grant {
+        let grant = tollgate_config::Grant {
             hosts: granted.hosts.iter().map(|host| entry(host, wire)).collect(),
             imports: granted.imports.iter().cloned().collect(),
             audiences: granted.audiences.iter().cloned().collect(),
             ..settings.grants.get(name).cloned().unwrap_or_default()
         };
-        let settings = config::Plugins {
+        let settings = tollgate_config::Plugins {
             directory: settings.directory.clone(),
             cache: settings.cache.clone(),
             grants: [(name.clone(), grant)].into(),
-            ..config::Plugins::default()
+            ..tollgate_config::Plugins::default()
         };
         let (pod, clock) = (Arc::<Pod>::default(), Arc::<Frozen>::default());
         let world = World {
@@ -376,19 +377,19 @@ fn report(case: &Case, performed: Performed, attempts: &[Attempt], labels: &Labe
 }
 
 /// An entry of the grant that believes the authority of the replay only.
-fn entry(host: &str, wire: &Wire) -> EntrySpec {
+fn entry(host: &str, wire: &Wire) -> EgressEntry {
     let address = url::Url::parse(&format!("https://{host}"));
     let address = address.ok().and_then(|url| match url.host()? {
         url::Host::Ipv4(address) => Some(std::net::IpAddr::from(address)),
         url::Host::Ipv6(address) => Some(std::net::IpAddr::from(address)),
         url::Host::Domain(_) => None,
     });
-    EntrySpec {
+    EgressEntry {
         host: host.to_owned(),
         private: address.is_some_and(|address| !address.is_loopback()),
         loopback: address.is_some_and(|address| address.is_loopback()),
         ca: Some(wire.authority_pem().to_owned()),
-        ..EntrySpec::default()
+        ..EgressEntry::default()
     }
 }
 

@@ -14,10 +14,12 @@ use wasmtime::{PoolConcurrencyLimitError, Store, Trap};
 use super::budget::{self, Budget, Exceeded, State};
 use super::engine::Host;
 use super::error::{CallError, TrapCause};
-use super::imports::{self, Granted, Import, Log};
-use super::manifest::{Manifest, World};
+use super::manifest::Manifest;
 use super::provider::Call;
-use crate::diagnostic::Diagnostic;
+use super::{imports, imports::Granted, imports::Log};
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_core::plugin::Import;
+use tollgate_core::plugin::World;
 
 /// A guest ready to be called.
 pub(super) struct Sandbox {

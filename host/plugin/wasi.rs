@@ -11,7 +11,8 @@ use wasmtime_wasi::random::Deterministic;
 use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 
 use super::budget::State;
-use super::imports::{Granted, Import};
+use super::imports::Granted;
+use tollgate_core::plugin::Import;
 
 /// Random bytes of one call.
 const RANDOM_BYTES_MOST: u64 = 4096;

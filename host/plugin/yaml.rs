@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-use crate::diagnostic::{Diagnostic, Location};
+use tollgate_core::diagnostic::{Diagnostic, Location};
 
 /// Reads one document; nothing of the text is repeated in errors.
 pub(super) fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, serde_saphyr::Error> {

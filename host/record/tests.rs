@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{Outcome, Recorder, View, trace_id};
 use crate::authenticate::{Presented, Principal};
 use crate::metrics::Metrics;
-use crate::state::Cluster;
+use tollgate_state::Cluster;
 
 fn recorder(keep: usize) -> Arc<Recorder> {
     Recorder::start(keep, None, Arc::new(Metrics::new())).unwrap()

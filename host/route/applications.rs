@@ -7,7 +7,7 @@
 use http::Uri;
 
 use super::{Error, check_path};
-use crate::dns::{is_label, is_subdomain};
+use tollgate_core::dns::{is_label, is_subdomain};
 
 /// Where the clusters of Applications are: `/applications/{namespace}/{name}/k8s`.
 const APPLICATIONS: &str = "/applications/";

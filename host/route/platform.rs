@@ -7,7 +7,7 @@ use http::{Method, Uri};
 use uuid::Uuid;
 
 use super::{Error, check_path};
-use crate::access::SessionId;
+use tollgate_core::session::SessionId;
 
 /// Where the API is.
 const API: &str = "/api/v1/";

@@ -16,11 +16,11 @@ use secrecy::{ExposeSecret as _, SecretString};
 use crate::access::endpoint::Endpoint;
 use crate::assertion::Signer;
 use crate::clock::Clock;
-use crate::config::raw::Places;
-use crate::config::{Config, StoreUrl, Tls};
-use crate::diagnostic::{Diagnostic, Location, with_causes};
 use crate::server::{Certificates, TlsError};
 use crate::store::Store;
+use tollgate_config::raw::Places;
+use tollgate_config::{Config, StoreUrl, Tls};
+use tollgate_core::diagnostic::{Diagnostic, Location, with_causes};
 
 /// A certificate with less time left is warned of.
 const RENEWAL: Duration = Duration::from_secs(14 * 24 * 60 * 60);

@@ -8,10 +8,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::applications::Applications;
-use crate::impersonate::service_account::Account;
-use crate::state::Cluster;
-use crate::state::destination::Places;
+use tollgate_policy::applications::Applications;
+use tollgate_policy::impersonate::service_account::Account;
+use tollgate_state::Cluster;
+use tollgate_state::destination::Places;
 
 /// Applications that are named for each account; the others are counted.
 const NAMED: usize = 5;

@@ -19,9 +19,9 @@ use super::grants::Mode;
 use super::review::Problem;
 use super::rights::{About, Answering, Question, Right};
 use crate::credential::clusters::ClusterAccess;
-use crate::impersonate::service_account::Account;
 use crate::metrics::Metrics;
 use crate::snapshot::{Current, Snapshot};
+use tollgate_policy::impersonate::service_account::Account;
 
 mod plan;
 mod report;

@@ -12,9 +12,9 @@ use tokio::time::timeout;
 use super::review::{Problem, is_yes};
 use super::rights::{self, Answering};
 use crate::credential::clusters::ClusterAccess;
-use crate::impersonate::service_account::Account;
 use crate::question::review::ANSWER_BYTES;
 use crate::question::{self, Asking, Question};
+use tollgate_policy::impersonate::service_account::Account;
 
 /// Longest wait for one answer; a credential may take 15 s of it.
 const WITHIN: Duration = Duration::from_secs(20);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
 
-use crate::impersonate::service_account::Account;
+use tollgate_policy::impersonate::service_account::Account;
 
 /// Doubts that wait to be looked into; more are dropped, for others wait already.
 const DOUBTS: usize = 64;
@@ -129,7 +129,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::{Accounts, ExtraGrants, Granted};
-    use crate::impersonate::service_account::Account;
+    use tollgate_policy::impersonate::service_account::Account;
 
     const SERVER: &str = "https://one.example";
 

@@ -11,9 +11,9 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::config::{self, Authorizer};
-use crate::impersonate::Mapping;
-use crate::state::agent::{AgentObject, ShareAs, Sharing};
+use tollgate_config::Authorizer;
+use tollgate_policy::impersonate::Mapping;
+use tollgate_state::agent::{AgentObject, ShareAs, Sharing};
 
 /// One kind of name that may be impersonated.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,7 +96,7 @@ pub struct Grants(BTreeSet<Grant>);
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
     /// Who says which agent acts as whom, and the issuers with claim mappings.
-    pub settings: &'a config::Kubernetes,
+    pub settings: &'a tollgate_config::Kubernetes,
     /// Names of people and jobs.
     pub mapping: &'a Mapping,
 }
@@ -121,7 +121,7 @@ impl Grants {
         }
     }
 
-    fn of_people(names: &crate::impersonate::Names) -> Self {
+    fn of_people(names: &tollgate_policy::impersonate::Names) -> Self {
         let mut grants = Self([Grant::Users, Grant::Groups].into());
         if names.uid {
             grants.0.insert(Grant::Uids);
@@ -130,7 +130,7 @@ impl Grants {
         grants
     }
 
-    fn of_issuers(issuers: &[config::PersonIssuer]) -> Self {
+    fn of_issuers(issuers: &[tollgate_config::PersonIssuer]) -> Self {
         let mut grants = Self::default();
         for person in issuers.iter().filter(|person| person.is_mapped) {
             grants.0.insert(Grant::Users);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::grants::{AUTHENTICATION, Mode};
 use super::review::Problem;
-use crate::impersonate::service_account::Account;
+use tollgate_policy::impersonate::service_account::Account;
 
 /// A right the gateway's identity may have on service accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,8 +104,8 @@ mod tests {
     use serde_json::json;
 
     use super::{About, Question, Right};
-    use crate::impersonate::service_account::Account;
     use crate::self_check::grants::Mode;
+    use tollgate_policy::impersonate::service_account::Account;
 
     #[test]
     fn questions_are_as_the_api_server_looks_impersonation_up() {

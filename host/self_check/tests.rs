@@ -8,7 +8,8 @@ use serde_json::json;
 use super::grants::{Grant, Grants, Mode};
 use super::review::{Problem, Verdict};
 use super::{Asked, Plan, Planned};
-use crate::access::{AgentId, Configuration};
+use crate::access::Configuration;
+use tollgate_core::agent::AgentId;
 
 /// Agents `a` and `b` of cluster `one`, `robot` of no cluster.
 fn plan() -> Plan {

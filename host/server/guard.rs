@@ -293,7 +293,7 @@ fn skip(left: u64, bytes: &[u8]) -> (u64, &[u8]) {
     }
 }
 
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

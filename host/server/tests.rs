@@ -395,9 +395,11 @@ async fn http2_connections_without_requests_are_closed() {
 }
 
 /// A certificate for `localhost` in two files of `directory`.
-fn write_certificate(directory: &std::path::Path) -> (crate::config::Tls, rustls::pki_types::CertificateDer<'static>) {
+fn write_certificate(
+    directory: &std::path::Path,
+) -> (tollgate_config::Tls, rustls::pki_types::CertificateDer<'static>) {
     let signed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let files = crate::config::Tls {
+    let files = tollgate_config::Tls {
         certificate: directory.join("tls.crt"),
         key: directory.join("tls.key"),
     };

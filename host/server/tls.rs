@@ -16,8 +16,6 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio_rustls::TlsAcceptor;
 
-use crate::config;
-
 /// Why certificate files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -52,7 +50,7 @@ pub enum Reloaded {
 
 /// A certificate chain and key that follow their files.
 pub struct Certificates {
-    files: config::Tls,
+    files: tollgate_config::Tls,
     current: Arc<Current>,
     acceptor: TlsAcceptor,
 }
@@ -79,7 +77,7 @@ impl Certificates {
     ///
     /// # Errors
     /// [`Error`].
-    pub fn load(files: config::Tls) -> Result<Self, Error> {
+    pub fn load(files: tollgate_config::Tls) -> Result<Self, Error> {
         let current = Arc::new(Current(ArcSwap::from_pointee(read(&files)?)));
         let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()?
@@ -116,7 +114,7 @@ impl Certificates {
     }
 }
 
-fn read(files: &config::Tls) -> Result<CertifiedKey, Error> {
+fn read(files: &tollgate_config::Tls) -> Result<CertifiedKey, Error> {
     let at = |path: &PathBuf| {
         let path = path.clone();
         move |source| Error::File { path, source }

@@ -16,8 +16,10 @@ use uuid::Uuid;
 use super::Switch;
 use super::list::{Here, Told};
 use super::{Ending, Entering, Holder, Kind, Target};
-use crate::access::{AgentId, SessionId, User};
 use crate::store::{About, Owned, SeenSession};
+use tollgate_core::agent::AgentId;
+use tollgate_core::session::SessionId;
+use tollgate_core::user::User;
 
 /// Sessions hash into these, so that requests of many sessions do not wait for
 /// each other.

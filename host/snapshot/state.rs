@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Snapshot, take};
 use crate::authenticate::Authenticator;
-use crate::authorize::rbac::{PolicySource, Rbac};
-use crate::config::{Compatibility, Config};
-use crate::diagnostic::{Diagnostic, Loaded};
 use crate::front::extensions::{Registry, config};
-use crate::state::Resources;
-use crate::state::source::Source;
+use tollgate_config::{Compatibility, Config};
+use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_policy::rbac::{PolicySource, Rbac};
+use tollgate_state::Resources;
+use tollgate_state::source::Source;
 
 /// What the objects decide, made together or not at all.
 #[derive(Clone, Debug)]

@@ -15,7 +15,8 @@ use uuid::Uuid;
 use super::database::{Database, Purpose};
 use super::read::{Question, ROWS, Read, all, time, uuid, wrong};
 use super::{About, Actor, AuditEvent, AuditFilter, BrowserSession, Error, Token, bounds};
-use crate::access::{AccessType, AgentId, SessionId};
+use tollgate_core::agent::AgentId;
+use tollgate_core::session::{AccessType, SessionId};
 
 /// Rows of one statement: fewer round trips, far below the values that can be
 /// bound.

@@ -10,7 +10,8 @@ use uuid::Uuid;
 use super::audit::{self, Batch};
 use super::database::Kind;
 use super::{About, Actor, BrowserSession, Error, Revocation, SecretHash, SeenSession, Token, bounds, seen};
-use crate::access::{AccessType, AgentId, SessionId};
+use tollgate_core::agent::AgentId;
+use tollgate_core::session::{AccessType, SessionId};
 
 /// Rows that are forgotten, or bound, in one transaction.
 pub(super) const AT_ONCE: u64 = 2_000;

@@ -7,7 +7,9 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::SecretHash;
-use crate::access::{AgentId, SessionId, User};
+use tollgate_core::agent::AgentId;
+use tollgate_core::session::SessionId;
+use tollgate_core::user::User;
 
 /// Who does something: a person of the directory, or an operator's account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -30,7 +32,7 @@ pub struct Token {
     /// The one agent it is for.
     pub agent_id: AgentId,
     /// What that agent was when the token was made, as
-    /// [`crate::access::Agent::identity`]: the number alone may be given to another one.
+    /// [`tollgate_core::agent::Agent::identity`]: the number alone may be given to another one.
     /// A token without lets nobody in until [`super::Store::bind_tokens`].
     pub agent: Option<String>,
     /// `k8s_proxy` alone, except for imported ones, which then let nobody in.

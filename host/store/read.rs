@@ -12,7 +12,9 @@ use uuid::Uuid;
 
 use super::database::{Database, Kind, Purpose, failed};
 use super::{BrowserSession, Error, MadeAt, Owned, Page, Revocation, SecretHash, Token};
-use crate::access::{AgentId, SessionId, User};
+use tollgate_core::agent::AgentId;
+use tollgate_core::session::SessionId;
+use tollgate_core::user::User;
 
 /// The most rows one question is answered with.
 pub(super) const ROWS: i64 = 1_000;

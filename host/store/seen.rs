@@ -10,7 +10,7 @@ use sqlx::any::AnyRow;
 use super::database::{Database, Kind, Purpose};
 use super::read::{Question, ROWS, Read, agent, rows_of, time, time_opt, user, uuid};
 use super::{Error, Owned, Page, SeenSession, UsedFor};
-use crate::access::SessionId;
+use tollgate_core::session::SessionId;
 
 const SEEN: &str = "SELECT session, agent_id, replica, user_id, username, client, first_at, last_at, requests, \
                     open_streams, expires_at FROM seen";

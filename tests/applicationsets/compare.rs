@@ -4,11 +4,10 @@
 //! they do. Never: a difference forgiven other than orders Argo CD does not have.
 
 use serde_json::{Value, json};
-use tollgate::applicationset::generate::generate;
-use tollgate::applicationset::inputs::{InputError, Metadata};
-use tollgate::applicationset::{
-    ApplicationSet, Budget, ClusterInput, Gate, Guests, Inputs, KindName, Limits, Params, Refusal,
-};
+use tollgate_applicationset::generate::generate;
+use tollgate_applicationset::inputs::{InputError, Metadata};
+use tollgate_applicationset::{ApplicationSet, Budget, ClusterInput, Gate, Guests, Inputs, KindName, Params, Refusal};
+use tollgate_config::GenerationLimits;
 
 use crate::judge::Judge;
 use crate::repositories::Local;
@@ -99,7 +98,7 @@ impl World {
             repositories: &self.repositories,
             guests: &Nobody,
         };
-        generate(&set, &inputs, &Budget::new(Limits::default())).map_err(|error| error.to_string())
+        generate(&set, &inputs, &Budget::new(GenerationLimits::default())).map_err(|error| error.to_string())
     }
 
     /// Every outcome that Argo CD had at least once; sorted when it has no order.

@@ -12,8 +12,9 @@ use std::thread;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tollgate::applicationset::template::{Compiled, Error};
-use tollgate::applicationset::{Budget, Engine, Limits, MissingKey};
+use tollgate_applicationset::template::{Compiled, Error};
+use tollgate_applicationset::{Budget, Engine, MissingKey};
+use tollgate_config::GenerationLimits;
 
 use crate::judge::Judge;
 
@@ -65,7 +66,10 @@ impl Pair {
             },
         };
         let compiled = Compiled::judged(engine, &Value::String(self.text.clone()))?;
-        let rendered = compiled.render(self.parameters.as_object().unwrap(), &Budget::new(Limits::default()))?;
+        let rendered = compiled.render(
+            self.parameters.as_object().unwrap(),
+            &Budget::new(GenerationLimits::default()),
+        )?;
         match rendered {
             Value::String(text) => Ok(text),
             other => panic!("a text became {other}"),

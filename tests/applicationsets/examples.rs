@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tollgate::applicationset::ClusterInput;
-use tollgate::applicationset::inputs::Metadata;
+use tollgate_applicationset::ClusterInput;
+use tollgate_applicationset::inputs::Metadata;
 
 use crate::compare::{Agreed, World};
 use crate::judge::{Judge, argocd};

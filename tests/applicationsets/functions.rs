@@ -6,8 +6,9 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use tollgate::applicationset::template::Compiled;
-use tollgate::applicationset::{Budget, Engine, Limits, MissingKey};
+use tollgate_applicationset::template::Compiled;
+use tollgate_applicationset::{Budget, Engine, MissingKey};
+use tollgate_config::GenerationLimits;
 
 use crate::judge::Judge;
 
@@ -73,7 +74,10 @@ fn parameters() -> Value {
 fn ours(text: &str, parameters: &Value, missing_key: MissingKey) -> Result<String, String> {
     let engine = Engine::Go { missing_key };
     let compiled = Compiled::text(engine, text).map_err(|error| error.to_string())?;
-    let rendered = compiled.render(parameters.as_object().unwrap(), &Budget::new(Limits::default()));
+    let rendered = compiled.render(
+        parameters.as_object().unwrap(),
+        &Budget::new(GenerationLimits::default()),
+    );
     match rendered.map_err(|error| error.to_string())? {
         Value::String(text) => Ok(text),
         other => panic!("a text became {other}"),

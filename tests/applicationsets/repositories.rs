@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
-use tollgate::applicationset::inputs::InputError;
-use tollgate::applicationset::{Budget, Repositories, Tree};
-use tollgate::config::GitLimits;
-use tollgate::repository::Store;
-use tollgate::state::Resources;
+use tollgate_applicationset::inputs::InputError;
+use tollgate_applicationset::repository::Store;
+use tollgate_applicationset::{Budget, Repositories, Tree};
+use tollgate_config::GitLimits;
+use tollgate_state::Resources;
 
 /// Repositories by URL.
 #[derive(Debug)]

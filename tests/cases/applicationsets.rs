@@ -3,10 +3,11 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tollgate::applicationset::template::{Applications, Compiled};
-use tollgate::applicationset::{ApplicationSet, Budget, Engine, Limits, Params};
 use tollgate::authorize::applicationsets::generated_errors;
-use tollgate::state::{Cluster, Project, Resources};
+use tollgate_applicationset::template::{Applications, Compiled};
+use tollgate_applicationset::{ApplicationSet, Budget, Engine, Params};
+use tollgate_config::GenerationLimits;
+use tollgate_state::{Cluster, Project, Resources};
 
 use crate::suite::{Case, Suite, Table, same};
 
@@ -173,7 +174,7 @@ fn template_merge(case: &Merge) -> Result<(), String> {
     let set = set("set", namespace, json!({"template": case.spec_template}))?;
     let template = Applications::new(&set.spec, Some(&case.generator_template), namespace);
     let template = template.map_err(|error| error.to_string())?;
-    let made = template.render(&Params::new(), &Budget::new(Limits::default()));
+    let made = template.render(&Params::new(), &Budget::new(GenerationLimits::default()));
     let made = made.map_err(|error| error.to_string())?;
     for (part, wanted) in case.expected_merged.as_object().into_iter().flatten() {
         for (field, wanted) in wanted.as_object().into_iter().flatten() {
@@ -210,7 +211,7 @@ fn template_patch(case: &Patch) -> Result<(), String> {
     let made = set.and_then(|set| {
         let template = Applications::new(&set.spec, None, "argocd").map_err(|error| error.to_string())?;
         let params = Params::from_iter([("one".to_owned(), json!("two"))]);
-        let made = template.render(&params, &Budget::new(Limits::default()));
+        let made = template.render(&params, &Budget::new(GenerationLimits::default()));
         made.map_err(|error| error.to_string())
     });
     match (case.expected.ok, made) {
@@ -239,7 +240,7 @@ fn render(case: &Render) -> Result<(), String> {
         scene::merge(&mut spec, leaf);
     }
     let compiled = Compiled::value(Engine::Fast, &spec).map_err(|error| error.to_string())?;
-    let made = compiled.render(&case.params, &Budget::new(Limits::default()));
+    let made = compiled.render(&case.params, &Budget::new(GenerationLimits::default()));
     let made = made.map_err(|error| error.to_string())?;
     for field in &case.fields {
         same(

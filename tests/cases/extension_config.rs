@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use secrecy::SecretString;
 use serde::Deserialize;
-use tollgate::diagnostic::Location;
 use tollgate::front::extensions::config::{self, Options, secrets};
-use tollgate::state::{Cluster, ConfigMap, Resources, Secret, Text};
+use tollgate_core::diagnostic::Location;
+use tollgate_state::{Cluster, ConfigMap, Resources, Secret, Text};
 
 use crate::suite::{Case, Suite, Table};
 

@@ -1,7 +1,7 @@
 //! Cases of `glob.yaml`.
 
 use serde::Deserialize;
-use tollgate::glob::{
+use tollgate_core::glob::{
     ListMode, Negation, Pattern, matches_list, matches_negatable, namespace_enabled, quote_meta, source_permitted,
 };
 

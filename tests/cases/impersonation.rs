@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
-use tollgate::impersonate::service_account::{Semantics, validate};
+use tollgate_config::ServiceAccountSemantics;
+use tollgate_policy::impersonate::service_account::validate;
 
 use crate::suite::{Case, Suite, Table, same};
 
@@ -64,7 +65,7 @@ struct Derived {
 }
 
 impl Derived {
-    fn check(&self, scene: &Scene, semantics: Semantics) -> Result<(), String> {
+    fn check(&self, scene: &Scene, semantics: ServiceAccountSemantics) -> Result<(), String> {
         let found = scene.derived(semantics);
         match (&self.user, &found) {
             (Some(user), Ok(found)) => {
@@ -92,7 +93,7 @@ impl Derived {
 /// `derive`: who acts, by Argo CD's reading.
 fn derive(case: Derive) -> Result<(), String> {
     let scene = Scene::new(case.destination_service_accounts, case.app, case.resolved_cluster);
-    case.expected.check(&scene, Semantics::Argocd)
+    case.expected.check(&scene, ServiceAccountSemantics::Argocd)
 }
 
 #[derive(Deserialize)]
@@ -126,7 +127,7 @@ fn operate(written: &Case, case: Operate) -> Result<(), String> {
         case.operation,
         &scene,
         ours.as_ref().unwrap_or(&case.expected),
-        Semantics::Argocd,
+        ServiceAccountSemantics::Argocd,
     )
 }
 
@@ -155,7 +156,7 @@ enum GrpcCode {
 /// `project_validation`: whether the API takes a list.
 fn project_validation(case: Validation) -> Result<(), String> {
     let entries: Vec<_> = case.destination_service_accounts.iter().map(Entry::written).collect();
-    let found = validate(&entries, Semantics::Argocd);
+    let found = validate(&entries, ServiceAccountSemantics::Argocd);
     match (case.expected, found.as_slice()) {
         (Verdict::Valid, []) => match (case.error_contains, case.grpc_code) {
             (None, None) => Ok(()),
@@ -180,7 +181,7 @@ struct Merge {
 
 /// `global_project_merge`: whose entries stand behind whose.
 fn global_project_merge(case: &Merge) -> Result<(), String> {
-    for semantics in [Semantics::Argocd, Semantics::Strict] {
+    for semantics in [ServiceAccountSemantics::Argocd, ServiceAccountSemantics::Strict] {
         let found = scene::merged(&case.project, &case.global_project, semantics)?;
         same(&case.expected_effective, &found)?;
     }
@@ -262,15 +263,15 @@ fn derived(written: &Case, case: Behavior) -> Result<(), String> {
         }
         (Told::Operation(expected), _) => operation::check(operation, &scene, expected, semantics),
     };
-    check(actual, Semantics::Argocd).map_err(|error| format!("argocd: {error}"))?;
+    check(actual, ServiceAccountSemantics::Argocd).map_err(|error| format!("argocd: {error}"))?;
     let Some(recommended) = &case.recommended else {
         return Ok(());
     };
     let strict = match recommended {
-        Recommended::Told(told) => check(told, Semantics::Strict),
+        Recommended::Told(told) => check(told, ServiceAccountSemantics::Strict),
         Recommended::Words(words) => match written.ours_for_words::<Told>(words)? {
-            Some(told) => check(&told, Semantics::Strict),
-            None => match check(actual, Semantics::Strict) {
+            Some(told) => check(&told, ServiceAccountSemantics::Strict),
+            None => match check(actual, ServiceAccountSemantics::Strict) {
                 Ok(()) => Err(format!("expected `{words}`, observed what Argo CD does")),
                 Err(_) => Ok(()),
             },

@@ -1,9 +1,9 @@
 //! Kinds of `project_destinations.yaml`.
 
 use serde::Deserialize;
-use tollgate::diagnostic::Location;
-use tollgate::state::destination::{Error, permitted_with};
-use tollgate::state::{Cluster, Destination, Project};
+use tollgate_core::diagnostic::Location;
+use tollgate_state::destination::{Error, permitted_with};
+use tollgate_state::{Cluster, Destination, Project};
 
 use crate::suite::{Case, Suite, Table};
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use tollgate::authorize::rbac;
-use tollgate::config::Semantics;
-use tollgate::diagnostic::Location;
-use tollgate::state::Text;
+use tollgate_config::Semantics;
+use tollgate_core::diagnostic::Location;
+use tollgate_policy::rbac;
+use tollgate_state::Text;
 
 use crate::suite::{Case, Suite, Table, same};
 
@@ -281,7 +281,10 @@ struct User {
 
 fn user(case: User) -> Result<(), String> {
     let claims = case.claims.unwrap_or_default();
-    same(&case.expected_id.as_str(), &rbac::user_identifier(&claims))
+    same(
+        &case.expected_id.as_str(),
+        &tollgate_core::claims::user_identifier(&claims),
+    )
 }
 
 #[derive(Deserialize)]
@@ -297,7 +300,7 @@ fn membership(case: Membership) -> Result<(), String> {
     let (groups, scopes) = (case.groups.unwrap_or_default(), case.scopes.unwrap_or_default());
     same(
         &case.expected,
-        &rbac::is_member(&case.claims.unwrap_or_default(), &groups, &scopes),
+        &tollgate_core::claims::is_member(&case.claims.unwrap_or_default(), &groups, &scopes),
     )
 }
 
@@ -311,6 +314,6 @@ struct ScopeValues {
 
 fn scope_values(case: ScopeValues) -> Result<(), String> {
     let scopes = case.scopes.unwrap_or_default();
-    let observed = rbac::scope_values(&case.claims.unwrap_or_default(), &scopes);
+    let observed = tollgate_core::claims::scope_values(&case.claims.unwrap_or_default(), &scopes);
     same(&case.expected_groups.unwrap_or_default(), &observed)
 }

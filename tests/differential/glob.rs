@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tollgate::glob::{ListMode, Pattern, matches_list};
+use tollgate_core::glob::{ListMode, Pattern, matches_list};
 
 use crate::corpus;
 use crate::exception::Exception;

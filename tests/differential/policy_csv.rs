@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tollgate::authorize::rbac::{Builtin, Effect, PolicySource, Rbac, Tuple};
-use tollgate::config::Semantics;
-use tollgate::diagnostic::{Loaded, Location};
-use tollgate::state::{Resources, Text};
+use tollgate_config::Semantics;
+use tollgate_core::diagnostic::{Loaded, Location};
+use tollgate_policy::rbac::{Builtin, Effect, PolicySource, Rbac, Tuple};
+use tollgate_state::{Resources, Text};
 
 use crate::corpus;
 use crate::exception::Exception;

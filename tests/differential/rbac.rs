@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use tollgate::authorize::rbac::{MatchMode, Rbac, Tuple};
-use tollgate::diagnostic::Location;
-use tollgate::glob::Pattern;
-use tollgate::state::{Project, ProjectRole, Resources};
+use tollgate_core::diagnostic::Location;
+use tollgate_core::glob::Pattern;
+use tollgate_policy::rbac::{MatchMode, Rbac, Tuple};
+use tollgate_state::{Project, ProjectRole, Resources};
 
 use crate::exception::Exception;
 use crate::glob::explain;

@@ -6,8 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tollgate::applicationset::yaml::{Error, Twice, read};
-use tollgate::applicationset::{Budget, Limits, patch};
+use tollgate_applicationset::yaml::{Error, Twice, read};
+use tollgate_applicationset::{Budget, patch};
+use tollgate_config::GenerationLimits;
 
 use crate::exception::Exception;
 use crate::harness::{Kind, Outcome, Verdict, run};
@@ -73,7 +74,9 @@ impl Case {
                 Value::Array(items) if items.iter().all(is_object) => Ok(Value::Array(items)),
                 _ => other(),
             },
-            Place::Patch => patch::read(text, &Budget::new(Limits::default())).map_err(|error| error.to_string()),
+            Place::Patch => {
+                patch::read(text, &Budget::new(GenerationLimits::default())).map_err(|error| error.to_string())
+            }
             Place::Map => match yaml(Twice::Last)? {
                 Value::Null => Ok(Value::Object(serde_json::Map::new())),
                 Value::Object(object) => Ok(Value::Object(object)),

@@ -16,7 +16,8 @@ mod fuzz {
     use std::path::Path;
     use std::sync::OnceLock;
 
-    use tollgate::fuzz::{Target, targets};
+    use tollgate::fuzz::targets;
+    use tollgate_fuzz::Target;
 
     static TARGET: OnceLock<Target> = OnceLock::new();
 

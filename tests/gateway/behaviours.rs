@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 use tollgate::front::extensions::config::{ErrorClass, Options, parse_with};
-use tollgate::state::directory;
+use tollgate_state::directory;
 
 use crate::support::backend::{Backend, Reply, Seen};
 use crate::support::client::{Answer, Client};

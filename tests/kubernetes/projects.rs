@@ -4,9 +4,10 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use tollgate::config::raw;
-use tollgate::state::ObjectName;
-use tollgate::state::write::{Error, Key, Kind, Writer, project};
+use tollgate::front::projects::change;
+use tollgate_config::raw;
+use tollgate_state::ObjectName;
+use tollgate_state::write::{Error, Key, Kind, Writer};
 
 use crate::support::cluster::Cluster;
 
@@ -160,12 +161,12 @@ async fn the_api_server_takes_one_of_two_writes_of_a_version() {
     let key = state.key("shop");
     let stored = writer.read(&key).await.unwrap();
     let wanted = |account: &str| {
-        let entry = project::Entry {
+        let entry = change::Entry {
             server: "*".to_owned(),
             namespace: "*".to_owned(),
             account: account.to_owned(),
         };
-        project::add(&stored.object, &entry).unwrap()
+        change::add(&stored.object, &entry).unwrap()
     };
     let (one, other) = tokio::join!(
         writer.replace(&key, wanted("a"), &stored.version),

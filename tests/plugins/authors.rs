@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
-use tollgate::config::Plugins;
+use tollgate_config::Plugins;
 
 use crate::commands::command;
 use crate::support::guests;

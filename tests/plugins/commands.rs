@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tollgate::config::Plugins;
+use tollgate_config::Plugins;
 
 use crate::support::{Place, same};
 

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
-use tollgate::config::{Plugins, raw};
 use tollgate::plugin::{ClusterName, Material, Runtime, Source, webapi_public_values};
-use tollgate::state::directory;
+use tollgate_config::{Plugins, raw};
+use tollgate_state::directory;
 
 use crate::support::guests;
 

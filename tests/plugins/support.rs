@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
-use tollgate::config::{Grant, Plugins};
-use tollgate::diagnostic::Diagnostic;
 use tollgate::plugin::{CallError, HeaderFilter, RequestContext, Runtime, Set};
+use tollgate_config::{Grant, Plugins};
+use tollgate_core::diagnostic::Diagnostic;
 
 /// Where `cargo xtask plugins` puts the guests.
 pub(crate) fn guests() -> PathBuf {

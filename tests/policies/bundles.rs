@@ -1,7 +1,7 @@
 //! Which bundles are used, and what their decisions mean.
 
-use tollgate::authorize::rego::{Bundle, Error, Front, Prepared, Principal};
-use tollgate::diagnostic::Diagnostic;
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_policy::rego::{Bundle, Error, Front, Prepared, Principal};
 
 use crate::checker;
 use crate::input::{input, principal, verdicts};

@@ -1,8 +1,7 @@
 //! One request as a policy is asked about it. Also part of the benchmarks.
 
-use tollgate::authorize::rego::{ExtensionInput, Prepared, Principal, Rbac, RbacRow, RbacVerdict, Request, Verdicts};
-use tollgate::diagnostic::Location;
-use tollgate::state;
+use tollgate_core::diagnostic::Location;
+use tollgate_policy::rego::{ExtensionInput, Prepared, Principal, Rbac, RbacRow, RbacVerdict, Request, Verdicts};
 
 pub(crate) fn principal(groups: &[String]) -> Principal {
     Principal::new("1234", "ann@example.org", groups, "https://idp.example.org", "oidc")
@@ -10,20 +9,20 @@ pub(crate) fn principal(groups: &[String]) -> Principal {
 
 pub(crate) fn prepared(permitted: bool) -> Prepared {
     let place = Location::new("state/objects.yaml", 1);
-    let destination = state::Destination {
+    let destination = tollgate_state::Destination {
         name: "in-cluster".into(),
         server: String::new(),
         namespace: "checkout".into(),
     };
-    let project = state::Project {
+    let project = tollgate_state::Project {
         name: "payments".into(),
         destinations: vec![destination.clone()],
         source_namespaces: vec!["argocd".into()],
         location: place.clone(),
-        ..state::Project::default()
+        ..tollgate_state::Project::default()
     };
-    let application = state::Application {
-        name: state::ObjectName {
+    let application = tollgate_state::Application {
+        name: tollgate_state::ObjectName {
             namespace: "argocd".into(),
             name: "checkout".into(),
         },
@@ -33,7 +32,7 @@ pub(crate) fn prepared(permitted: bool) -> Prepared {
         labels: [("team".to_owned(), "payments".to_owned())].into(),
         location: place,
     };
-    let cluster = state::Cluster {
+    let cluster = tollgate_state::Cluster {
         name: "in-cluster".into(),
         server: "https://kubernetes.default.svc".into(),
         project: String::new(),

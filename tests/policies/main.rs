@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use tollgate::authorize::rego::Checker;
+use tollgate_policy::rego::Checker;
 
 mod applications;
 mod applicationsets;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tollgate::authorize::rego::{Bundle, Coverage, Error, Front, Outcome, Source};
+use tollgate_policy::rego::{Bundle, Coverage, Error, Front, Outcome, Source};
 
 use crate::checker;
 use crate::input::{ROW, input, prepared, principal, verdicts};
@@ -85,7 +85,7 @@ fn many_threads_decide_at_once_on_small_stacks() {
                         .allow
                 })
             };
-            let stack = tollgate::authorize::rego::STACK_BYTES;
+            let stack = tollgate_policy::rego::STACK_BYTES;
             let thread = std::thread::Builder::new()
                 .stack_size(stack)
                 .spawn_scoped(scope, work)

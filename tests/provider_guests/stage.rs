@@ -10,7 +10,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tollgate::credential::{Credential, MintError, MintRequest, Reason};
-use tollgate::plugin::{ClusterName, EntrySpec, Material, Set, Source};
+use tollgate::plugin::{ClusterName, Material, Set, Source};
+use tollgate_config::EgressEntry;
 
 use crate::world::{Reply, Script, Seen, World, guests};
 
@@ -55,7 +56,7 @@ impl Stage {
         let _loading = LOADING.lock().await;
         let world = World::new().await;
         let folder = guests(&GUESTS);
-        let hosts: Vec<EntrySpec> = HOSTS.iter().map(|host| world.entry(host)).collect();
+        let hosts: Vec<EgressEntry> = HOSTS.iter().map(|host| world.entry(host)).collect();
         let audiences = ["sts.amazonaws.com", "vault", "//iam.googleapis.com/p"].map(str::to_owned);
         let (set, findings) = world.load(folder.path(), &hosts, &audiences);
         assert_eq!(findings, Vec::<String>::new());

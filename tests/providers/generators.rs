@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
-use tollgate::applicationset::KindName;
-use tollgate::config;
 use tollgate::credential::{Class, MintError};
 use tollgate::plugin::{Generator, Material, Set};
-use tollgate::state::ObjectName;
+use tollgate_applicationset::KindName;
+use tollgate_state::ObjectName;
 
 use crate::world::{Reply, Script, World, guests};
 
@@ -34,12 +33,12 @@ fn configured() -> Value {
 /// What is loaded with a grant of this configuration, and what was said.
 async fn load(world: &World, config: Value) -> (Set, Vec<String>, tempfile::TempDir) {
     let folder = guests(&["plugin-generator"]);
-    let grant = config::Grant {
+    let grant = tollgate_config::Grant {
         hosts: vec![world.entry("teams.example")],
         imports: vec!["clock".to_owned()],
         config,
         secret: Some("servers".to_owned()),
-        ..config::Grant::default()
+        ..tollgate_config::Grant::default()
     };
     let grants = BTreeMap::from([("plugin-generator".to_owned(), grant)]);
     let (set, findings) = world.load_granted(folder.path(), grants);

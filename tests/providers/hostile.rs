@@ -18,7 +18,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use serde_json::{Value, json};
 use tollgate::credential::{Class, Credential, MintError, MintRequest, Reason};
-use tollgate::plugin::{ClusterName, EntrySpec, Exchange, Material, Provider, Set, Source};
+use tollgate::plugin::{ClusterName, Exchange, Material, Provider, Set, Source};
+use tollgate_config::EgressEntry;
 
 use crate::world::{Reply, Script, Seen, World, guests};
 
@@ -59,7 +60,7 @@ impl Stage {
             "granted-only.example",
             "*.wild.example",
         ];
-        let hosts: Vec<EntrySpec> = hosts.iter().map(|host| world.entry(host)).collect();
+        let hosts: Vec<EgressEntry> = hosts.iter().map(|host| world.entry(host)).collect();
         let (set, findings) = world.load(folder.path(), &hosts, &["issuer".to_owned()]);
         // Worlds that start at once share the cache of compiled guests, and one
         // of them may have to do without.

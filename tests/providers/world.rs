@@ -25,11 +25,11 @@ use rustls::sign::CertifiedKey;
 use secrecy::SecretString;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
-use tollgate::config;
 use tollgate::plugin::egress::{Network, Sender, Stream};
 use tollgate::plugin::{
-    Allocation, Ambient, AmbientError, AwsCredentials, Bearer, EntrySpec, ProviderWorld, Runtime, Set, WallClock,
+    Allocation, Ambient, AmbientError, AwsCredentials, Bearer, ProviderWorld, Runtime, Set, WallClock,
 };
+use tollgate_config::EgressEntry;
 
 /// A public address every name leads to unless a script says otherwise.
 pub(crate) const PUBLIC: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(93, 184, 216, 34));
@@ -371,17 +371,17 @@ impl World {
     }
 
     /// An entry of a grant that trusts the endpoint's authority.
-    pub(crate) fn entry(&self, host: &str) -> EntrySpec {
-        EntrySpec {
+    pub(crate) fn entry(&self, host: &str) -> EgressEntry {
+        EgressEntry {
             host: host.to_owned(),
             ca: Some(self.endpoint.ca_pem.clone()),
-            ..EntrySpec::default()
+            ..EgressEntry::default()
         }
     }
 
     /// The guests of `folder`, each granted `hosts` and everything else its
     /// manifest asks for. Gives what was found wrong.
-    pub(crate) fn load(&self, folder: &Path, hosts: &[EntrySpec], audiences: &[String]) -> (Set, Vec<String>) {
+    pub(crate) fn load(&self, folder: &Path, hosts: &[EgressEntry], audiences: &[String]) -> (Set, Vec<String>) {
         self.load_into(Allocation::OnDemand, folder, (hosts, audiences))
     }
 
@@ -390,15 +390,15 @@ impl World {
         &self,
         allocation: Allocation,
         folder: &Path,
-        (hosts, audiences): (&[EntrySpec], &[String]),
+        (hosts, audiences): (&[EgressEntry], &[String]),
     ) -> (Set, Vec<String>) {
         let mut grants = BTreeMap::new();
         for (name, imports) in manifests(folder) {
-            let grant = config::Grant {
+            let grant = tollgate_config::Grant {
                 hosts: hosts.to_vec(),
                 audiences: audiences.to_vec(),
                 imports,
-                ..config::Grant::default()
+                ..tollgate_config::Grant::default()
             };
             grants.insert(name, grant);
         }
@@ -406,7 +406,11 @@ impl World {
     }
 
     /// The guests of `folder`, with exactly these grants.
-    pub(crate) fn load_granted(&self, folder: &Path, grants: BTreeMap<String, config::Grant>) -> (Set, Vec<String>) {
+    pub(crate) fn load_granted(
+        &self,
+        folder: &Path,
+        grants: BTreeMap<String, tollgate_config::Grant>,
+    ) -> (Set, Vec<String>) {
         self.load_all(Allocation::OnDemand, folder, grants)
     }
 
@@ -414,13 +418,13 @@ impl World {
         &self,
         allocation: Allocation,
         folder: &Path,
-        grants: BTreeMap<String, config::Grant>,
+        grants: BTreeMap<String, tollgate_config::Grant>,
     ) -> (Set, Vec<String>) {
-        let settings = config::Plugins {
+        let settings = tollgate_config::Plugins {
             directory: Some(folder.to_owned()),
             cache: Some(cache()),
             grants,
-            ..config::Plugins::default()
+            ..tollgate_config::Plugins::default()
         };
         let world = ProviderWorld {
             sender: Arc::new(Sender::with_network(Arc::clone(&self.endpoint) as Arc<dyn Network>)),

@@ -4,10 +4,11 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::applicationset::{Budget, Limits, Repositories as _};
-use tollgate::config::{GitCache, GitLimits};
-use tollgate::repository::Store;
-use tollgate::state::Resources;
+use tollgate_applicationset::repository::Store;
+use tollgate_applicationset::{Budget, Repositories as _};
+use tollgate_config::GenerationLimits;
+use tollgate_config::{GitCache, GitLimits};
+use tollgate_state::Resources;
 
 use gix::hash::{Kind, hasher};
 use gix::odb::pack::data::entry::Header;
@@ -52,9 +53,9 @@ fn the_budget_of_the_set_ends_the_waiting() {
     let server = Server::plain(&origin.root(), &[("silent", Manner::Silent)]);
     let store = store(limits(), &[server.pattern()]);
     let time = Duration::from_millis(300);
-    let budget = Budget::new(Limits {
+    let budget = Budget::new(GenerationLimits {
         time,
-        ..Limits::default()
+        ..GenerationLimits::default()
     });
     let refused = refused(&store, &server.url("silent"), &budget);
     assert!(refused.contains("takes longer than 300ms"), "{refused}");
@@ -155,9 +156,9 @@ fn one_slow_repository_holds_up_no_other() {
             let (store, slow, resources) = (&store, &slow, &resources);
             scope.spawn(move || {
                 let time = Duration::from_secs(3);
-                let budget = Budget::new(Limits {
+                let budget = Budget::new(GenerationLimits {
                     time,
-                    ..Limits::default()
+                    ..GenerationLimits::default()
                 });
                 let url = slow
                     .url("silent")

@@ -1,7 +1,7 @@
 //! Repositories of this machine.
 
-use tollgate::applicationset::{File, Repositories as _, Tree};
-use tollgate::state::Resources;
+use tollgate_applicationset::{File, Repositories as _, Tree};
+use tollgate_state::Resources;
 
 use crate::support::{Origin, budget, git, limits, store};
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use secrecy::SecretString;
-use tollgate::applicationset::Repositories as _;
-use tollgate::config::GitLimits;
-use tollgate::repository::Store;
-use tollgate::state::{RepositoryAuth, Resources};
+use tollgate_applicationset::Repositories as _;
+use tollgate_applicationset::repository::Store;
+use tollgate_config::GitLimits;
+use tollgate_state::{RepositoryAuth, Resources};
 
 use crate::support::{Manner, Origin, Server, budget, limits, secret, store};
 

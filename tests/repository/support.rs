@@ -16,10 +16,11 @@ use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tollgate::applicationset::{Budget, Limits};
-use tollgate::config::GitLimits;
-use tollgate::repository::Store;
-use tollgate::state::{Repository, RepositoryAuth, RepositoryKind, Resources, Verification};
+use tollgate_applicationset::Budget;
+use tollgate_applicationset::repository::Store;
+use tollgate_config::GenerationLimits;
+use tollgate_config::GitLimits;
+use tollgate_state::{Repository, RepositoryAuth, RepositoryKind, Resources, Verification};
 
 /// Runs git, without any settings of this machine.
 pub(crate) fn git(folder: &Path, arguments: &[&str]) -> String {
@@ -398,7 +399,7 @@ pub(crate) fn store(limits: GitLimits, patterns: &[String]) -> Store {
 }
 
 pub(crate) fn budget() -> Budget {
-    Budget::new(Limits::default())
+    Budget::new(GenerationLimits::default())
 }
 
 /// A repository Secret, not verified.
@@ -411,7 +412,7 @@ pub(crate) fn secret(url: &str, auth: RepositoryAuth) -> Resources {
         auth,
         client_certificate: None,
         verification: Verification::Off,
-        location: tollgate::diagnostic::Location::default(),
+        location: tollgate_core::diagnostic::Location::default(),
     };
     Resources {
         repositories: BTreeMap::from([("repo".to_owned(), Arc::new(repository))]),

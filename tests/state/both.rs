@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
-use tollgate::applicationset::{
-    ApplicationSet, Budget, ClusterInput, Gate, Guests, InputError, Inputs, KindName, Limits, Params, Refusal,
-    Repositories, Tree, generate,
+use tollgate_applicationset::{
+    ApplicationSet, Budget, ClusterInput, Gate, Guests, InputError, Inputs, KindName, Params, Refusal, Repositories,
+    Tree, generate,
 };
-use tollgate::diagnostic::Loaded;
-use tollgate::state::write::batch::Write;
-use tollgate::state::write::{self, Key, Kind, Writer};
-use tollgate::state::{Application, ObjectName, Project, Resources};
+use tollgate_config::GenerationLimits;
+use tollgate_core::diagnostic::Loaded;
+use tollgate_state::write::batch::Write;
+use tollgate_state::write::{self, Key, Kind, Writer};
+use tollgate_state::{Application, ObjectName, Project, Resources};
 
 use crate::world::{
     ARGO, Folder, Namespace, Reader, World, application, cluster_secret, config_map, fill, object, project, said,
@@ -149,7 +150,7 @@ fn generated(resources: &Resources) -> Vec<String> {
         repositories: &Clusters,
         guests: &Clusters,
     };
-    let made = generate(&set, &inputs, &Budget::new(Limits::default())).unwrap();
+    let made = generate(&set, &inputs, &Budget::new(GenerationLimits::default())).unwrap();
     let name = |one: &Value| one["metadata"]["name"].as_str().unwrap().to_owned();
     made.iter().map(name).collect()
 }

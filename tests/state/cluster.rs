@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tollgate::config::{ApplicationNamespaces, KubernetesState};
-use tollgate::diagnostic::{Diagnostic, Loaded};
-use tollgate::state::Resources;
-use tollgate::state::kubernetes::Kubernetes;
-use tollgate::state::source::{Place, Source};
+use tollgate_config::{ApplicationNamespaces, KubernetesState};
+use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_state::Resources;
+use tollgate_state::kubernetes::Kubernetes;
+use tollgate_state::source::{Place, Source};
 
 use crate::line::Line;
 use crate::support::cluster::Cluster;

@@ -7,11 +7,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::timeout;
-use tollgate::config::{Config, raw};
-use tollgate::diagnostic::{Diagnostic, Loaded};
-use tollgate::state::Resources;
-use tollgate::state::source::{Source, open};
-use tollgate::state::watch::Watch;
+use tollgate_config::{Config, raw};
+use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_state::Resources;
+use tollgate_state::source::{Source, open};
+use tollgate_state::watch::Watch;
 
 use crate::support::cluster::Cluster;
 use crate::support::{PATIENCE, eventually};

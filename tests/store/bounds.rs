@@ -1,7 +1,7 @@
 //! Texts from outside: as long as they may be, and one byte longer.
 
-use tollgate::access::{AccessType, SessionId};
 use tollgate::store::{About, AuditFilter, BrowserSession, Error, Owned, Page, SeenSession, Store, Token, bounds};
+use tollgate_core::session::{AccessType, SessionId};
 use uuid::Uuid;
 
 use crate::support::{Backend, actor, agent, all_events, at, browser_session, event, hash, on_both, token, user};
@@ -80,7 +80,7 @@ async fn tokens_are_bounded(backend: Backend) {
 async fn browser_sessions_are_bounded(backend: Backend) {
     let store = backend.open().await;
     let with_name = |length| BrowserSession {
-        user: tollgate::access::User {
+        user: tollgate_core::user::User {
             id: 7,
             username: "n".repeat(length),
         },

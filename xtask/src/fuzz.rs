@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: the fuzz targets of `host/fuzz.rs` under libFuzzer.
 //!
-//! Only the library is built anew, with coverage counters and optimized; every other crate
-//! is the one the tests use. Corpora and failing inputs are kept in `target/fuzz`.
+//! Only the gateway's own libraries are built anew, with coverage counters and optimized;
+//! every other crate is the one the tests use. Corpora and failing inputs are kept in `target/fuzz`.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -79,22 +79,29 @@ impl Fuzz {
     }
 }
 
-/// Builds the driver with an instrumented library.
+/// Builds the driver with instrumented libraries.
 fn build(root: &Path, folder: &Path) -> Result<PathBuf> {
     let wrapper = folder.join("rustc");
     let script = format!(
-        "#!/bin/sh\nrustc=$1; shift\ncase \" $* \" in\n*' --crate-name tollgate '*|*' --crate-name fuzz '*)\n\
+        "#!/bin/sh\nrustc=$1; shift\ncase \" $* \" in\n*' --crate-name tollgate'*|*' --crate-name fuzz '*)\n\
          exec \"$rustc\" \"$@\" {INSTRUMENTATION};;\nesac\nexec \"$rustc\" \"$@\"\n"
     );
     if std::fs::read_to_string(&wrapper).ok().as_deref() != Some(&script) {
         std::fs::write(&wrapper, &script).with_context(|| format!("writing {}", wrapper.display()))?;
         std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755))?;
     }
-    println!("building the library with coverage counters (minutes, the first time)");
+    println!("building the libraries with coverage counters (minutes, the first time)");
     let mut cargo = Command::new("cargo");
     // The whole workspace's features, so that dependencies are those of the tests.
     cargo
-        .args(["build", "--workspace", "--example", "fuzz"])
+        .args([
+            "build",
+            "--workspace",
+            "--features",
+            "tollgate/fuzz",
+            "--example",
+            "fuzz",
+        ])
         .env("RUSTC_WORKSPACE_WRAPPER", &wrapper)
         .env("CARGO_INCREMENTAL", "0")
         .current_dir(root);

@@ -4,10 +4,13 @@ use serde_json::{Map, Value, json};
 
 use super::super::world::{self, LISTS, agent, id, mapped, member, people_and, shared_as};
 use super::{Agents, Claimant, Granted};
-use crate::access::{Access, AccessAs, AccessType, Agent, Configuration, Membership, Refusal, Role, SessionId, User};
-use crate::config::{PersonKey, UserLink};
+use crate::access::{Access, Configuration, Refusal};
 use crate::metrics::Metrics;
-use crate::state::people::PersonState;
+use tollgate_config::{PersonKey, UserLink};
+use tollgate_core::agent::Agent;
+use tollgate_core::session::{AccessType, SessionId};
+use tollgate_core::user::{AccessAs, Membership, Role, User};
+use tollgate_state::people::PersonState;
 
 fn build(user_access: &str) -> Arc<Agents> {
     Agents::build(&people_and(&[agent(9999, "my-agent", user_access)]), None)

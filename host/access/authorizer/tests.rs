@@ -5,9 +5,10 @@ use serde_json::json;
 use sqlx::Connection as _;
 
 use super::super::world::{Pat, World, agent, mapped, people_and, refusal, shared_as};
-use crate::access::{AccessAs, Agents, Error, Refusal};
+use crate::access::{Agents, Error, Refusal};
 use crate::front::platform::secret::token;
 use crate::store::{About, Actor};
+use tollgate_core::user::AccessAs;
 
 fn admin() -> Actor {
     Actor {

@@ -4,8 +4,10 @@ use serde_json::json;
 use super::super::world::{
     PEOPLE, Pat, World, agent, id, mapped, member, memberships, people_and, refusal, shared_as, with,
 };
-use crate::access::{AccessAs, AccessKey, AccessType, Agents, Error, Question, Refusal, Role, SessionId};
-use crate::config::{PersonKey, UserLink};
+use crate::access::{AccessKey, Agents, Error, Question, Refusal};
+use tollgate_config::{PersonKey, UserLink};
+use tollgate_core::session::{AccessType, SessionId};
+use tollgate_core::user::{AccessAs, Role};
 
 async fn refused(pat: Pat) -> Refusal {
     let world = World::new().await;

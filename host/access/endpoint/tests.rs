@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use super::super::world::{Pat, SECRET, World, mapped, settings};
 use super::{Endpoint, PATH};
 use crate::access::{Access, Error, IdToken, Refusal, SetupError};
-use crate::config;
 
 /// A gateway that is a platform.
 struct Platform {
@@ -23,7 +22,7 @@ struct Platform {
 impl Platform {
     async fn new() -> Self {
         let world = World::new().await;
-        let settings = config::Kubernetes {
+        let settings = tollgate_config::Kubernetes {
             platform_secret: Some(world.secret_file()),
             ..settings()
         };
@@ -170,7 +169,7 @@ async fn a_gateway_whose_platform_is_elsewhere_is_none() {
     let mut settings = settings();
     assert!(Endpoint::new(&settings, clock.clone()).unwrap().is_none());
     settings.platform_secret = Some(secret.clone());
-    settings.authorizer = config::Authorizer::Remote {
+    settings.authorizer = tollgate_config::Authorizer::Remote {
         url: "https://gitlab.example.com".parse().unwrap(),
         secret,
         certificate_authority: None,
@@ -196,8 +195,8 @@ async fn pair() -> (Arc<Platform>, World) {
     };
     let router = Router::new().fallback(handler);
     tokio::spawn(async move { axum::serve(listener, router).await });
-    let settings = config::Kubernetes {
-        authorizer: config::Authorizer::Remote {
+    let settings = tollgate_config::Kubernetes {
+        authorizer: tollgate_config::Authorizer::Remote {
             url: url.parse().unwrap(),
             secret: platform.world.secret_file(),
             certificate_authority: None,

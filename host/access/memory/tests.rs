@@ -8,8 +8,12 @@ use tokio::sync::Notify;
 
 use super::super::world::id;
 use super::{Key, Memory, Verdict};
-use crate::access::{Access, AccessAs, AccessKey, AccessType, Agent, Error, Question, Refusal, SessionId, User};
+use crate::access::{Access, AccessKey, Error, Question, Refusal};
 use crate::clock::Clock;
+use tollgate_core::access::AccessFacts;
+use tollgate_core::agent::Agent;
+use tollgate_core::session::{AccessType, SessionId};
+use tollgate_core::user::{AccessAs, User};
 
 fn memory(clock: &Clock) -> Memory {
     Memory::new(clock.clone(), (Duration::from_secs(60), Duration::from_secs(10))).unwrap()
@@ -21,18 +25,20 @@ fn key(memory: &Memory, agent: i64, key: AccessKey<'_>, world: &[&[u8]]) -> Key 
 
 fn access(session: &str, expires_at: Option<Timestamp>) -> Arc<Access> {
     Arc::new(Access {
-        agent: Arc::new(Agent {
-            id: id(9999),
-            name: "my-agent".to_owned(),
-            config_project: 1,
-            cluster: "in-cluster".to_owned(),
-        }),
-        user: User {
-            id: 102,
-            username: "bob".to_owned(),
+        facts: AccessFacts {
+            agent: Arc::new(Agent {
+                id: id(9999),
+                name: "my-agent".to_owned(),
+                config_project: 1,
+                cluster: "in-cluster".to_owned(),
+            }),
+            user: User {
+                id: 102,
+                username: "bob".to_owned(),
+            },
+            access_as: AccessAs::Agent,
+            session: SessionId::new(AccessType::PersonalAccessToken, session),
         },
-        access_as: AccessAs::Agent,
-        session: SessionId::new(AccessType::PersonalAccessToken, session),
         expires_at,
         linked: None,
     })
@@ -204,7 +210,7 @@ async fn a_question_outlives_who_asked_first() {
     }
     go.notify_waiters();
     let answer = counted.ask(Err(unavailable())).await;
-    assert_eq!(answer.unwrap().session.id(), "s");
+    assert_eq!(answer.unwrap().session().id(), "s");
     assert_eq!(counted.asked(), 1);
 }
 
@@ -220,7 +226,10 @@ async fn an_answer_nobody_waited_for_is_not_given_when_it_is_old() {
     }
     tokio::task::yield_now().await;
     counted.clock.advance(Duration::from_secs(61));
-    assert_eq!(counted.ask(Ok(access("new", None))).await.unwrap().session.id(), "new");
+    assert_eq!(
+        counted.ask(Ok(access("new", None))).await.unwrap().session().id(),
+        "new"
+    );
 }
 
 #[tokio::test]

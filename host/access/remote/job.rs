@@ -10,7 +10,9 @@ use serde_json::{Map, Value};
 
 use super::person::known;
 use super::{WireNumbered, WireUser, unavailable};
-use crate::access::{AccessAs, AgentId, CiJob, Error, Identity, User};
+use crate::access::Error;
+use tollgate_core::agent::AgentId;
+use tollgate_core::user::{AccessAs, CiJob, Identity, User};
 
 #[derive(Deserialize)]
 struct WireJob {

@@ -10,8 +10,11 @@ use serde_json::{Map, Value};
 
 use super::{Presented, WireId, WireNumbered, WireUser, as_told, unavailable};
 use crate::access::agents::stranger;
-use crate::access::{Access, AccessAs, Agent, AgentId, Agents, Error, Membership, Refusal, Role, User};
-use crate::state::people::Namespace;
+use crate::access::{Access, Agents, Error, Refusal};
+use tollgate_core::access::AccessFacts;
+use tollgate_core::agent::{Agent, AgentId};
+use tollgate_core::user::{AccessAs, Membership, Role, User};
+use tollgate_state::people::Namespace;
 
 #[derive(Deserialize)]
 struct WireAnswer {
@@ -54,10 +57,12 @@ pub(super) fn read<'a>(
     let (access_as, user) = identity(answer.access_as, answer.user, (agents, &person))?;
     Ok(move |agent: &Arc<Agent>| {
         Ok(Access {
-            agent: as_told(agent, config_project),
-            user,
-            access_as,
-            session: person.session,
+            facts: AccessFacts {
+                agent: as_told(agent, config_project),
+                user,
+                access_as,
+                session: person.session,
+            },
             expires_at: person.id_token.map(|token| token.expires_at),
             linked: None,
         })

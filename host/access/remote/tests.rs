@@ -7,12 +7,11 @@ use uuid::Uuid;
 
 use super::super::platform_stub::Stub;
 use super::super::world::{World, id, mapped, member, memberships, refusal, settings};
-use crate::access::{
-    Access, AccessAs, AccessKey, AccessType, CiJob, Error, Identity, Membership, Question, Refusal, Role,
-};
-use crate::authorize::kubernetes::Attributes;
-use crate::config;
+use crate::access::{Access, AccessKey, Error, Question, Refusal};
 use crate::sessions::{Ending, Entering};
+use tollgate_core::attributes::Attributes;
+use tollgate_core::session::AccessType;
+use tollgate_core::user::{AccessAs, CiJob, Identity, Membership, Role};
 
 /// A gateway whose platform is the stub.
 async fn remote() -> (World, Stub) {
@@ -21,7 +20,7 @@ async fn remote() -> (World, Stub) {
     let secret = folder.path().join("secret");
     std::fs::write(&secret, super::super::world::SECRET).unwrap();
     let mut settings = settings();
-    settings.authorizer = config::Authorizer::Remote {
+    settings.authorizer = tollgate_config::Authorizer::Remote {
         url: stub.url(),
         secret,
         certificate_authority: None,
@@ -223,7 +222,7 @@ async fn a_platform_that_is_away_is_a_failure_without_the_credential() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    settings.authorizer = config::Authorizer::Remote {
+    settings.authorizer = tollgate_config::Authorizer::Remote {
         url: url.parse().unwrap(),
         secret,
         certificate_authority: None,

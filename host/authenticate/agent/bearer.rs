@@ -6,7 +6,7 @@
 use secrecy::SecretString;
 
 use super::{CiTokens, Error, MAX_ID_TOKEN_BYTES, Malformed, Presented, bounded};
-use crate::access::AgentId;
+use tollgate_core::agent::AgentId;
 
 /// Reads a field (RFC 9110, section 11.4): scheme, exactly one blank, token.
 pub(super) fn field(field: &[u8], ci: CiTokens) -> Result<Presented, Error> {

@@ -10,7 +10,7 @@ use secrecy::SecretString;
 
 use super::query::{self, AGENT_PARAMETER, CSRF_PARAMETER};
 use super::{Malformed, Presented, bounded, sole};
-use crate::access::AgentId;
+use tollgate_core::agent::AgentId;
 
 /// Name of the cookie (GitLab, `lib/gitlab/kas/user_access.rb`).
 pub const COOKIE_NAME: &str = "_gitlab_kas";

@@ -24,10 +24,12 @@ use super::super::mapping::{Mapped, Mapping, Reserved};
 use super::super::principal::text;
 use super::super::token::Token;
 use super::super::{REMEMBERED, REMEMBERED_BYTES};
-use crate::access::{self, AccessType, AgentId, IdToken, Identity, Refusal, SessionId};
+use crate::access::{self, IdToken, Refusal};
 use crate::clock::Clock;
-use crate::config;
-use crate::diagnostic::{Diagnostic, Loaded};
+use tollgate_core::agent::AgentId;
+use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_core::session::{AccessType, SessionId};
+use tollgate_core::user::Identity;
 
 /// Verifies the ID tokens of people, by one state of the settings.
 #[derive(Debug)]
@@ -60,7 +62,7 @@ impl IdTokens {
     /// token that needs them.
     ///
     /// - `previous`: its issuers' keys are kept where the issuer has not changed.
-    pub fn build(config: &config::Kubernetes, previous: Option<&Self>, clock: &Clock) -> Loaded<Self> {
+    pub fn build(config: &tollgate_config::Kubernetes, previous: Option<&Self>, clock: &Clock) -> Loaded<Self> {
         let mut findings = Vec::new();
         let mut issuers = BTreeMap::new();
         for (index, person) in config.issuers.iter().enumerate() {
@@ -141,7 +143,7 @@ impl IdTokens {
 
 impl Issuer {
     fn build(
-        (person, path): (&config::PersonIssuer, &str),
+        (person, path): (&tollgate_config::PersonIssuer, &str),
         (previous, clock): (Option<&IdTokens>, &Clock),
         findings: &mut Vec<Diagnostic>,
     ) -> Option<Self> {

@@ -9,17 +9,18 @@ use serde_json::{Value, json};
 use super::issuer_double::IssuerDouble;
 use super::issuers::settings;
 use super::{FAR, OTHER_RSA, RSA, hs256, part, with, without};
-use crate::access::{Error, IdToken, Refusal, SessionId};
+use crate::access::{Error, IdToken, Refusal};
 use crate::authenticate::agent::IdTokens;
 use crate::clock::Clock;
-use crate::config::{self, Authorizer, ClaimMapping, ClaimRule, PersonIssuer, SameSite};
+use tollgate_config::{Authorizer, ClaimMapping, ClaimRule, PersonIssuer, SameSite};
+use tollgate_core::session::SessionId;
 
 const CLAIM: &str = "https://gitlab.org/claims/clusters/agents/k8s-proxy";
 
 /// An issuer and settings that name it.
 struct World {
     issuer: IssuerDouble,
-    config: config::Kubernetes,
+    config: tollgate_config::Kubernetes,
     clock: Clock,
 }
 
@@ -27,7 +28,7 @@ impl World {
     async fn start(is_mapped: bool) -> Self {
         let issuer = IssuerDouble::start().await;
         let trusted = settings(&issuer.url).issuers.remove(0);
-        let config = config::Kubernetes {
+        let config = tollgate_config::Kubernetes {
             issuers: vec![PersonIssuer {
                 issuer: trusted,
                 is_mapped,
@@ -59,7 +60,7 @@ impl World {
         loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
     }
 
-    fn trusted(&mut self) -> &mut config::Issuer {
+    fn trusted(&mut self) -> &mut tollgate_config::Issuer {
         &mut self.config.issuers[0].issuer
     }
 

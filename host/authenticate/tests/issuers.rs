@@ -9,16 +9,17 @@ use super::{
     EC, FAR, OTHER_RSA, RSA, alice, bearer, build, findings, groups_scope, hs256, part, refusal, resources, with,
     without,
 };
-use crate::authenticate::{Authenticator, Error, Field, Kind, Malformed, Reason};
-use crate::config::{self, ClaimMapping};
+use crate::authenticate::{Authenticator, Error, Field, Malformed, Reason};
+use tollgate_config::ClaimMapping;
+use tollgate_core::principal::Kind;
 
 /// Settings with one issuer: audience `gate`, `sub` with prefix `oidc:`.
-pub(super) fn settings(url: &str) -> config::Authentication {
+pub(super) fn settings(url: &str) -> tollgate_config::Authentication {
     let claim = |claim: &str, prefix: &str| ClaimMapping::Claim {
         claim: claim.to_owned(),
         prefix: prefix.to_owned(),
     };
-    let issuer = config::Issuer {
+    let issuer = tollgate_config::Issuer {
         url: url.to_owned(),
         discovery_url: None,
         audiences: vec!["gate".to_owned()],
@@ -33,9 +34,9 @@ pub(super) fn settings(url: &str) -> config::Authentication {
         user_validation: Vec::new(),
         allowed_reserved_names: Vec::new(),
     };
-    config::Authentication {
+    tollgate_config::Authentication {
         issuers: vec![issuer],
-        ..config::Authentication::default()
+        ..tollgate_config::Authentication::default()
     }
 }
 
@@ -88,7 +89,7 @@ async fn a_scope_named_as_the_subject_does_not_replace_it() {
 async fn an_issuer_cannot_choose_the_name_of_a_local_account() {
     let issuer = IssuerDouble::start().await;
     let mut settings = settings(&issuer.url);
-    let username = |settings: &mut config::Authentication, mapping| settings.issuers[0].username = mapping;
+    let username = |settings: &mut tollgate_config::Authentication, mapping| settings.issuers[0].username = mapping;
     let plain = ClaimMapping::Claim {
         claim: "sub".to_owned(),
         prefix: String::new(),
@@ -381,11 +382,11 @@ async fn an_issuer_cannot_speak_for_another() {
 async fn bad_settings_are_reported_with_their_key() {
     let mut settings = settings("https://login.example");
     settings.issuers.push(settings.issuers[0].clone());
-    settings.issuers.push(config::Issuer {
+    settings.issuers.push(tollgate_config::Issuer {
         url: "http://login.example".to_owned(),
         ..settings.issuers[0].clone()
     });
-    settings.issuers.push(config::Issuer {
+    settings.issuers.push(tollgate_config::Issuer {
         url: "https://b.example".to_owned(),
         certificate_authority: Some("no PEM".to_owned()),
         ..settings.issuers[0].clone()

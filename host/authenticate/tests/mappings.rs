@@ -6,8 +6,8 @@ use super::issuers::settings;
 use super::with;
 use crate::authenticate::mapping::{Mapped, Mapping, Reserved};
 use crate::authenticate::{Error, Field, Malformed, Reason};
-use crate::config::{ClaimMapping, ClaimRule, Issuer};
-use crate::diagnostic::Diagnostic;
+use tollgate_config::{ClaimMapping, ClaimRule, Issuer};
+use tollgate_core::diagnostic::Diagnostic;
 
 fn issuer(change: impl FnOnce(&mut Issuer)) -> Issuer {
     let mut issuer = settings("https://login.example").issuers.remove(0);

@@ -4,8 +4,8 @@ use http::request::Parts;
 
 use super::{alice, argocd_sessions, build, resources, session};
 use crate::authenticate::origin::{check, check_loopback_host};
-use crate::authenticate::{Authenticator, Error, Kind, Safety};
-use crate::config;
+use crate::authenticate::{Authenticator, Error, Safety};
+use tollgate_core::principal::Kind;
 
 fn request(method: &str, fields: &[(&str, &str)]) -> Parts {
     let mut request = http::Request::builder().method(method).uri("/");
@@ -208,7 +208,7 @@ async fn only_cookie_callers_are_asked() {
 
 fn anonymous() -> Authenticator {
     build(
-        &config::Authentication {
+        &tollgate_config::Authentication {
             anonymous: true,
             ..argocd_sessions()
         },

@@ -6,7 +6,8 @@ use super::{
     FAR, ISSUED_AT, Signer, alice, argocd_sessions, bearer, build, findings, head, hs256, part, refusal, resources,
     resources_with, session, with, without,
 };
-use crate::authenticate::{Error, Kind, Malformed, Presented, Reason, Revocation, Safety};
+use crate::authenticate::{Error, Malformed, Presented, Reason, Revocation, Safety};
+use tollgate_core::principal::Kind;
 
 #[tokio::test]
 async fn a_session_names_its_account() {
@@ -294,7 +295,7 @@ async fn a_claimed_other_user_does_not_count() {
 
 #[tokio::test]
 async fn sessions_count_only_where_they_are_wanted() {
-    let nobody = build(&crate::config::Authentication::default(), &resources());
+    let nobody = build(&tollgate_config::Authentication::default(), &resources());
     assert_eq!(
         refusal(&nobody, &session(&alice())).await,
         Error::Invalid(Reason::UnknownIssuer)
@@ -329,7 +330,7 @@ fn a_signing_key_is_needed() {
         at least 16 are needed to resist guessing";
     assert_eq!(findings(&argocd_sessions(), &resources), [expected]);
     assert_eq!(
-        findings(&crate::config::Authentication::default(), &resources),
+        findings(&tollgate_config::Authentication::default(), &resources),
         ["warning: `authentication` lets nobody in \
             (set `authentication.argocdSessions: true` or list issuers under `authentication.jwt`)"]
     );

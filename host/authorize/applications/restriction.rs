@@ -16,14 +16,14 @@
 //! - Where the name decides and is not known, the request is refused.
 
 use std::sync::Arc;
+use tollgate_policy::application_request::Access;
 
-use super::Whom;
-use crate::authorize::kubernetes::Attributes;
-use crate::diagnostic::one_line;
 use crate::discovery::{Kind, Scope};
-use crate::state::{Cluster, Project, destination};
+use tollgate_core::attributes::Attributes;
+use tollgate_core::diagnostic::one_line;
+use tollgate_policy::application_request::Whom;
+use tollgate_state::{Cluster, Project, destination};
 
-mod access;
 mod kept;
 mod lists;
 mod name;
@@ -31,7 +31,6 @@ mod pattern;
 #[cfg(test)]
 mod tests;
 
-pub use access::{Access, Need, Operation};
 pub use kept::Kept;
 pub use lists::List;
 pub use name::{Format, Name, name_in_body};

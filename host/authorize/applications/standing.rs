@@ -9,21 +9,22 @@ use std::sync::Arc;
 
 use rustc_hash::FxBuildHasher;
 
-use super::Whom;
-use super::restriction::Need;
-use crate::applications::{Applications, Governed, Mode};
-use crate::authenticate::REMEMBERED;
+use crate::authenticate::{Principal, REMEMBERED};
 use crate::authorize::facts::Lookup;
-use crate::authorize::kubernetes::Attributes;
-use crate::authorize::rbac::{Outcome, Rbac, Tuple, object_name};
-use crate::authorize::rego::{ApplicationFacts, ApplicationKnown, ApplicationVerdicts};
 use crate::caller::Caller;
-use crate::config::GatewayIdentity;
-use crate::impersonate;
-use crate::impersonate::service_account::{self, Human, Rules};
 use crate::record::Check;
 use crate::snapshot::{ApplicationsFront, Snapshot};
-use crate::state::{Cluster, ObjectName, Project, destination};
+use tollgate_config::GatewayIdentity;
+use tollgate_config::ImpersonationMode;
+use tollgate_core::attributes::Attributes;
+use tollgate_policy::application_request::Need;
+use tollgate_policy::application_request::Whom;
+use tollgate_policy::applications::{Applications, Governed};
+use tollgate_policy::impersonate;
+use tollgate_policy::impersonate::service_account::{self, Human, Rules};
+use tollgate_policy::rbac::{Outcome, Rbac, Tuple, object_name};
+use tollgate_policy::rego::{ApplicationFacts, ApplicationKnown, ApplicationVerdicts};
+use tollgate_state::{Cluster, ObjectName, Project, destination};
 
 /// KiB of standings remembered at once, roughly.
 const STANDINGS: u64 = 50_000;
@@ -180,7 +181,7 @@ impl<'a> Ground<'a> {
         let extra = match &whom {
             Whom::Controller => Vec::new(),
             Whom::Account(_) => {
-                let human = Human::of(&caller.principal);
+                let human = human(&caller.principal);
                 let extra = self.rules.extra(&human, &governed.application);
                 extra.map_err(Obstacle::Extra)?
             }
@@ -215,11 +216,11 @@ impl<'a> Ground<'a> {
 }
 
 /// Who acts.
-fn whom(mode: Mode, governed: &Governed) -> Result<Whom, Obstacle> {
+fn whom(mode: ImpersonationMode, governed: &Governed) -> Result<Whom, Obstacle> {
     match (mode, &governed.acting) {
-        (Mode::Off | Mode::Audit, _) => Ok(Whom::Controller),
-        (Mode::Enforce, Err(error)) => Err(Obstacle::Identity(error.clone())),
-        (Mode::Enforce, Ok(acting)) => match &acting.account {
+        (ImpersonationMode::Off | ImpersonationMode::Audit, _) => Ok(Whom::Controller),
+        (ImpersonationMode::Enforce, Err(error)) => Err(Obstacle::Identity(error.clone())),
+        (ImpersonationMode::Enforce, Ok(acting)) => match &acting.account {
             Some(_) => Ok(Whom::Account(Arc::clone(&acting.impersonation))),
             None => Ok(Whom::Controller),
         },
@@ -292,4 +293,14 @@ fn weigh(caller: &Caller, governed: &Governed, checks: [&Check; 5]) -> u32 {
     let bytes = texts.iter().sum::<usize>() + labels(&governed.application.labels) + project;
     let own = u32::try_from(bytes / 1_024).unwrap_or(u32::MAX);
     own.saturating_add(4).saturating_add(caller.weight())
+}
+
+/// What expressions know of a verified caller.
+fn human(principal: &Principal) -> Human<'_> {
+    Human {
+        username: principal.username(),
+        groups: principal.groups(),
+        issuer: principal.issuer(),
+        kind: principal.kind().as_str(),
+    }
 }

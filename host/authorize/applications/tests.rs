@@ -5,21 +5,21 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::standing::Ground;
-use super::{
-    Access, ApplicationAccess, ApplicationPermit, ApplicationsPolicy, Error, Found, Listed, NOT_YOURS, Operation,
-    Owned, Standings, Whom, enter,
-};
-use crate::applications::{Applications, Mode};
+use super::{ApplicationAccess, ApplicationPermit, ApplicationsPolicy, Error, NOT_YOURS, Standings, enter};
 use crate::authenticate::{Presented, Principal};
-use crate::authorize::kubernetes::Attributes;
-use crate::authorize::rbac::{PolicySource, Rbac};
-use crate::authorize::rego::{Bundle, Front, Source};
 use crate::caller::{Caller, Callers};
-use crate::config::{self, GatewayIdentity};
-use crate::headers::Protocol;
-use crate::impersonate::Impersonation;
-use crate::impersonate::service_account::{Rules, Semantics};
-use crate::state::{ObjectName, Resources, directory};
+use tollgate_config::GatewayIdentity;
+use tollgate_config::ImpersonationMode;
+use tollgate_config::ServiceAccountSemantics;
+use tollgate_core::attributes::Attributes;
+use tollgate_core::upgrade::Protocol;
+use tollgate_policy::application_request::{Access, Found, Listed, Operation, Owned, Whom};
+use tollgate_policy::applications::Applications;
+use tollgate_policy::impersonate::Impersonation;
+use tollgate_policy::impersonate::service_account::Rules;
+use tollgate_policy::rbac::{PolicySource, Rbac};
+use tollgate_policy::rego::{Bundle, Front, Source};
+use tollgate_state::{ObjectName, Resources, directory};
 
 mod decide;
 mod enters;
@@ -45,25 +45,30 @@ fn folder() -> PathBuf {
 }
 
 impl World {
-    fn new(mode: Mode) -> Self {
+    fn new(mode: ImpersonationMode) -> Self {
         Self::with_rules(mode, EXTRA)
     }
 
-    fn with_rules(mode: Mode, rules: &str) -> Self {
+    fn with_rules(mode: ImpersonationMode, rules: &str) -> Self {
         let loaded = directory::load_text(STATE, "state.yaml", "argocd");
         let resources = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
-        let source = PolicySource::from_resources(&resources, config::Semantics::Argocd);
+        let source = PolicySource::from_resources(&resources, tollgate_config::Semantics::Argocd);
         let rbac = Rbac::compile(&source.value.unwrap()).value.unwrap();
-        let rules = Rules::parse("impersonation.cel.yaml", rules, Semantics::Strict);
+        let rules = Rules::parse("impersonation.cel.yaml", rules, ServiceAccountSemantics::Strict);
         let rules = rules.value.unwrap_or_else(|| panic!("{:?}", rules.diagnostics));
         let index = Applications::build(&resources, &rules, Some(mode), None);
-        assert!(!index.findings().iter().any(crate::diagnostic::Diagnostic::is_error));
+        assert!(
+            !index
+                .findings()
+                .iter()
+                .any(tollgate_core::diagnostic::Diagnostic::is_error)
+        );
         let source = Source::read(&folder(), Front::Applications).value.unwrap();
         Self {
             resources,
             rbac,
             index,
-            policy: ApplicationsPolicy::new(Bundle::unchecked(&source), rules),
+            policy: ApplicationsPolicy::new(Bundle::unchecked(&source).unwrap(), rules),
             callers: Callers::default(),
             standings: Standings::default(),
             gateway_identity: GatewayIdentity::Allowed,

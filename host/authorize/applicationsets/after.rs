@@ -19,12 +19,12 @@ use super::judge::{Finding, note};
 use super::known::{Judged, Known};
 use super::rights::{Need, is_templated, needs, project_text};
 use super::{Cleared, Desk, Operation};
-use crate::applicationset::About;
-use crate::applicationset::plan::{Owner, Plan, Problem};
-use crate::authorize::rbac::RuleId;
-use crate::authorize::rego::{ApplicationPart, CheckFact, Fact, SetInput, Subject};
-use crate::config::SetChecks;
 use crate::record::Check;
+use tollgate_applicationset::About;
+use tollgate_applicationset::plan::{Owner, Plan, Problem};
+use tollgate_config::SetChecks;
+use tollgate_policy::rbac::RuleId;
+use tollgate_policy::rego::{ApplicationPart, CheckFact, Fact, SetInput, Subject};
 
 mod step;
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::known::Known;
 use super::rights::or_default;
-use crate::state::{Destination, Resources};
+use tollgate_state::{Destination, Resources};
 
 /// What of an Application is judged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

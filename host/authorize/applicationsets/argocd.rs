@@ -16,7 +16,7 @@ use super::{Asked, Cleared, Desk, Operation};
 use crate::record::Check;
 
 impl Desk<'_> {
-    /// [`Desk::before`], by [`crate::config::SetChecks::Argocd`].
+    /// [`Desk::before`], by [`tollgate_config::SetChecks::Argocd`].
     pub(super) fn clear_as_argocd(&self, asked: &Asked<'_>, checks: &mut Vec<Check>) -> Result<Cleared, Error> {
         match asked.operation {
             Operation::Get => {

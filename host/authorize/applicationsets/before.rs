@@ -12,11 +12,11 @@ use super::error::{Collected, Error, Lacks};
 use super::judge::{Finding, note};
 use super::rights::{is_templated, needs, or_default, project_text, stored_projects};
 use super::{Asked, Cleared, Desk, Operation};
-use crate::applications::takes_from;
-use crate::applicationset::{About, Gate, Refusal};
-use crate::authorize::rbac::object_name;
-use crate::authorize::rego::SetFacts;
 use crate::record::Check;
+use tollgate_applicationset::{About, Gate, Refusal};
+use tollgate_policy::applications::takes_from;
+use tollgate_policy::rbac::object_name;
+use tollgate_policy::rego::SetFacts;
 
 /// What nobody reads: the gate puts the kind in its place.
 const GUESTS: &str = "plugin";
@@ -35,7 +35,7 @@ struct Ground<'a> {
 }
 
 impl Desk<'_> {
-    /// [`Desk::before`], by [`crate::config::SetChecks::Generated`].
+    /// [`Desk::before`], by [`tollgate_config::SetChecks::Generated`].
     pub(super) fn clear(&self, asked: &Asked<'_>, checks: &mut Vec<Check>) -> Result<Cleared, Error> {
         let operation = match (asked.operation, asked.stored) {
             (Operation::Upsert | Operation::Same, None) => Operation::Create,

@@ -5,9 +5,9 @@
 
 use std::fmt;
 
-use crate::applicationset::Refusal;
-use crate::authorize::rego;
-use crate::state::ObjectName;
+use tollgate_applicationset::Refusal;
+use tollgate_policy::rego;
+use tollgate_state::ObjectName;
 
 /// Refusals one answer lists.
 pub const REFUSALS: usize = 100;
@@ -176,7 +176,7 @@ impl Collected {
 #[cfg(test)]
 mod tests {
     use super::{Class, Collected, Lacks, REFUSALS};
-    use crate::applicationset::{About, Refusal};
+    use tollgate_applicationset::{About, Refusal};
 
     fn refusal(name: String) -> Refusal {
         Refusal {

@@ -13,12 +13,12 @@ use super::error::Lacks;
 use super::judge::Finding;
 use super::known::shown;
 use super::rights::is_templated;
-use crate::applicationset::{About, ClusterInput, Gate, KindName, Refusal};
 use crate::authorize::facts::Lookup;
-use crate::authorize::rbac::cluster_object_name;
-use crate::authorize::rego::{Fact, SetFacts, SetInput, Subject};
-use crate::config::SetChecks;
-use crate::repository::{Permitted, permitted};
+use tollgate_applicationset::repository::{Permitted, permitted};
+use tollgate_applicationset::{About, ClusterInput, Gate, KindName, Refusal};
+use tollgate_config::SetChecks;
+use tollgate_policy::rbac::cluster_object_name;
+use tollgate_policy::rego::{Fact, SetFacts, SetInput, Subject};
 
 /// Answers that are remembered.
 const REMEMBERED: usize = 10_000;

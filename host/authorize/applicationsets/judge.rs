@@ -10,11 +10,11 @@ use serde_json::Value;
 use super::error::{Collected, Error, Lacks};
 use super::rights::project_text;
 use super::{CHECKS, Desk, Operation};
-use crate::applicationset::{About, KindName, Refusal};
-use crate::authorize::rego::{CheckFact, KnownSet, SetFacts, SetInput};
-use crate::diagnostic::one_line;
 use crate::record::Check;
-use crate::state::ObjectName;
+use tollgate_applicationset::{About, KindName, Refusal};
+use tollgate_core::diagnostic::one_line;
+use tollgate_policy::rego::{CheckFact, KnownSet, SetFacts, SetInput};
+use tollgate_state::ObjectName;
 
 /// Bytes of a reason. Names in it are the caller's choice, and the policy passes it on.
 const REASON_BYTES: usize = 480;

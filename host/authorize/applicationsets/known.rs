@@ -11,11 +11,11 @@ use rustc_hash::FxHashMap;
 use super::application::Wanted;
 use super::error::Lacks;
 use super::judge::Finding;
-use crate::applications::takes_from;
-use crate::authorize::rego::{Fact, Placed};
-use crate::glob::source_permitted;
-use crate::state::destination::{self, Places};
-use crate::state::{Cluster, Destination, Project, Resources};
+use tollgate_core::glob::source_permitted;
+use tollgate_policy::applications::takes_from;
+use tollgate_policy::rego::{Fact, Placed};
+use tollgate_state::destination::{self, Places};
+use tollgate_state::{Cluster, Destination, Project, Resources};
 
 /// A fact, and what refuses.
 #[derive(Clone, Debug)]

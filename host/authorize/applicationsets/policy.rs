@@ -6,8 +6,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::authorize::rego::{self, Bundle, Checker, Front, SetInput};
-use crate::diagnostic::Loaded;
+use tollgate_core::diagnostic::Loaded;
+use tollgate_policy::rego::{self, Bundle, Checker, Front, SetInput};
 
 /// Bundle of the ApplicationSet front, compiled, tested and ready.
 #[derive(Debug)]

@@ -14,13 +14,13 @@ use serde_json::Value;
 use super::error::{Collected, Error, Lacks};
 use super::judge::Finding;
 use super::{Desk, Operation, PROJECTS};
-use crate::applicationset::About;
 use crate::authorize::facts::Lookup;
-use crate::authorize::rbac::object_name;
-use crate::authorize::rego::{CheckFact, SetFacts, SetInput, Subject};
-use crate::config::SetChecks;
 use crate::record::Check;
-use crate::state::ObjectName;
+use tollgate_applicationset::About;
+use tollgate_config::SetChecks;
+use tollgate_policy::rbac::object_name;
+use tollgate_policy::rego::{CheckFact, SetFacts, SetInput, Subject};
+use tollgate_state::ObjectName;
 
 /// What callers read of a stored set they may not see, whose name they use.
 const ANOTHERS: &str = "there is an applicationset of this name that you may not see";

@@ -10,9 +10,9 @@
 use super::error::Lacks;
 use super::judge::{Finding, note};
 use super::{Asked, Desk};
-use crate::applicationset::template::{Changing, changing};
 use crate::record::Check;
-use crate::state::ObjectName;
+use tollgate_applicationset::template::{Changing, changing};
+use tollgate_state::ObjectName;
 
 /// What gives the project of an Application.
 const PROJECT: &str = "spec.template.spec.project";

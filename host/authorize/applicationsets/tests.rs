@@ -5,14 +5,15 @@ use std::sync::{Arc, LazyLock};
 use serde_json::{Value, json};
 
 use super::{ApplicationSetsPolicy, Approved, Asked, Class, Cleared, Desk, Error, Operation, Reads};
-use crate::applicationset::plan::{Cascade, Existing, Owner, Plan};
-use crate::applicationset::{ApplicationSet, Engine, Limits, Preserved, Spec, SyncPolicy};
 use crate::authenticate::{Presented, Principal};
-use crate::authorize::rbac::{PolicySource, Rbac};
-use crate::authorize::rego::{Bundle, Front, Source};
 use crate::caller::{Caller, Callers};
-use crate::config::{self, ApplicationSets, GitCache, GitLimits, SetChecks};
-use crate::state::{ObjectName, Resources, directory};
+use tollgate_applicationset::plan::{Cascade, Existing, Owner, Plan};
+use tollgate_applicationset::{ApplicationSet, Engine, Preserved, Spec, SyncPolicy};
+use tollgate_config::GenerationLimits;
+use tollgate_config::{ApplicationSets, GitCache, GitLimits, SetChecks};
+use tollgate_policy::rbac::{PolicySource, Rbac};
+use tollgate_policy::rego::{Bundle, Front, Source};
+use tollgate_state::{ObjectName, Resources, directory};
 
 mod after;
 mod argocd;
@@ -44,7 +45,7 @@ fn folder() -> PathBuf {
 fn shipped() -> Arc<ApplicationSetsPolicy> {
     static SHIPPED: LazyLock<Arc<ApplicationSetsPolicy>> = LazyLock::new(|| {
         let source = Source::read(&folder(), Front::ApplicationSets).value.unwrap();
-        Arc::new(ApplicationSetsPolicy::new(Bundle::unchecked(&source)))
+        Arc::new(ApplicationSetsPolicy::new(Bundle::unchecked(&source).unwrap()))
     });
     Arc::clone(&SHIPPED)
 }
@@ -59,7 +60,7 @@ impl World {
     fn of(state: &str) -> Self {
         let loaded = directory::load_text(state, "state.yaml", "argocd");
         let resources = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
-        let source = PolicySource::from_resources(&resources, config::Semantics::Argocd);
+        let source = PolicySource::from_resources(&resources, tollgate_config::Semantics::Argocd);
         Self {
             rbac: Rbac::compile(&source.value.unwrap()).value.unwrap(),
             resources,
@@ -68,7 +69,7 @@ impl World {
                 checks: SetChecks::Generated,
                 namespaces: vec!["team-*".to_owned()],
                 repositories: vec!["https://git.example.org/*".to_owned()],
-                limits: Limits::default(),
+                limits: GenerationLimits::default(),
                 git: GitLimits::default(),
                 git_cache: GitCache::default(),
                 concurrency: 1,
@@ -208,7 +209,7 @@ fn stored(project: &str, owned: Vec<Value>) -> Existing {
     let mut object = set(project).object;
     object["metadata"]["uid"] = json!("u1");
     let owner = Owner::of("web", &object);
-    let link = |application: Value| crate::applicationset::plan::linked(application, &owner);
+    let link = |application: Value| tollgate_applicationset::plan::linked(application, &owner);
     Existing {
         set: Some(object),
         applications: owned.into_iter().map(link).collect(),

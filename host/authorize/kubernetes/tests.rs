@@ -3,11 +3,15 @@ use std::sync::Arc;
 
 use http::Method;
 
-use super::{Attributes, Error, KubernetesPermit, KubernetesPolicy};
-use crate::access::{Access, AccessAs, AccessType, Agent, AgentId, CiJob, Identity, Membership, Role, SessionId, User};
-use crate::authorize::rego::{Bundle, Front, KubernetesInput, Source, Standing};
-use crate::headers::Protocol;
-use crate::impersonate::{self, Impersonation, Known, Mapping};
+use super::{Error, KubernetesPermit, KubernetesPolicy};
+use crate::access::Access;
+use tollgate_core::agent::{Agent, AgentId};
+use tollgate_core::attributes::Attributes;
+use tollgate_core::session::{AccessType, SessionId};
+use tollgate_core::upgrade::Protocol;
+use tollgate_core::user::{AccessAs, CiJob, Identity, Membership, Role, User};
+use tollgate_policy::impersonate::{self, Impersonation, Known, Mapping};
+use tollgate_policy::rego::{Bundle, Front, KubernetesInput, Source, Standing};
 
 const MAX_GROUPS: usize = 8;
 
@@ -18,7 +22,7 @@ fn folder() -> PathBuf {
 fn policy() -> KubernetesPolicy {
     let source = Source::read(&folder(), Front::Kubernetes).value.unwrap();
     let mapping = Mapping::load(&folder(), MAX_GROUPS).value.unwrap();
-    KubernetesPolicy::new(Bundle::unchecked(&source), mapping)
+    KubernetesPolicy::new(Bundle::unchecked(&source).unwrap(), mapping)
 }
 
 fn access(agent: &str, username: &str, access_as: AccessAs) -> Arc<Access> {
@@ -244,8 +248,8 @@ fn what_the_policy_is_told_fits_its_schema() {
         (AccessAs::Impersonate(mapped), "impersonate"),
     ] {
         let access = access("my-agent", "alice", access_as);
-        let known = Known::of(&access);
-        let impersonation = mapping.apply(&access).unwrap();
+        let known = Known::of(access.facts());
+        let impersonation = mapping.apply(access.facts()).unwrap();
         let standing = Standing::new(known, &impersonation);
         for attributes in [
             asks(&Method::GET, &format!("{PODS}/p/exec"), Some(Protocol::Spdy)),

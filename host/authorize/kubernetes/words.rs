@@ -6,7 +6,7 @@
 //! Source: `k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go`
 //! and `k8s.io/apimachinery/pkg/api/errors`.
 
-use super::Attributes;
+use tollgate_core::attributes::Attributes;
 
 /// Characters of one name in the text.
 const NAME_CHARS: usize = 253;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::cli::client::Failure;
-use crate::state::write::{self, Kind};
+use tollgate_state::write::{self, Kind};
 
 /// Longest file read, in bytes: some objects, each as long as a cluster takes.
 const FILE_BYTES: u64 = 16 << 20;
@@ -148,7 +148,7 @@ mod tests {
     use serde_json::json;
 
     use super::manifests;
-    use crate::state::write::documents;
+    use tollgate_state::write::documents;
 
     #[test]
     fn documents_and_lists_are_flat() {

@@ -10,15 +10,15 @@ use tokio::runtime::Runtime;
 use zeroize::Zeroizing;
 
 use super::{Failure, Version, runtime};
-use crate::authorize::rego::Checker;
 use crate::clock::Clock;
-use crate::config::raw;
 use crate::credential::cache::{self, Cache};
 use crate::credential::clusters::{ClusterAccess, Clusters, Found};
-use crate::diagnostic::{Diagnostic, Loaded};
 use crate::front::clusters::exec::{exec_credential, usable_until};
 use crate::metrics::Metrics;
 use crate::snapshot::Loader;
+use tollgate_config::raw;
+use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_policy::rego::Checker;
 
 /// The clusters of a settings file, and what keeps their credentials.
 pub(super) struct Local {

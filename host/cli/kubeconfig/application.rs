@@ -13,7 +13,7 @@ use url::Url;
 
 use super::super::client::Failure;
 use super::{content, first_line, wrong_file};
-use crate::config::is_loopback;
+use tollgate_config::is_loopback;
 
 /// What stays as it is in a segment of a path: what names of Kubernetes have. The
 /// gateway refuses dots that are encoded.

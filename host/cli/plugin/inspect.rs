@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::{Error, Format, findings, several, word};
-use crate::plugin::{self, Inspection, ManifestSummary, ProviderSummary, World};
+use crate::plugin::{self, Inspection, ManifestSummary, ProviderSummary};
+use tollgate_core::plugin::World;
 
 /// Runs it. Exit code 1 when something is wrong with component or manifest.
 pub(super) fn run(file: &Path, output: Format, out: &mut dyn Write, err: &mut dyn Write) -> Result<ExitCode, Error> {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::{Error, write};
-use crate::plugin::World;
+use tollgate_core::plugin::World;
 
 /// A file of `plugins/sdk`, where it is in a new plugin.
 macro_rules! sdk {

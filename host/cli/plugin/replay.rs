@@ -12,7 +12,6 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use super::{Error, Format};
-use crate::config;
 use crate::plugin::Exchange;
 use crate::plugin::replay::{self, Granted, Outcome, Played, Report};
 
@@ -27,7 +26,7 @@ struct Counted<'a> {
 
 /// Runs it. Exit code 1 when a case fails.
 pub(super) fn run(
-    settings: &config::Plugins,
+    settings: &tollgate_config::Plugins,
     (name, transcript): (&str, &Path),
     output: Format,
     out: &mut dyn Write,

@@ -13,7 +13,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use super::{Error, Format, findings, table};
-use crate::config;
 use crate::plugin::{self, CallError, HeaderFilter, RequestContext, Runtime};
 
 /// The message, as the operator writes it.
@@ -72,7 +71,7 @@ struct Change {
 
 /// Runs it. Exit code 1 when the plugin refuses, fails or is not loaded.
 pub(super) fn run(
-    settings: &config::Plugins,
+    settings: &tollgate_config::Plugins,
     (name, request): (&str, &Path),
     output: Format,
     (out, err): (&mut dyn Write, &mut dyn Write),

@@ -10,8 +10,8 @@ use tabled::builder::Builder;
 use tabled::settings::Style;
 
 use super::{Checked, FAILED, Format};
-use crate::authorize::rego::{FileCoverage, Outcome, Report, Source};
-use crate::diagnostic::Diagnostic;
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_policy::rego::{FileCoverage, Outcome, Report, Source};
 
 fn exit(good: bool) -> ExitCode {
     if good {

@@ -12,10 +12,12 @@ use serde_json::{Value, json};
 
 use crate::cli::client::{Ask, Failure, Server};
 use crate::cli::complain;
-use crate::config::{Config, raw};
 use crate::front::projects;
-use crate::state::ObjectName;
-use crate::state::write::{self, Key, Kind, Version, Writer, project};
+use tollgate_config::{Config, raw};
+use tollgate_state::ObjectName;
+use tollgate_state::write::{self, Key, Kind, Version, Writer};
+
+use crate::front::projects::change;
 
 /// Reason of a write that is based on an older version.
 pub(super) const CONFLICT: &str = "conflict";
@@ -114,7 +116,7 @@ impl Way {
         match self {
             Self::State(config) => {
                 let semantics = config.applications.unwrap_or_default().semantics;
-                project::validate(&wanted, semantics).map_err(|error| unchanged(&error))?;
+                change::validate(&wanted, semantics).map_err(|error| unchanged(&error))?;
                 let version = wanted.pointer("/metadata/resourceVersion").and_then(Value::as_str);
                 let version = Version::new(version.unwrap_or_default());
                 let key = key(config, name);
@@ -151,7 +153,7 @@ fn key(config: &Config, name: &str) -> Key {
 /// Why the state says no; operators see paths.
 fn refused(error: &write::Error) -> Failure {
     let code = projects::state_code(error);
-    let failure = Failure::new(code, crate::diagnostic::with_causes(error));
+    let failure = Failure::new(code, tollgate_core::diagnostic::with_causes(error));
     match hint(code) {
         Some(hint) => failure.with_hint(hint),
         None => failure,
@@ -159,11 +161,11 @@ fn refused(error: &write::Error) -> Failure {
 }
 
 /// Why a project is not changed so.
-pub(super) fn unchanged(error: &project::Error) -> Failure {
+pub(super) fn unchanged(error: &change::Error) -> Failure {
     let code = match error {
-        project::Error::Present => "project.present",
-        project::Error::Absent => "project.absent",
-        project::Error::Differs { .. } | project::Error::Shape { .. } | project::Error::Invalid(_) => "project_invalid",
+        change::Error::Present => "project.present",
+        change::Error::Absent => "project.absent",
+        change::Error::Differs { .. } | change::Error::Shape { .. } | change::Error::Invalid(_) => "project_invalid",
     };
     Failure::new(code, error)
 }

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use clap::{ArgAction, Args};
 
 use super::Error;
-use crate::authorize::rbac::{Builtin, PolicySource, Rbac};
-use crate::config::Semantics;
-use crate::diagnostic::{Diagnostic, Loaded, Location, Severity};
-use crate::state::{Text, directory};
+use tollgate_config::Semantics;
+use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, Severity};
+use tollgate_policy::rbac::{Builtin, PolicySource, Rbac};
+use tollgate_state::{Text, directory};
 
 /// Bytes of a policy file.
 const FILE_BYTES: u64 = 64 * 1024 * 1024;

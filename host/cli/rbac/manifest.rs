@@ -12,13 +12,13 @@ use clap::{Args, ValueEnum};
 
 use super::Error;
 use crate::cli::format::Format;
-use crate::config::{self, raw};
-use crate::diagnostic::Loaded;
-use crate::impersonate::Mapping;
 use crate::self_check::grants::{Grants, Names};
 use crate::self_check::manifest::{Reach, ServiceAccount, Subject, classic, constrained, service_account};
-use crate::state::agent::{AgentObject, Binding};
-use crate::state::{Resources, source};
+use tollgate_config::raw;
+use tollgate_core::diagnostic::Loaded;
+use tollgate_policy::impersonate::Mapping;
+use tollgate_state::agent::{AgentObject, Binding};
+use tollgate_state::{Resources, source};
 
 mod applications;
 
@@ -174,7 +174,7 @@ impl ManifestArgs {
     fn of_agents(
         &self,
         resources: &Resources,
-        settings: &config::Kubernetes,
+        settings: &tollgate_config::Kubernetes,
         mapping: &Mapping,
     ) -> Result<Needed, Error> {
         let mut needed: Option<Needed> = None;

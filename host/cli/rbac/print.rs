@@ -11,8 +11,8 @@ use tabled::builder::Builder;
 use tabled::settings::Style;
 
 use super::Differences;
-use crate::authorize::rbac::{Difference, Explanation, Field, Issuer, Outcome, Tuple, Verdict, Why};
 use crate::cli::terminal;
+use tollgate_policy::rbac::{Difference, Explanation, Field, Issuer, Outcome, Tuple, Verdict, Why};
 
 /// What a policy or a command line said, without control characters.
 fn plain(text: &str) -> String {

@@ -12,9 +12,6 @@ use super::clock::Moment;
 /// Longest time before its end that a credential is put away.
 pub const LONGEST_SKEW: Duration = Duration::from_secs(30);
 
-/// Longest a credential serves before it is renewed.
-pub const LONGEST_SERVICE: Duration = Duration::from_secs(3600);
-
 /// The lifetime of a credential that does not say when it ends.
 pub const UNKNOWN_LIFETIME: Duration = Duration::from_secs(300);
 
@@ -54,7 +51,10 @@ impl Window {
         };
         let unusable = lifetime.saturating_sub(LONGEST_SKEW.min(lifetime / 4));
         // Four fifths, divided first: lifetimes of centuries do not overflow.
-        let refresh = lifetime.saturating_sub(lifetime / 5).min(unusable).min(LONGEST_SERVICE);
+        let refresh = lifetime
+            .saturating_sub(lifetime / 5)
+            .min(unusable)
+            .min(tollgate_config::MAX_RENEW_AFTER);
         let sooner = refresh.mul_f64(MOST_JITTER * jitter.clamp(0.0, 1.0));
         Some(Self {
             refresh: refresh.saturating_sub(sooner),

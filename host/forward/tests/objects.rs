@@ -1,9 +1,9 @@
 //! What the Service of an `ArgoCDExtension` sees.
 
 use super::*;
-use crate::diagnostic::Location;
 use crate::front::extensions::config;
-use crate::state::{ExtensionObject, Resources};
+use tollgate_core::diagnostic::Location;
+use tollgate_state::{ExtensionObject, Resources};
 
 #[tokio::test]
 async fn a_request_reaches_the_endpoint_of_the_objects_service() {

@@ -12,7 +12,6 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::diagnostic::Location;
 use crate::forward::{Backend, Body, BuildError, Limiter};
 use crate::front::extensions::config::{
     ConnectionSpec, ExtensionSpec, IdentitySpec, LimitSpec, Scope, ServiceSpec, TimeoutSpec, TlsSpec,
@@ -21,6 +20,7 @@ use crate::headers::{Caller, Identity, Own, clean};
 use crate::route;
 use crate::server::{Certificates, Handler, Limits, Peer, Server};
 use crate::sessions::EndSignal;
+use tollgate_core::diagnostic::Location;
 
 /// An extension with one service and the documented defaults.
 pub(crate) fn spec(name: &str, url: &str) -> ExtensionSpec {

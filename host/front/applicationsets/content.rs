@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::Error;
 use crate::front::platform;
 use crate::grpc::MOST_VALUES;
-use crate::state::write;
+use tollgate_state::write;
 
 /// Characters of a mistake that an answer repeats.
 const SHOWN: usize = 200;

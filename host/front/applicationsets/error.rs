@@ -9,12 +9,13 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::Code;
-use crate::applicationset::{Exceeded, Refusal, apply, decode, generate, selector};
 use crate::authorize::applicationsets::{self, Class};
 use crate::front::{platform, projects};
-use crate::state::write::Kind;
-use crate::state::write::batch::Failed;
-use crate::state::{ObjectName, write};
+use crate::pipeline::applicationsets::apply;
+use tollgate_applicationset::{Exceeded, Refusal, decode, generate, selector};
+use tollgate_state::write::Kind;
+use tollgate_state::write::batch::Failed;
+use tollgate_state::{ObjectName, write};
 
 /// Objects that an error names.
 const NAMED: usize = 5;

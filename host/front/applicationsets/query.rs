@@ -4,7 +4,7 @@
 //! Never: a parameter overlooked, which would do more than meant.
 
 use super::{Delete, Error, Filter, Named, Run, Watch};
-use crate::applicationset::plan::Cascade;
+use tollgate_applicationset::plan::Cascade;
 
 /// What a path's query may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,8 +192,8 @@ fn wrong(why: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::{Parameters, Query};
-    use crate::applicationset::plan::Cascade;
     use crate::front::applicationsets::{Filter, Run};
+    use tollgate_applicationset::plan::Cascade;
 
     #[test]
     fn lists_and_changes() {

@@ -10,9 +10,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::diagnostic::{Loaded, Location};
-use crate::state::fields::Source;
-use crate::state::{ConfigMap, ExtensionObject, Resources, Text, yaml};
+use tollgate_core::diagnostic::{Loaded, Location};
+use tollgate_core::yaml;
+use tollgate_state::fields::Source;
+use tollgate_state::{ConfigMap, ExtensionObject, Resources, Text};
 
 mod backend;
 mod reader;

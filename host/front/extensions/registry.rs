@@ -8,10 +8,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::config::ExtensionSpec;
-use crate::config::Compatibility;
-use crate::diagnostic::{Diagnostic, Loaded};
 use crate::forward::{Backend, Limiter};
-use crate::state::{Cluster, Destination};
+use tollgate_config::Compatibility;
+use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_state::{Cluster, Destination};
 
 /// One registered extension.
 pub struct Extension {

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::Error;
-use crate::config::duration;
+use tollgate_config::duration;
 
 /// Longest content read, in bytes.
 pub const CONTENT_BYTES: u64 = 16 * 1024;

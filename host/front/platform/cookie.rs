@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use zeroize::Zeroizing;
 
 use super::Error;
-use crate::config::{Kubernetes, SameSite};
+use tollgate_config::{Kubernetes, SameSite};
 
 /// Name of the cookie, as GitLab has it.
 pub const NAME: &str = "_gitlab_kas";

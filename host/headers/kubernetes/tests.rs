@@ -6,12 +6,12 @@ use secrecy::SecretString;
 use uuid::Uuid;
 
 use super::{check_impersonation, client_impersonates};
-use crate::access::Identity;
 use crate::credential::{Credential, Token};
 use crate::headers::upstream::{RequestHeader, Upstream};
 use crate::headers::{Cleaned, Error, clean};
-use crate::impersonate::Impersonation;
 use crate::server::{Peer, Transport};
+use tollgate_core::user::Identity;
+use tollgate_policy::impersonate::Impersonation;
 
 const ID: Uuid = Uuid::from_u128(0x0198_0000_0000_7000_8000_0000_0000_0001);
 

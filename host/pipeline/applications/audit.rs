@@ -13,13 +13,13 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::applications::Governed;
-use crate::authorize::kubernetes::Attributes;
 use crate::credential::clusters::ClusterAccess;
-use crate::diagnostic::one_line;
-use crate::impersonate::Impersonation;
 use crate::question::review::Review;
 use crate::question::{Asking, Error, Question};
+use tollgate_core::attributes::Attributes;
+use tollgate_core::diagnostic::one_line;
+use tollgate_policy::applications::Governed;
+use tollgate_policy::impersonate::Impersonation;
 
 /// Bytes of a cluster's reason that records keep.
 const REASON_BYTES: usize = 256;

@@ -7,10 +7,11 @@
 use std::sync::{Arc, LazyLock};
 
 use super::Desk;
-use crate::access::Identity;
-use crate::authorize::applications::{ApplicationPermit, Whom};
-use crate::impersonate::Impersonation;
-use crate::impersonate::service_account::Account;
+use crate::authorize::applications::ApplicationPermit;
+use tollgate_core::user::Identity;
+use tollgate_policy::application_request::Whom;
+use tollgate_policy::impersonate::Impersonation;
+use tollgate_policy::impersonate::service_account::Account;
 
 static NOBODY: LazyLock<Arc<Impersonation>> = LazyLock::new(|| Arc::new(Impersonation::Nobody));
 

@@ -20,12 +20,13 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use crate::applications::{Identity, Tracking};
-use crate::authorize::applications::{ApplicationAccess, Owned, Whom, restriction};
+use crate::authorize::applications::{ApplicationAccess, restriction};
 use crate::credential::clusters::ClusterAccess;
 use crate::discovery::{Discovery, Kind, Scope};
-use crate::impersonate::Impersonation;
 use crate::question::{Asking, Error, Question};
+use tollgate_policy::application_request::{Owned, Whom};
+use tollgate_policy::applications::{Identity, Tracking};
+use tollgate_policy::impersonate::Impersonation;
 
 /// Objects read for one request, at most: a Pod of a CronJob is the fourth below an
 /// object that is tracked.

@@ -5,10 +5,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::applicationset::Refusal;
-use crate::applicationset::plan::{Action, Change, Plan};
 use crate::authorize::applicationsets::Review;
-use crate::state::write::batch::Left;
+use tollgate_applicationset::Refusal;
+use tollgate_applicationset::plan::{Action, Change, Plan};
+use tollgate_state::write::batch::Left;
 
 /// A set that is only looked at.
 pub(super) struct Preview {

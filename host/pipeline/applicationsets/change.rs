@@ -10,16 +10,17 @@ use serde_json::Value;
 use super::answer::{self, Preview};
 use super::room::Bench;
 use super::{Desk, Extent, read, read_stored};
-use crate::applicationset::ApplicationSet;
-use crate::applicationset::apply::{self, Options};
-use crate::applicationset::plan::{Action, Existing, Plan, is_same, replaced, upserted};
 use crate::authorize::applicationsets::{self, Approved, Cleared, Operation};
-use crate::config::SetChecks;
 use crate::front::applicationsets::{Create, Delete, Error, Run, Update};
+use crate::pipeline::applicationsets::apply::Options;
+use crate::pipeline::applicationsets::apply::{self};
 use crate::record::{Check, Outcome, Step};
 use crate::rejection::{Rejection, Voice};
-use crate::state::ObjectName;
-use crate::state::write::{self, Version};
+use tollgate_applicationset::ApplicationSet;
+use tollgate_applicationset::plan::{Action, Existing, Plan, is_same, replaced, upserted};
+use tollgate_config::SetChecks;
+use tollgate_state::ObjectName;
+use tollgate_state::write::{self, Version};
 
 /// How often an upsert is tried that others come in between.
 ///

@@ -11,8 +11,8 @@ use super::{Desk, Extent};
 use crate::authorize::applicationsets::Operation;
 use crate::front::applicationsets::{Error, Named};
 use crate::rejection::Rejection;
-use crate::state::source::Place;
-use crate::state::write;
+use tollgate_state::source::Place;
+use tollgate_state::write;
 
 /// Events of one answer.
 const EVENTS: u32 = 500;

@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 
 use super::watch::projects;
 use super::{Desk, Extent};
-use crate::applicationset::plan::PROJECTS;
-use crate::applicationset::selector::Selector;
 use crate::authorize::applicationsets::Operation;
-use crate::config::SetChecks;
 use crate::front::applicationsets::{Error, Filter, Named, list_of};
 use crate::record::Step;
 use crate::rejection::Rejection;
-use crate::state::ObjectName;
-use crate::state::write::Kind;
+use tollgate_applicationset::plan::PROJECTS;
+use tollgate_applicationset::selector::Selector;
+use tollgate_config::SetChecks;
+use tollgate_state::ObjectName;
+use tollgate_state::write::Kind;
 
 impl Desk<'_, '_> {
     /// Those the caller may see, by name.

@@ -13,21 +13,21 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use crate::applicationset::budget;
-use crate::applicationset::generate::generate;
-use crate::applicationset::guests::Plugins;
-use crate::applicationset::{ApplicationSet, Budget, ClusterInput, Inputs};
 use crate::authorize::applicationsets::{self, Cleared};
 use crate::caller::Caller;
 use crate::clock::Clock;
-use crate::config::ApplicationSets;
 use crate::forward::{Limiter, Permit};
 use crate::front::applicationsets::Error;
 use crate::front::extensions::config::{LimitSpec, PersonLimitSpec};
+use crate::pipeline::applicationsets::guests::Plugins;
 use crate::rejection::Rejection;
-use crate::repository::{self, Store};
 use crate::snapshot::Snapshot;
-use crate::state::ObjectName;
+use tollgate_applicationset::budget;
+use tollgate_applicationset::generate::generate;
+use tollgate_applicationset::repository::{self, Store};
+use tollgate_applicationset::{ApplicationSet, Budget, ClusterInput, Inputs};
+use tollgate_config::ApplicationSets;
+use tollgate_state::ObjectName;
 
 use super::watch::Turns;
 

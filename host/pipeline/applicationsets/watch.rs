@@ -17,14 +17,14 @@ use tokio::sync::watch;
 use super::super::open::{Question, Shared};
 use super::read::{is_of, labels, literal_project};
 use super::{Desk, Room};
-use crate::applicationset::selector::Selector;
 use crate::authenticate::Principal;
 use crate::authorize::applicationsets::{self, ApplicationSetsPolicy};
-use crate::authorize::rbac::Rbac;
 use crate::front::applicationsets::{Error, Told, Watch};
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
-use crate::state::{ObjectName, Resources};
+use tollgate_applicationset::selector::Selector;
+use tollgate_policy::rbac::Rbac;
+use tollgate_state::{ObjectName, Resources};
 
 mod turns;
 

@@ -6,13 +6,13 @@
 use http::Response;
 
 use super::{Desk, Wish, items};
-use crate::access::AgentId;
 use crate::authorize::platform::{Right, each, object};
 use crate::forward::Body;
 use crate::front::platform::query::Whose;
 use crate::front::platform::{AuditView, Error};
 use crate::record::Check;
 use crate::store::{AuditEvent, AuditFilter};
+use tollgate_core::agent::AgentId;
 
 impl Desk<'_> {
     pub(super) async fn list_audit(&self, wish: &Wish, checks: &mut Vec<Check>) -> Result<Response<Body>, Error> {

@@ -13,13 +13,15 @@ use uuid::Uuid;
 
 use super::pages::{Gathering, ROWS, last_of_full};
 use super::{Desk, Listed, Wish, answer, too_many};
-use crate::access::{AccessType, AgentId, SessionId, User};
 use crate::authorize::platform::Right;
 use crate::forward::Body;
 use crate::front::platform::query::cursor;
 use crate::front::platform::{Error, SessionView, cookie, secret};
 use crate::record::Check;
 use crate::store::{About, BrowserSession, MadeAt, Owned, Page, SecretHash, UsedFor};
+use tollgate_core::agent::AgentId;
+use tollgate_core::session::{AccessType, SessionId};
+use tollgate_core::user::User;
 
 /// What came of a revocation.
 #[derive(Serialize)]
@@ -245,7 +247,7 @@ mod tests {
     use serde_json::json;
 
     use super::Revoked;
-    use crate::access::{AccessType, SessionId};
+    use tollgate_core::session::{AccessType, SessionId};
 
     #[test]
     fn who_ends_one_token_alone_is_told_so() {

@@ -14,15 +14,17 @@ use zeroize::Zeroizing;
 use super::pages::{Gathering, ROWS, last_of_full};
 use super::sessions::Revoked;
 use super::{Desk, Listed, Person, Wish, answer, too_many, unblocked};
-use crate::access::{AccessType, Agent, SessionId, User};
 use crate::authorize::platform::{Right, object};
 use crate::forward::Body;
 use crate::front::platform::content::NewToken;
 use crate::front::platform::query::cursor;
 use crate::front::platform::{Error, TokenView, secret};
 use crate::record::Check;
-use crate::state::agent::ShareAs;
 use crate::store::{About, MadeAt, Page, SecretHash, Token};
+use tollgate_core::agent::Agent;
+use tollgate_core::session::{AccessType, SessionId};
+use tollgate_core::user::User;
+use tollgate_state::agent::ShareAs;
 
 /// The one scope of tokens made here.
 const SCOPE: &str = "k8s_proxy";

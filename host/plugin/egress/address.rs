@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use super::error::DenyCode;
-use crate::address::Range;
+use tollgate_core::address::Range;
 
 /// How far an entry reaches beyond the public internet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -9,14 +9,13 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
 use url::Host;
 
 use super::address::{self, Reach};
 use super::error::DenyCode;
 use super::tls;
-use crate::address::Range;
+use tollgate_config::EgressEntry;
+use tollgate_core::address::Range;
 
 /// The port of an entry that names none.
 pub(super) const HTTPS_PORT: u16 = 443;
@@ -113,73 +112,6 @@ fn advice(code: DenyCode) -> &'static str {
         DenyCode::Address(Range::Private) => "; `private: true` permits it",
         DenyCode::Address(Range::Loopback) => "; `loopback: true` permits it",
         _ => "; no entry permits it",
-    }
-}
-
-/// An entry as an operator writes it: a text, or an object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EntrySpec {
-    /// A host, `*.` and a suffix, or an address; `:port` may follow.
-    pub host: String,
-    /// Port, 1 to 65535; 443 when absent.
-    pub port: Option<u16>,
-    /// Whether RFC 1918 and unique local addresses are permitted.
-    pub private: bool,
-    /// Whether 127/8 and ::1 are permitted; for addresses and `localhost` only.
-    pub loopback: bool,
-    /// PEM text, or a path to it: the only authorities believed for this entry.
-    pub ca: Option<String>,
-}
-
-impl<'de> Deserialize<'de> for EntrySpec {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(SpecVisitor)
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawEntry {
-    host: String,
-    port: Option<u16>,
-    #[serde(default)]
-    private: bool,
-    #[serde(default)]
-    loopback: bool,
-    ca: Option<String>,
-}
-
-struct SpecVisitor;
-
-impl<'de> serde::de::Visitor<'de> for SpecVisitor {
-    type Value = EntrySpec;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a host, or an object with host, port, private, loopback and ca")
-    }
-
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<EntrySpec, E> {
-        Ok(EntrySpec {
-            host: text.to_owned(),
-            ..EntrySpec::default()
-        })
-    }
-
-    fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<EntrySpec, A::Error> {
-        let RawEntry {
-            host,
-            port,
-            private,
-            loopback,
-            ca,
-        } = RawEntry::deserialize(MapAccessDeserializer::new(map))?;
-        Ok(EntrySpec {
-            host,
-            port,
-            private,
-            loopback,
-            ca,
-        })
     }
 }
 
@@ -287,7 +219,7 @@ impl Entry {
     ///
     /// # Errors
     /// What is wrong, see [`EntryError`].
-    pub fn new(spec: &EntrySpec) -> Result<Self, EntryError> {
+    pub fn new(spec: &EgressEntry) -> Result<Self, EntryError> {
         let entry = || spec.host.clone();
         let mut pattern = Pattern::parse(&spec.host)?;
         match (pattern.port, spec.port) {

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::address::Range;
+use tollgate_core::address::Range;
 
 /// The rule that refused a URL or an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

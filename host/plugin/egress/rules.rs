@@ -5,9 +5,10 @@
 
 use url::Host;
 
-use super::entry::{Entry, EntryError, EntrySpec};
 use super::error::{Denied, DenyCode};
 use super::target::{self, Target};
+use super::{entry::Entry, entry::EntryError};
+use tollgate_config::EgressEntry;
 
 /// What one plugin may reach; nothing when empty.
 #[derive(Clone, Debug, Default)]
@@ -21,7 +22,7 @@ impl Rules {
     /// # Errors
     /// Every entry that cannot be used, in the order given. One bad entry
     /// refuses the list: a list that allows less than it says is a riddle.
-    pub fn new<'a>(specs: impl IntoIterator<Item = &'a EntrySpec>) -> Result<Self, Vec<EntryError>> {
+    pub fn new<'a>(specs: impl IntoIterator<Item = &'a EgressEntry>) -> Result<Self, Vec<EntryError>> {
         let (mut entries, mut errors) = (Vec::new(), Vec::new());
         for spec in specs {
             match Entry::new(spec) {

@@ -8,10 +8,11 @@ use http::HeaderName;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-use super::{Check, World};
-use crate::headers::is_host_owned;
-use crate::json_path::SingularPath;
+use super::Check;
 use crate::plugin::provider::{AudienceTerm, CaptureTerm, HostTemplate, ProviderTerms, SecretTerm, TextTemplate};
+use tollgate_core::header_names::is_host_owned;
+use tollgate_core::json_path::SingularPath;
+use tollgate_core::plugin::World;
 
 /// One entry of `secrets`.
 #[derive(Debug, Deserialize)]

@@ -1,4 +1,5 @@
 use super::*;
+use tollgate_core::plugin::World;
 
 const GOOD: &str = "\
 name: tag

@@ -6,7 +6,7 @@
 
 use zeroize::{Zeroize as _, Zeroizing};
 
-use crate::json_path::SingularPath;
+use tollgate_core::json_path::SingularPath;
 
 /// A body, fit for a guest, and what was cut out of it.
 pub(crate) struct Answer {

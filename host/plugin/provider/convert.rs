@@ -16,9 +16,9 @@ use super::call::{Call, Verdict};
 use super::redact::MESSAGE_BYTES;
 use super::secret::Secret;
 use crate::credential::{Class, ClientCertificate, Credential, LONGEST_CODE, LONGEST_RETRY_AFTER, MintError, Token};
-use crate::headers::is_host_owned;
 use crate::plugin::bindings::provider::exports::tollgate::plugin::credentials as exports;
 use crate::plugin::bindings::provider::tollgate::plugin::provider_types as wit;
+use tollgate_core::header_names::is_host_owned;
 
 /// Warnings of one mint that are kept.
 const WARNINGS_MOST: usize = 8;

@@ -14,11 +14,11 @@ use zeroize::Zeroizing;
 use super::answer::{Answer, Shown, successful};
 use super::call::{Call, Exchange, Phase, Verdict};
 use super::secret::{Secret, encode};
-use crate::json_path::SingularPath;
 use crate::plugin::bindings::provider::tollgate::plugin::egress as wit;
 use crate::plugin::bindings::provider::tollgate::plugin::secrets::{Encoding, Part};
 use crate::plugin::budget::State;
 use crate::plugin::egress::{Error, Method, Request, Response, Target};
+use tollgate_core::json_path::SingularPath;
 
 /// Fields and query parameters that are written at all, and the bytes of their
 /// values: a handle is small and its bytes are not. What a request may have is

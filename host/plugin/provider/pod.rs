@@ -17,7 +17,6 @@ use serde_json::Value;
 use zeroize::Zeroize as _;
 
 use super::ambient::{Ambient, AmbientError, AwsCredentials, Bearer};
-use crate::config;
 
 /// Time for one answer of a service on the same machine.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -33,13 +32,13 @@ const IMDS: &str = "http://169.254.169.254/metadata/identity/oauth2/token";
 /// What the pod has.
 #[derive(Debug)]
 pub struct PodIdentities {
-    config: config::Ambient,
+    config: tollgate_config::Ambient,
     http: Result<reqwest::Client, String>,
 }
 
 impl PodIdentities {
     /// Reads nothing yet.
-    pub fn new(config: &config::Ambient) -> Self {
+    pub fn new(config: &tollgate_config::Ambient) -> Self {
         let http = client().build().map_err(|error| error.to_string());
         Self {
             config: config.clone(),
@@ -66,7 +65,7 @@ impl PodIdentities {
 
     /// A token of the pod's own account, for an audience nobody projected.
     /// Source: Kubernetes, `TokenRequest`.
-    async fn requested(&self, api: &config::KubernetesApi, audience: &str) -> Result<Bearer, AmbientError> {
+    async fn requested(&self, api: &tollgate_config::KubernetesApi, audience: &str) -> Result<Bearer, AmbientError> {
         use secrecy::ExposeSecret as _;
 
         let own = read(&api.token_file).await?;

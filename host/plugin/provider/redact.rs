@@ -14,8 +14,8 @@ use regex::Regex;
 use zeroize::{Zeroize as _, Zeroizing};
 
 use super::secret::encode;
-use crate::diagnostic::one_line;
 use crate::plugin::bindings::provider::tollgate::plugin::secrets::Encoding;
+use tollgate_core::diagnostic::one_line;
 
 /// Bytes of a message that are kept.
 pub(crate) const MESSAGE_BYTES: usize = 512;

@@ -8,10 +8,10 @@ use zeroize::Zeroizing;
 
 use super::call::Phase;
 use super::secret::{Making, Secret, encode};
-use crate::json_path::SingularPath;
 use crate::plugin::bindings::provider::tollgate::plugin::secrets::{Encoding, JwtTimes, Part, SecretError};
 use crate::plugin::bindings::provider::tollgate::plugin::{json_path, provider_types, reveal, secrets};
 use crate::plugin::budget::State;
+use tollgate_core::json_path::SingularPath;
 
 /// Bytes of a document a path is looked up in.
 const DOCUMENT_MOST_BYTES: usize = 1 << 20;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use url::Host;
 
 use super::reach::{HostPattern, HostTemplate, Reach, TextTemplate};
-use crate::json_path::SingularPath;
+use tollgate_core::json_path::SingularPath;
 
 /// What the manifest of a credential provider says beyond that of any plugin.
 #[derive(Clone, Debug, Default)]

@@ -3,7 +3,7 @@ use uuid::Uuid;
 
 use super::super::Error;
 use super::{PlatformRoute, platform};
-use crate::access::{AccessType, SessionId};
+use tollgate_core::session::{AccessType, SessionId};
 
 const ID: &str = "0190d4a8-1c1c-7000-8000-000000000001";
 

@@ -6,7 +6,7 @@ use rcgen::{CertificateParams, KeyPair};
 
 use super::findings;
 use crate::clock::Clock;
-use crate::config::raw::{self, Places};
+use tollgate_config::raw::{self, Places};
 
 const NEEDED: &str = "state: {directory: s}\npolicies: {directory: p}\n";
 

@@ -12,15 +12,16 @@ use tokio::time::Instant;
 use super::super::accounts::{Needs, Uses, by_cluster};
 use super::survey::{Known, Seen, TURN};
 use super::{LATER, SOON};
-use crate::applications::{Applications, Mode};
 use crate::credential::clusters::{ClusterAccess, Clusters};
-use crate::impersonate::service_account::Account;
-use crate::state::Cluster;
+use tollgate_config::ImpersonationMode;
+use tollgate_policy::applications::Applications;
+use tollgate_policy::impersonate::service_account::Account;
+use tollgate_state::Cluster;
 
 /// What to ask.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    pub(super) mode: Mode,
+    pub(super) mode: ImpersonationMode,
     /// By server.
     pub(super) clusters: BTreeMap<String, Asked>,
     /// Keys of `extra` that travel along, in order, each once.
@@ -45,8 +46,8 @@ impl Plan {
     ) -> Self {
         let mode = applications.mode;
         let needed = match mode {
-            Mode::Off => BTreeMap::new(),
-            Mode::Audit | Mode::Enforce => by_cluster(applications, known),
+            ImpersonationMode::Off => BTreeMap::new(),
+            ImpersonationMode::Audit | ImpersonationMode::Enforce => by_cluster(applications, known),
         };
         let asked = |(server, Needs { cluster, accounts }): (String, Needs)| {
             let access = clusters.of_server(&server).cloned();

@@ -11,8 +11,8 @@ use serde::Serialize;
 use super::super::accounts::Uses;
 use super::plan::{Asked, Plan};
 use super::survey::{Existence, Extra, Impersonation, Known, Seen};
-use crate::applications::Mode;
-use crate::impersonate::service_account::Account;
+use tollgate_config::ImpersonationMode;
+use tollgate_policy::impersonate::service_account::Account;
 
 /// Accounts that are shown of one cluster; those that lack something come first.
 const SHOWN: usize = 1_000;
@@ -56,7 +56,7 @@ pub struct Report {
 impl Default for Report {
     fn default() -> Self {
         Self {
-            mode: word(Mode::Off),
+            mode: word(ImpersonationMode::Off),
             clusters: Vec::new(),
         }
     }
@@ -160,11 +160,11 @@ pub struct ExtraReport {
     pub problem: Option<String>,
 }
 
-pub(super) fn word(mode: Mode) -> &'static str {
+pub(super) fn word(mode: ImpersonationMode) -> &'static str {
     match mode {
-        Mode::Off => "off",
-        Mode::Audit => "audit",
-        Mode::Enforce => "enforce",
+        ImpersonationMode::Off => "off",
+        ImpersonationMode::Audit => "audit",
+        ImpersonationMode::Enforce => "enforce",
     }
 }
 

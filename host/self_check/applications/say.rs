@@ -6,7 +6,7 @@
 use super::super::grants::Mode;
 use super::plan::Asked;
 use super::survey::{Existence, Extra, Impersonation, Known};
-use crate::impersonate::service_account::Account;
+use tollgate_policy::impersonate::service_account::Account;
 
 /// Accounts a line names.
 const NAMED: usize = 5;

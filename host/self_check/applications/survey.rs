@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use super::super::grants::Mode;
 use super::super::review::Problem;
 use super::super::rights::{About, Answering, Question, Right};
-use crate::impersonate::service_account::Account;
+use tollgate_policy::impersonate::service_account::Account;
 
 /// Accounts asked about in one round: each takes four questions at most.
 pub(super) const TURN: usize = 256;

@@ -11,8 +11,8 @@ use super::report::Report;
 use super::say::Said;
 use super::survey::{Existence, Extra, Impersonation, Known, TURN};
 use super::*;
-use crate::applications::Mode as Switch;
 use crate::self_check::accounts::Uses;
+use tollgate_config::ImpersonationMode as Switch;
 
 /// A cluster in which some things are allowed, and which remembers its questions.
 #[derive(Default)]
@@ -367,7 +367,7 @@ async fn operators_see_what_is_wrong_first() {
 
 #[tokio::test]
 async fn off_asks_nobody() {
-    let index = crate::applications::Applications::default();
+    let index = tollgate_policy::applications::Applications::default();
     assert_eq!(index.mode, Switch::Off);
     let clusters = crate::credential::clusters::Clusters::default();
     let plan = Plan::of(&index, keys().into_iter(), (&clusters, &[]));

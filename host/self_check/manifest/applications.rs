@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::super::grants::{AUTHENTICATION, Mode};
 use super::{RBAC, Reach, Subject, cluster_role, cluster_role_binding, reach_rules};
-use crate::impersonate::service_account::Account;
+use tollgate_policy::impersonate::service_account::Account;
 
 /// Name of each namespace's role for classic impersonation, and of its binding.
 pub const ROLE: &str = "tollgate-applications";

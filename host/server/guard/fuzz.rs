@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWriteExt as _;
 
 use super::{Guard, State};
-use crate::fuzz::{Target, inputs, strings};
+use tollgate_fuzz::{Target, inputs, strings};
 
 pub(crate) const TARGETS: &[Target] = &[Target {
     name: "request_guard",

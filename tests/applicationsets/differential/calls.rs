@@ -1,7 +1,7 @@
 //! Calls of functions: each with arguments of each type, right ones most of the time.
 
 use serde_json::{Map, Value, json};
-use tollgate::applicationset::MissingKey;
+use tollgate_applicationset::MissingKey;
 
 use super::Pair;
 use super::chance::Chance;

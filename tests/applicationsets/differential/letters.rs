@@ -1,7 +1,7 @@
 //! Functions of letters, for every letter there is.
 
 use serde_json::{Value, json};
-use tollgate::applicationset::MissingKey;
+use tollgate_applicationset::MissingKey;
 
 use super::{Outcome, Pair, ask, compared};
 use crate::judge::Judge;

@@ -2,7 +2,7 @@
 //! were struck or added by mistake.
 
 use serde_json::{Value, json};
-use tollgate::applicationset::MissingKey;
+use tollgate_applicationset::MissingKey;
 
 use super::Pair;
 use super::calls::{TEXTS, call, literal, missing_key, parameters};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use tollgate::impersonate::service_account::Semantics;
+use tollgate_config::ServiceAccountSemantics;
 
 use super::operation::{Act, Outcome};
 use super::scene::{APPLICATION, Destination, PROJECT, Scene};
@@ -30,7 +30,7 @@ pub(super) struct Outcomes {
 }
 
 /// Sends the requests of an operation, and again after a change of the project.
-pub(super) async fn run(scene: &Scene, acts: &[Act], semantics: Semantics) -> Result<Outcomes, String> {
+pub(super) async fn run(scene: &Scene, acts: &[Act], semantics: ServiceAccountSemantics) -> Result<Outcomes, String> {
     let existing = scene.existing.clone();
     let live = Arc::new(Mutex::new(Some(manifest("live"))));
     let api = Api::start({
@@ -62,7 +62,7 @@ pub(super) async fn run(scene: &Scene, acts: &[Act], semantics: Semantics) -> Re
     Ok(outcomes)
 }
 
-fn setup(scene: &Scene, api: &Api, semantics: Semantics) -> Setup {
+fn setup(scene: &Scene, api: &Api, semantics: ServiceAccountSemantics) -> Setup {
     let control_plane = &scene.app.namespace;
     let mut argocd_cm = scene.settings.clone();
     argocd_cm.extend(map(&[("accounts.alice", "login")]));
@@ -84,8 +84,8 @@ fn setup(scene: &Scene, api: &Api, semantics: Semantics) -> Setup {
     });
     let group = "argoproj.io/v1alpha1";
     let compat = match semantics {
-        Semantics::Argocd => json!({"compat": "argocd", "gatewayIdentity": "allowed"}),
-        Semantics::Strict => json!({"gatewayIdentity": "allowed"}),
+        ServiceAccountSemantics::Argocd => json!({"compat": "argocd", "gatewayIdentity": "allowed"}),
+        ServiceAccountSemantics::Strict => json!({"gatewayIdentity": "allowed"}),
     };
     Setup {
         argocd_cm,

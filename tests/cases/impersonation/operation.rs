@@ -1,9 +1,11 @@
 //! What a tool that acts for an Application does, and what it must come to.
 
 use serde::Deserialize;
-use tollgate::applications::{ENFORCED_KEY, Mode};
-use tollgate::impersonate::service_account::{Rules, Semantics};
-use tollgate::state::destination;
+use tollgate_config::ImpersonationMode;
+use tollgate_config::ServiceAccountSemantics;
+use tollgate_policy::applications::ENFORCED_KEY;
+use tollgate_policy::impersonate::service_account::Rules;
+use tollgate_state::destination;
 
 use super::scene::Scene;
 use super::{contains, gateway, told};
@@ -164,13 +166,13 @@ pub(super) fn check(
     operation: Operation,
     scene: &Scene,
     expected: &Expected,
-    semantics: Semantics,
+    semantics: ServiceAccountSemantics,
 ) -> Result<(), String> {
     let mut scene = scene.clone();
     if operation == Operation::CascadeDelete {
         // Argo CD does not ask whether accounts are enforced here; that is what
         // somebody says who wants the same of this gateway.
-        if semantics == Semantics::Argocd {
+        if semantics == ServiceAccountSemantics::Argocd {
             scene.settings.insert(ENFORCED_KEY.to_owned(), "false".to_owned());
         }
     }
@@ -220,7 +222,7 @@ fn renamed(outcome: Outcome, server: &str, own: Option<&str>) -> Outcome {
 }
 
 /// What the index says, with the servers as the case has them.
-fn by_index(scene: &Scene, expected: &Expected, semantics: Semantics) -> Result<(), String> {
+fn by_index(scene: &Scene, expected: &Expected, semantics: ServiceAccountSemantics) -> Result<(), String> {
     let outcome = outcome(scene, semantics);
     let Some(patched) = &scene.patched else {
         if let Some(class) = &expected.error_class {
@@ -240,7 +242,7 @@ fn by_index(scene: &Scene, expected: &Expected, semantics: Semantics) -> Result<
     expected.check(&self::outcome(&after, semantics))
 }
 
-fn outcome(scene: &Scene, semantics: Semantics) -> Outcome {
+fn outcome(scene: &Scene, semantics: ServiceAccountSemantics) -> Outcome {
     let rules = Rules::new(semantics);
     let index = scene.index(&rules);
     let governed = scene.governed(&rules);
@@ -255,9 +257,9 @@ fn outcome(scene: &Scene, semantics: Semantics) -> Outcome {
         return refused("the project does not permit the destination".to_owned());
     }
     let account = match (index.mode, &governed.acting) {
-        (Mode::Off | Mode::Audit, _) => None,
-        (Mode::Enforce, Ok(acting)) => acting.account.as_ref(),
-        (Mode::Enforce, Err(error)) => return refused(error.told()),
+        (ImpersonationMode::Off | ImpersonationMode::Audit, _) => None,
+        (ImpersonationMode::Enforce, Ok(acting)) => acting.account.as_ref(),
+        (ImpersonationMode::Enforce, Err(error)) => return refused(error.told()),
     };
     let user = account.map(|account| account.user());
     let missing = account.is_some_and(|account| {

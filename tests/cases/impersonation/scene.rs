@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tollgate::applications::{Applications, Governed};
-use tollgate::diagnostic::Location;
-use tollgate::impersonate::service_account::{Error, Fallback, List, Matched, Rules, Semantics, Target};
-use tollgate::state::{self, Application, Cluster, DestinationServiceAccount, ObjectName, Project, Resources, Text};
+use tollgate_config::ServiceAccountSemantics;
+use tollgate_core::diagnostic::Location;
+use tollgate_policy::applications::{Applications, Governed};
+use tollgate_policy::impersonate::service_account::{Error, Fallback, List, Matched, Rules, Target};
+use tollgate_state::{Application, Cluster, DestinationServiceAccount, ObjectName, Project, Resources, Text};
 
 /// The project of every Application.
 pub(super) const PROJECT: &str = "case";
@@ -113,8 +114,8 @@ impl Destination {
         json
     }
 
-    fn state(&self) -> state::Destination {
-        state::Destination {
+    fn state(&self) -> tollgate_state::Destination {
+        tollgate_state::Destination {
             name: self.name.clone(),
             server: self.server.clone(),
             namespace: self.namespace.clone(),
@@ -170,7 +171,7 @@ impl Scene {
     }
 
     /// The user that acts, empty where no entry matches.
-    pub(super) fn derived(&self, semantics: Semantics) -> Result<String, Error> {
+    pub(super) fn derived(&self, semantics: ServiceAccountSemantics) -> Result<String, Error> {
         let mut rules = Rules::new(semantics);
         rules.fallback = Fallback::Deny;
         let governed = self.governed(&rules);
@@ -220,7 +221,7 @@ impl Scene {
 
     /// The same with the cluster at another server. Each pattern says of it what it
     /// said of the one the case has.
-    pub(super) fn at(&self, server: &str, semantics: Semantics) -> Self {
+    pub(super) fn at(&self, server: &str, semantics: ServiceAccountSemantics) -> Self {
         let mut moved = self.clone();
         let (Some(own), Some(there)) = (&self.cluster, &mut moved.cluster) else {
             return moved;
@@ -244,7 +245,7 @@ impl Scene {
 }
 
 /// What the server pattern of an entry says of a cluster.
-fn asked(entry: &Entry, cluster: &Cluster, semantics: Semantics) -> Matched {
+fn asked(entry: &Entry, cluster: &Cluster, semantics: ServiceAccountSemantics) -> Matched {
     let target = Target {
         cluster,
         namespace: "",
@@ -284,7 +285,11 @@ fn set(resources: &mut Resources, key: &str, value: &str) {
 }
 
 /// The entries of a project that has a global project.
-pub(super) fn merged(own: &[Entry], global: &[Entry], semantics: Semantics) -> Result<Vec<Entry>, String> {
+pub(super) fn merged(
+    own: &[Entry],
+    global: &[Entry],
+    semantics: ServiceAccountSemantics,
+) -> Result<Vec<Entry>, String> {
     let projects = [project("own", own, &[]), project("global", global, &[])];
     let mut resources = Resources {
         projects: projects

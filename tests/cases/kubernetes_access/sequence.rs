@@ -7,8 +7,9 @@ use crate::suite::Documentation;
 use serde_json::Value;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
-use tollgate::access::{AccessType, AgentId, SessionId};
 use tollgate::store::{AuditEvent, AuditFilter};
+use tollgate_core::agent::AgentId;
+use tollgate_core::session::{AccessType, SessionId};
 
 use super::case::{Credential, Expect, Open, Question, RequestLine, Step, StepExpect, StreamKind};
 use super::cluster::Script;

@@ -10,11 +10,12 @@ use jiff::{SignedDuration, Timestamp};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tollgate::access::{AgentId, User};
 use tollgate::clock::Clock;
-use tollgate::config::raw;
 use tollgate::running::Running;
 use tollgate::store::{Actor, BrowserSession, SecretHash, Store, Token};
+use tollgate_config::raw;
+use tollgate_core::agent::AgentId;
+use tollgate_core::user::User;
 use uuid::Uuid;
 
 use super::case::Record;

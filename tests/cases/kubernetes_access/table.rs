@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
-use tollgate::access::Role;
+use tollgate_core::user::Role;
 
 use super::rules::Never;
 use crate::suite::Table;

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tollgate::credential::{Credential, MintError, MintRequest, Reason};
-use tollgate::plugin::{ClusterName, EntrySpec, Exchange, Material, Set, webapi_public_values};
+use tollgate::plugin::{ClusterName, Exchange, Material, Set, webapi_public_values};
+use tollgate_config::EgressEntry;
 
 use super::world::{Script, World, guests};
 
@@ -52,7 +53,7 @@ impl Stage {
         let mut stages = STAGES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let stage = stages.entry((hosts.clone(), audiences.clone())).or_insert_with(|| {
             let world = RUNTIME.block_on(World::new());
-            let entries: Vec<EntrySpec> = hosts.iter().map(|host| world.entry(host)).collect();
+            let entries: Vec<EgressEntry> = hosts.iter().map(|host| world.entry(host)).collect();
             Arc::new(Self::load(world, &GUESTS, &entries, audiences).expect("the guests load"))
         });
         Arc::clone(stage)
@@ -62,7 +63,7 @@ impl Stage {
     pub(crate) fn load(
         world: World,
         names: &[&str],
-        entries: &[EntrySpec],
+        entries: &[EgressEntry],
         audiences: &BTreeSet<String>,
     ) -> Result<Self, String> {
         let folder = guests(names);

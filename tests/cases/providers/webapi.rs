@@ -179,7 +179,7 @@ enum Verdict {
 
 impl Verdict {
     fn of(path: &str, document: &str) -> Self {
-        let Ok(path) = tollgate::json_path::SingularPath::parse(path) else {
+        let Ok(path) = tollgate_core::json_path::SingularPath::parse(path) else {
             return Self::NoPath;
         };
         let Ok(document) = serde_json::from_str::<Value>(document) else {
@@ -214,7 +214,7 @@ pub(crate) fn egress(_: &Table, case: &Case) -> Result<(), String> {
         private,
     } = case.read()?;
     let world = RUNTIME.block_on(World::new());
-    let entry = |host: &String| tollgate::plugin::EntrySpec {
+    let entry = |host: &String| tollgate_config::EgressEntry {
         private,
         ..world.entry(host)
     };

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use tollgate::authorize::rbac::{
+use tollgate_config::Semantics;
+use tollgate_core::diagnostic::Location;
+use tollgate_policy::rbac::{
     Advice, Builtin, MatchMode, Outcome, PolicySource, Question, Rbac, TokenIssuer, Tuple, resolve_resource,
     validate_request, validate_text,
 };
-use tollgate::config::Semantics;
-use tollgate::diagnostic::Location;
-use tollgate::state::{Project, ProjectRole, RoleToken, Text};
+use tollgate_state::{Project, ProjectRole, RoleToken, Text};
 
 use crate::suite::{Case, Table, same};
 
@@ -202,7 +202,7 @@ fn claimed(
     rbac: &Rbac,
     claims: &Map<String, Value>,
     tuple: Tuple<'_>,
-) -> Result<tollgate::authorize::rbac::Verdict, String> {
+) -> Result<tollgate_policy::rbac::Verdict, String> {
     let who = rbac.identify(claims);
     let verdict = rbac.decide(&who, tuple);
     let batch = rbac.decide_each(&who, tuple.resource, tuple.action, std::iter::once(tuple.object));

@@ -6,8 +6,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use reqwest::Method;
 use serde_json::{Value, json};
-use tollgate::access::{AgentId, User};
 use tollgate::store::{SecretHash, Token};
+use tollgate_core::agent::AgentId;
+use tollgate_core::user::User;
 use uuid::Uuid;
 
 use super::{Place, no, place, place_with, refused};

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tollgate::authorize::rego::Checker;
-use tollgate::config::raw;
 use tollgate::running::Running;
+use tollgate_config::raw;
+use tollgate_policy::rego::Checker;
 
 use super::token;
 

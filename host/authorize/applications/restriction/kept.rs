@@ -10,7 +10,7 @@ use moka::sync::Cache;
 use rustc_hash::FxBuildHasher;
 
 use super::Restrictions;
-use crate::state::Project;
+use tollgate_state::Project;
 
 /// Projects that are remembered at once.
 const PROJECTS: u64 = 10_000;

@@ -12,7 +12,7 @@ use std::fmt;
 
 use super::pattern::Pattern;
 use crate::discovery::Scope;
-use crate::state::{ResourceRule, ResourceRules};
+use tollgate_state::{ResourceRule, ResourceRules};
 
 /// A list of an `AppProject`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

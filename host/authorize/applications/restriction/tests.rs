@@ -11,13 +11,13 @@ use std::sync::Arc;
 use http::Method;
 
 use super::{About, Name, Place, Restrictions, resource};
-use crate::authorize::applications::Whom;
-use crate::authorize::kubernetes::Attributes;
-use crate::diagnostic::Location;
 use crate::discovery::{Kind, Scope};
-use crate::headers::Protocol;
-use crate::impersonate::Impersonation;
-use crate::state::{Cluster, Destination, Project, ResourceRule, ResourceRules};
+use tollgate_core::attributes::Attributes;
+use tollgate_core::diagnostic::Location;
+use tollgate_core::upgrade::Protocol;
+use tollgate_policy::application_request::Whom;
+use tollgate_policy::impersonate::Impersonation;
+use tollgate_state::{Cluster, Destination, Project, ResourceRule, ResourceRules};
 
 /// What the cluster of these tests serves.
 const SERVED: [(&str, &str, &str, Scope); 16] = [

@@ -11,7 +11,7 @@ fn refused(result: Result<ApplicationPermit, Error>) -> String {
 
 #[test]
 fn reading_passes_and_secrets_need_more() {
-    let world = World::new(Mode::Enforce);
+    let world = World::new(ImpersonationMode::Enforce);
     let secrets = "/api/v1/namespaces/guestbook/secrets";
     let judge = |who: &str, path: &str| world.judge(&world.person(who), "argocd/guestbook", &asks(&Method::GET, path));
     assert!(judge("looks", POD).is_ok());
@@ -39,7 +39,7 @@ fn reading_passes_and_secrets_need_more() {
 
 #[test]
 fn logs_and_programs_need_permissions_of_their_own() {
-    let world = World::new(Mode::Enforce);
+    let world = World::new(ImpersonationMode::Enforce);
     let judge = |who: &str, name: &str, attributes: &Arc<Attributes>| world.judge(&world.person(who), name, attributes);
     let lacks = |result: Result<ApplicationPermit, Error>| match result {
         Err(error @ Error::NoRight { .. }) => reason(&error),
@@ -76,7 +76,7 @@ fn logs_and_programs_need_permissions_of_their_own() {
 
 #[test]
 fn the_project_has_a_say() {
-    let world = World::new(Mode::Enforce);
+    let world = World::new(ImpersonationMode::Enforce);
     let overrides = world.person("overrides");
     let write = asks(&Method::POST, PODS);
     assert!(world.judge(&overrides, "argocd/guestbook", &write).is_ok());
@@ -95,7 +95,7 @@ fn the_project_has_a_say() {
 
 #[test]
 fn what_lists_and_object_say_is_what_the_caller_is_told() {
-    let world = World::new(Mode::Enforce);
+    let world = World::new(ImpersonationMode::Enforce);
     for (who, attributes) in [
         ("overrides", asks(&Method::POST, PODS)),
         ("syncs", asks(&Method::PATCH, POD)),
@@ -131,7 +131,7 @@ fn what_lists_and_object_say_is_what_the_caller_is_told() {
 }
 
 /// A world whose bundle is `decision` alone.
-fn with_bundle(mode: Mode, decision: &str) -> World {
+fn with_bundle(mode: ImpersonationMode, decision: &str) -> World {
     let folder = tempfile::tempdir().unwrap();
     let policy = format!("package tollgate.applications\n\n{decision}\n");
     for (name, text) in [
@@ -143,13 +143,16 @@ fn with_bundle(mode: Mode, decision: &str) -> World {
     }
     let source = Source::read(folder.path(), Front::Applications).value.unwrap();
     let mut world = World::new(mode);
-    world.policy = ApplicationsPolicy::new(Bundle::unchecked(&source), Rules::default());
+    world.policy = ApplicationsPolicy::new(Bundle::unchecked(&source).unwrap(), Rules::default());
     world
 }
 
 #[test]
 fn a_bundle_that_allows_everything_widens_nothing() {
-    let world = with_bundle(Mode::Enforce, "decision := {\"allow\": true, \"reason\": \"whatever\"}");
+    let world = with_bundle(
+        ImpersonationMode::Enforce,
+        "decision := {\"allow\": true, \"reason\": \"whatever\"}",
+    );
     let judge = |who: &str, name: &str, attributes: &Arc<Attributes>, listed: &Listed, owned: &Owned| {
         let access = world.enter(&world.person(who), name, attributes)?;
         world.decide(access, listed, owned)
@@ -199,7 +202,7 @@ fn a_bundle_that_allows_everything_widens_nothing() {
 #[test]
 fn a_bundle_that_does_not_decide_denies() {
     let world = with_bundle(
-        Mode::Enforce,
+        ImpersonationMode::Enforce,
         "decision := {\"allow\": true} if input.application.name == \"x\"",
     );
     let looks = world.person("looks");
@@ -212,7 +215,7 @@ fn a_bundle_that_does_not_decide_denies() {
 
 #[test]
 fn a_permit_has_what_was_asked_for() {
-    let world = World::new(Mode::Enforce);
+    let world = World::new(ImpersonationMode::Enforce);
     let overrides = world.person("overrides");
     let write = asks(&Method::POST, PODS);
     let permit = world.judge(&overrides, "argocd/guestbook", &write).unwrap();
@@ -244,10 +247,10 @@ fn what_the_policy_is_told_fits_its_schema() {
     ];
     let schema = jsonschema::validator_for(Front::Applications.input_schema()).unwrap();
     for (mode, rules) in [
-        (Mode::Off, "fallback: deny\n"),
-        (Mode::Audit, EXTRA),
-        (Mode::Enforce, EXTRA),
-        (Mode::Enforce, "fallback: controller\n"),
+        (ImpersonationMode::Off, "fallback: deny\n"),
+        (ImpersonationMode::Audit, EXTRA),
+        (ImpersonationMode::Enforce, EXTRA),
+        (ImpersonationMode::Enforce, "fallback: controller\n"),
     ] {
         let world = World::with_rules(mode, rules);
         let caller = world.person("everything");
@@ -290,7 +293,7 @@ fn what_the_policy_is_told_fits_its_schema() {
 /// evaluates what travels along, or copies what belongs to the Application.
 #[test]
 fn a_request_prepares_nothing() {
-    let world = World::new(Mode::Enforce);
+    let world = World::new(ImpersonationMode::Enforce);
     let (caller, attributes) = (world.person("overrides"), asks(&Method::POST, PODS));
     let ask = || world.judge(&caller, "argocd/guestbook", &attributes).is_ok();
     assert!(ask());

@@ -1,12 +1,12 @@
 //! What RBAC and the Application's own state say.
 
 use super::*;
-use crate::applications::Inheritance;
 use crate::discovery::{Kind, Scope};
+use tollgate_policy::applications::Inheritance;
 
 #[test]
 fn rbac_lets_in_who_reads_and_who_writes() {
-    let world = World::new(Mode::Enforce);
+    let world = World::new(ImpersonationMode::Enforce);
     for (who, method, expected) in [
         ("looks", Method::GET, None),
         ("looks", Method::PATCH, Some("you may not sync this application")),
@@ -37,7 +37,7 @@ fn rbac_lets_in_who_reads_and_who_writes() {
 
 #[test]
 fn what_is_not_one_object_is_for_who_overrides() {
-    let world = World::new(Mode::Enforce);
+    let world = World::new(ImpersonationMode::Enforce);
     let secret = "/api/v1/namespaces/guestbook/secrets/db";
     let (reads, writes) = (super::super::READS_ALL, super::super::WRITES_ALL);
     for (method, path, expected) in [
@@ -67,7 +67,7 @@ fn what_is_not_one_object_is_for_who_overrides() {
 
 #[test]
 fn changing_an_object_needs_the_right_to_it() {
-    let world = World::new(Mode::Enforce);
+    let world = World::new(ImpersonationMode::Enforce);
     let pod = Kind {
         group: "".into(),
         kind: "Pod".into(),
@@ -123,11 +123,21 @@ fn changing_an_object_needs_the_right_to_it() {
 fn the_gateway_acts_in_its_own_name_only_where_it_is_let() {
     let read = asks(&Method::GET, POD);
     for (mode, rules, name, refused) in [
-        (Mode::Off, EXTRA, "argocd/guestbook", true),
-        (Mode::Audit, EXTRA, "argocd/guestbook", true),
-        (Mode::Enforce, "fallback: controller\n", "argocd/elsewhere", true),
-        (Mode::Enforce, "fallback: controller\n", "argocd/guestbook", false),
-        (Mode::Enforce, EXTRA, "argocd/guestbook", false),
+        (ImpersonationMode::Off, EXTRA, "argocd/guestbook", true),
+        (ImpersonationMode::Audit, EXTRA, "argocd/guestbook", true),
+        (
+            ImpersonationMode::Enforce,
+            "fallback: controller\n",
+            "argocd/elsewhere",
+            true,
+        ),
+        (
+            ImpersonationMode::Enforce,
+            "fallback: controller\n",
+            "argocd/guestbook",
+            false,
+        ),
+        (ImpersonationMode::Enforce, EXTRA, "argocd/guestbook", false),
     ] {
         let mut world = World::with_rules(mode, rules);
         let caller = world.person("overrides");
@@ -152,7 +162,7 @@ fn the_gateway_acts_in_its_own_name_only_where_it_is_let() {
 
 #[test]
 fn nobody_learns_which_applications_there_are() {
-    let world = World::new(Mode::Enforce);
+    let world = World::new(ImpersonationMode::Enforce);
     let requests = [
         asks(&Method::GET, PODS),
         asks(&Method::POST, PODS),
@@ -193,7 +203,7 @@ fn nobody_learns_which_applications_there_are() {
 
 #[test]
 fn who_may_see_an_application_is_told_what_is_wrong_with_it() {
-    let world = World::with_rules(Mode::Enforce, "fallback: deny\n");
+    let world = World::with_rules(ImpersonationMode::Enforce, "fallback: deny\n");
     let caller = world.person("looks");
     let read = asks(&Method::GET, POD);
     let refused = |name: &str| world.enter(&caller, name, &read).unwrap_err();
@@ -218,7 +228,7 @@ fn who_may_see_an_application_is_told_what_is_wrong_with_it() {
         assert!(world.enter(&caller, name, &read).is_ok(), "{name}");
     }
     // While no account acts, that none would is no reason to refuse.
-    for mode in [Mode::Off, Mode::Audit] {
+    for mode in [ImpersonationMode::Off, ImpersonationMode::Audit] {
         let world = World::with_rules(mode, "fallback: deny\n");
         let access = world.enter(&world.person("looks"), "argocd/nobody", &read).unwrap();
         assert_eq!(*access.whom(), Whom::Controller);
@@ -228,7 +238,7 @@ fn who_may_see_an_application_is_told_what_is_wrong_with_it() {
 
 #[test]
 fn the_object_has_the_namespace_unless_it_is_the_control_planes() {
-    let world = World::new(Mode::Enforce);
+    let world = World::new(ImpersonationMode::Enforce);
     let read = asks(&Method::GET, POD);
     let shop = |who: &str| world.enter(&world.person(who), "team-a/shop", &read);
     assert!(shop("one-of-a-team").is_ok());
@@ -237,7 +247,7 @@ fn the_object_has_the_namespace_unless_it_is_the_control_planes() {
 
 #[test]
 fn a_token_of_a_project_role_is_for_its_own_project() {
-    let world = World::new(Mode::Enforce);
+    let world = World::new(ImpersonationMode::Enforce);
     let write = asks(&Method::POST, PODS);
     for (subject, name, passes) in [
         ("proj:payments:ci", "argocd/guestbook", true),
@@ -258,10 +268,20 @@ fn a_token_of_a_project_role_is_for_its_own_project() {
 fn the_mode_says_who_acts() {
     let read = asks(&Method::GET, POD);
     for (mode, rules, name, account) in [
-        (Mode::Off, EXTRA, "argocd/guestbook", None),
-        (Mode::Audit, EXTRA, "argocd/guestbook", None),
-        (Mode::Enforce, EXTRA, "argocd/guestbook", Some("guestbook-deployer")),
-        (Mode::Enforce, "fallback: controller\n", "argocd/elsewhere", None),
+        (ImpersonationMode::Off, EXTRA, "argocd/guestbook", None),
+        (ImpersonationMode::Audit, EXTRA, "argocd/guestbook", None),
+        (
+            ImpersonationMode::Enforce,
+            EXTRA,
+            "argocd/guestbook",
+            Some("guestbook-deployer"),
+        ),
+        (
+            ImpersonationMode::Enforce,
+            "fallback: controller\n",
+            "argocd/elsewhere",
+            None,
+        ),
     ] {
         let world = World::with_rules(mode, rules);
         let caller = world.person("syncs");
@@ -285,21 +305,21 @@ fn the_mode_says_who_acts() {
 #[test]
 fn what_cannot_be_said_of_a_caller_is_not_left_out() {
     let write = asks(&Method::POST, PODS);
-    let world = World::new(Mode::Enforce);
+    let world = World::new(ImpersonationMode::Enforce);
     let error = world
         .enter(&world.person("overrides "), "argocd/guestbook", &write)
         .unwrap_err();
     assert!(matches!(error, Error::Extra { .. }), "{error:?}");
     assert_eq!(reason(&error), "the caller's identity cannot be told to the cluster");
     // Nothing is said of anybody where the gateway itself acts.
-    let world = World::new(Mode::Off);
+    let world = World::new(ImpersonationMode::Off);
     let caller = world.person("overrides ");
     assert!(world.enter(&caller, "argocd/guestbook", &write).is_ok());
 }
 
 #[test]
 fn what_follows_from_a_caller_and_an_application_is_made_once() {
-    let world = World::new(Mode::Enforce);
+    let world = World::new(ImpersonationMode::Enforce);
     let (ann, ben) = (world.person("looks"), world.person("syncs"));
     let ready = |caller: &Arc<Caller>, name: &str, attributes: &Arc<Attributes>| {
         world.enter(caller, name, attributes).unwrap().ready
@@ -316,7 +336,7 @@ fn what_follows_from_a_caller_and_an_application_is_made_once() {
 
 #[test]
 fn records_show_the_permissions_that_matter() {
-    let world = World::new(Mode::Enforce);
+    let world = World::new(ImpersonationMode::Enforce);
     let caller = world.person("looks");
     let name = ObjectName {
         namespace: "team-a".into(),

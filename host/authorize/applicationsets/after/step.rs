@@ -11,12 +11,12 @@ use super::super::error::Lacks;
 use super::super::judge::Finding;
 use super::super::{Cleared, Desk, Operation};
 use super::RESOURCE;
-use crate::applicationset::plan::{Action, Change, Plan};
 use crate::authorize::facts::why;
-use crate::authorize::rbac::{RuleId, Verdict};
-use crate::authorize::rego::{CheckFact, RbacVerdict};
-use crate::dns::is_subdomain;
 use crate::record::Check;
+use tollgate_applicationset::plan::{Action, Change, Plan};
+use tollgate_core::dns::is_subdomain;
+use tollgate_policy::rbac::{RuleId, Verdict};
+use tollgate_policy::rego::{CheckFact, RbacVerdict};
 
 /// Rights on Applications that are looked up.
 pub(super) const ACTIONS: [&str; 3] = ["create", "update", "delete"];

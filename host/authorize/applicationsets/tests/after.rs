@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::applicationset::plan::Action;
 use crate::authorize::applicationsets::{CHECKS, REFUSALS, generated_errors};
+use tollgate_applicationset::plan::Action;
 
 const ALL: &str = "p, ann, applicationsets, *, *, allow\np, ann, applications, *, *, allow";
 

@@ -1,7 +1,7 @@
 //! The historical checks: the set's RBAC object alone.
 
 use super::*;
-use crate::applicationset::{ClusterInput, Gate, KindName};
+use tollgate_applicationset::{ClusterInput, Gate, KindName};
 
 fn world(rows: &str) -> World {
     let mut world = World::new(rows);

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::applicationset::{About, ClusterInput, Gate, KindName, Refusal};
+use tollgate_applicationset::{About, ClusterInput, Gate, KindName, Refusal};
 
 const MAKER: &str = "p, ann, applicationsets, create, dev/*, allow\np, ann, applications, create, dev/*, allow";
 

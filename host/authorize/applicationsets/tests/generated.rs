@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::policy::with_policy;
 use super::*;
-use crate::applicationset::ApplicationsSync;
+use tollgate_applicationset::ApplicationsSync;
 
 const SETS: &str = "p, ann, applicationsets, *, *, allow\np, ann, applications, *, dev/*, allow\n";
 const PROD: &str = "p, ann, applications, create, prod/*, allow\np, ann, applications, update, prod/*, allow\n";

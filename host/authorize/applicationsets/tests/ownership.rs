@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::applicationset::plan::Action;
+use tollgate_applicationset::plan::Action;
 
 const SETS: &str = "p, ann, applicationsets, *, *, allow\np, ann, applications, create, dev/a*, allow\n";
 

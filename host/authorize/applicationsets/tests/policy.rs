@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::applicationset::{Gate, KindName};
-use crate::authorize::rego::{
+use tollgate_applicationset::{Gate, KindName};
+use tollgate_policy::rego::{
     ApplicationPart, CheckFact, Fact, KnownSet, Placed, RbacVerdict, SetFacts, SetInput, Subject,
 };
 
@@ -13,7 +13,7 @@ pub(super) fn bundle(text: &str) -> Arc<ApplicationSetsPolicy> {
     std::fs::write(folder.path().join("policy.rego"), text).unwrap();
     std::fs::write(folder.path().join("cases.yaml"), "cases: []\n").unwrap();
     let source = Source::read(folder.path(), Front::ApplicationSets).value.unwrap();
-    Arc::new(ApplicationSetsPolicy::new(Bundle::unchecked(&source)))
+    Arc::new(ApplicationSetsPolicy::new(Bundle::unchecked(&source).unwrap()))
 }
 
 pub(super) fn with_policy(rows: &str, rego: &str) -> World {

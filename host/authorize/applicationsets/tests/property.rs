@@ -8,8 +8,8 @@ use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 use proptest::{collection, sample};
 
 use super::*;
-use crate::applicationset::ApplicationsSync;
-use crate::applicationset::plan::Action;
+use tollgate_applicationset::ApplicationsSync;
+use tollgate_applicationset::plan::Action;
 
 mod objects;
 

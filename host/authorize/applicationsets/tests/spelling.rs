@@ -2,9 +2,9 @@
 
 use super::policy::bundle;
 use super::{World, set};
-use crate::applicationset::Gate as _;
-use crate::applicationset::plan::Existing;
 use crate::authorize::applicationsets::Operation;
+use tollgate_applicationset::Gate as _;
+use tollgate_applicationset::plan::Existing;
 
 const ROWS: &str =
     "p, ann, applicationsets, *, *, allow\np, ann, applications, *, */*, allow\np, ann, repositories, get, *, allow";

@@ -10,15 +10,15 @@ use std::io::Write;
 use std::sync::Arc;
 
 use super::{ManifestArgs, ModeArg, used};
-use crate::applications::Applications;
 use crate::cli::format::Format;
 use crate::cli::rbac::Error;
-use crate::config::raw;
-use crate::impersonate::service_account::{Account, RESERVED_NAMESPACES, Rules};
 use crate::self_check::accounts::{Needs, by_cluster};
 use crate::self_check::manifest::applications::{Accounts, Check, classic, constrained};
 use crate::self_check::manifest::{Reach, Subject};
-use crate::state::{Cluster, source};
+use tollgate_config::raw;
+use tollgate_policy::applications::Applications;
+use tollgate_policy::impersonate::service_account::{Account, RESERVED_NAMESPACES, Rules};
+use tollgate_state::{Cluster, source};
 
 /// What every output begins with.
 const HEADER: &str = "\

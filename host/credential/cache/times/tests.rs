@@ -5,7 +5,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
-use super::{LONGEST_SERVICE, LONGEST_SKEW, Lifetime, Moment, Window};
+use super::{LONGEST_SKEW, Lifetime, Moment, Window};
+use tollgate_config::MAX_RENEW_AFTER;
 
 fn known(seconds: i64) -> Lifetime {
     Lifetime::Known(SignedDuration::from_secs(seconds))
@@ -79,7 +80,7 @@ proptest! {
         let window = window.expect("alive");
         let skew = lifetime - window.unusable;
         prop_assert!(window.refresh <= window.unusable && window.unusable <= lifetime);
-        prop_assert!(window.refresh <= LONGEST_SERVICE);
+        prop_assert!(window.refresh <= MAX_RENEW_AFTER);
         prop_assert_eq!(skew, LONGEST_SKEW.min(lifetime / 4));
         let latest = Window::of(Lifetime::Known(SignedDuration::from_nanos(nanos)), 0.0).expect("alive").refresh;
         prop_assert!(window.refresh <= latest);

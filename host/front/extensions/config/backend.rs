@@ -17,7 +17,7 @@ use super::secrets::{Origin, Substituted};
 use super::spec::{
     AssertionSpec, ConnectionSpec, IdentitySpec, LimitSpec, PersonLimitSpec, Scope, TimeoutSpec, TlsSpec,
 };
-use crate::headers::is_host_owned;
+use tollgate_core::header_names::is_host_owned;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);

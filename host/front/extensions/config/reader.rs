@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use super::secrets::{self, Substituted};
 use super::{ErrorClass, Options, OwnRules};
-use crate::diagnostic::{Diagnostic, Location};
-use crate::state::Secret;
-use crate::state::fields::Source;
-use crate::state::yaml::{Meaning, Node};
+use tollgate_core::diagnostic::{Diagnostic, Location};
+use tollgate_core::yaml::{Meaning, Node};
+use tollgate_state::Secret;
+use tollgate_state::fields::Source;
 
 /// A node and where its text stands.
 #[derive(Clone, Copy)]
@@ -191,7 +191,7 @@ impl<'a> Reader<'a> {
     ) -> Option<Duration> {
         let location = view.get(key)?.location();
         let value = self.text(view, key).value()?;
-        let refused = match crate::config::duration::parse(&value.value) {
+        let refused = match tollgate_config::duration::parse(&value.value) {
             Ok(Duration::ZERO) => return None,
             Ok(found) if bounds.contains(&found) => return Some(found),
             Ok(found) => format!(
@@ -246,7 +246,7 @@ impl<'a> Reader<'a> {
     /// A boolean under `key`.
     pub(super) fn boolean(&mut self, view: View<'_>, key: &str, default: bool) -> bool {
         let Some(found) = view.get(key) else { return default };
-        if let Some(Meaning::Boolean(value)) = found.node.scalar().map(crate::state::yaml::Scalar::meaning) {
+        if let Some(Meaning::Boolean(value)) = found.node.scalar().map(tollgate_core::yaml::Scalar::meaning) {
             return value;
         }
         let message = format!("`{key}` must be true or false, found {}", found.node.kind());

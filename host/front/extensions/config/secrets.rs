@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use secrecy::ExposeSecret;
 
-use crate::state::Secret;
+use tollgate_state::Secret;
 
 /// The Secret whose keys are named without a Secret's name.
 const OWN: &str = "argocd-secret";

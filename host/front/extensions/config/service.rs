@@ -11,7 +11,7 @@ use super::OwnRules;
 use super::reader::{Found, Reader, View};
 use super::secrets::{Origin, Substituted};
 use super::spec::{ClusterRef, ExtensionSpec, ServiceSpec};
-use crate::state::Cluster;
+use tollgate_state::Cluster;
 
 /// Header names the gateway alone sets; `-` at the end means every name that
 /// begins so.

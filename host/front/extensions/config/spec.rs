@@ -10,8 +10,8 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::diagnostic::Location;
-use crate::state::Cluster;
+use tollgate_core::diagnostic::Location;
+use tollgate_state::Cluster;
 
 /// One extension, checked. Equal specs need no new backend after a reload.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,10 +4,11 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::{ErrorClass, ExtensionSpec, Options, Parsed, Scope, parse, parse_with};
-use crate::diagnostic::{Loaded, Location};
-use crate::state::{Cluster, ConfigMap, Resources, Secret, Text};
+use tollgate_core::diagnostic::{Loaded, Location};
+use tollgate_state::{Cluster, ConfigMap, Resources, Secret, Text};
 
 mod mistakes;
+mod objects;
 mod services;
 
 fn resources(keys: &[(&str, &str)]) -> Resources {
@@ -230,7 +231,7 @@ fn disabled_extensions_are_checked_and_left_out() {
 #[test]
 fn the_sample_folder_configures_two_extensions_without_findings() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/state/good");
-    let resources = crate::state::directory::load(&folder, "argocd").value.unwrap();
+    let resources = tollgate_state::directory::load(&folder, "argocd").value.unwrap();
     let Loaded { value, diagnostics } = parse(&resources);
     assert!(diagnostics.is_empty(), "{diagnostics:#?}");
     let specs = value.unwrap();

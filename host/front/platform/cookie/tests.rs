@@ -4,8 +4,8 @@ use secrecy::SecretString;
 use url::Url;
 
 use super::{Transport, set_cookie};
-use crate::config::{Authorizer, Kubernetes, SameSite};
 use crate::front::platform::Error;
+use tollgate_config::{Authorizer, Kubernetes, SameSite};
 
 fn settings(same_site: SameSite, public_url: Option<&str>) -> Kubernetes {
     Kubernetes {

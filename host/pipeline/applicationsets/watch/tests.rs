@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{Event, Looked, Sets, changed, projects};
-use crate::state::{ObjectName, directory};
+use tollgate_state::{ObjectName, directory};
 
 fn name(text: &str) -> ObjectName {
     ObjectName {

@@ -1,9 +1,10 @@
 //! Every range, with and without what lifts it, and what resolution may do.
 
 use super::super::address::{Reach, check};
-use super::super::{DenyCode, EntrySpec, Error, Rules, Sender};
+use super::super::{DenyCode, Error, Rules, Sender};
 use super::world::{Answer, Authority, HOST, PUBLIC, World, ask, entry, fine, get};
 use std::sync::Arc;
+use tollgate_config::EgressEntry;
 
 #[test]
 fn each_range_is_refused_by_its_name() {
@@ -159,7 +160,7 @@ async fn the_second_resolution_of_a_rebinding_name_is_checked_as_well() {
 }
 
 /// The result of a request to `host`, which resolves to `address`.
-async fn reach(spec: EntrySpec, address: &str) -> Result<u16, String> {
+async fn reach(spec: EgressEntry, address: &str) -> Result<u16, String> {
     let authority = Authority::new();
     let name = spec.host.clone();
     let world = World::new(
@@ -167,7 +168,7 @@ async fn reach(spec: EntrySpec, address: &str) -> Result<u16, String> {
         Answer::Http(204, Vec::new(), Vec::new()),
     );
     world.name(&name, &[&[address]]);
-    let spec = EntrySpec {
+    let spec = EgressEntry {
         ca: Some(authority.pem.clone()),
         ..spec
     };
@@ -182,11 +183,11 @@ async fn reach(spec: EntrySpec, address: &str) -> Result<u16, String> {
 
 #[tokio::test]
 async fn private_and_loopback_lift_their_own_ranges() {
-    let spec = |host: &str, private, loopback| EntrySpec {
+    let spec = |host: &str, private, loopback| EgressEntry {
         host: host.to_owned(),
         private,
         loopback,
-        ..EntrySpec::default()
+        ..EgressEntry::default()
     };
     let vault = "vault.corp.example";
     assert_eq!(reach(spec(vault, true, false), "10.1.2.3").await, Ok(204));

@@ -1,12 +1,13 @@
 //! Entries: what reads, and what each mistake is told.
 
-use super::super::{Entry, EntrySpec, Pattern, Reach};
+use super::super::{Entry, Pattern, Reach};
 use super::world::Authority;
+use tollgate_config::EgressEntry;
 
-fn text(host: &str) -> EntrySpec {
-    EntrySpec {
+fn text(host: &str) -> EgressEntry {
+    EgressEntry {
         host: host.to_owned(),
-        ..EntrySpec::default()
+        ..EgressEntry::default()
     }
 }
 
@@ -80,7 +81,7 @@ fn a_mistake_is_told_what_it_is() {
 #[test]
 fn fields_must_agree() {
     let with = |host: &str, port, private, loopback| {
-        let spec = EntrySpec {
+        let spec = EgressEntry {
             host: host.to_owned(),
             port,
             private,
@@ -114,7 +115,7 @@ fn authorities_are_read_from_text_or_file() {
     let path = folder.path().join("ca.pem");
     std::fs::write(&path, &authority.pem).unwrap();
     let with = |ca: &str| {
-        Entry::new(&EntrySpec {
+        Entry::new(&EgressEntry {
             ca: Some(ca.to_owned()),
             ..text("a.example")
         })
@@ -131,7 +132,7 @@ fn authorities_are_read_from_text_or_file() {
 
 #[test]
 fn an_entry_is_a_text_or_an_object_in_settings() {
-    let read = |text: &str| serde_saphyr::from_str::<Vec<EntrySpec>>(text);
+    let read = |text: &str| serde_saphyr::from_str::<Vec<EgressEntry>>(text);
     let specs =
         read("- auth.upbound.io\n- { host: '*.corp.example', port: 8443, private: true, ca: /etc/ca.pem }").unwrap();
     assert_eq!(specs[0], text("auth.upbound.io"));

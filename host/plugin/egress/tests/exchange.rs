@@ -7,8 +7,9 @@ use http::Version;
 use tokio::net::TcpListener;
 use zeroize::Zeroizing;
 
-use super::super::{EntrySpec, Error, Method, Request, Rules, Sender};
+use super::super::{Error, Method, Request, Rules, Sender};
 use super::world::{Answer, Authority, HOST, Seen, World, ask, entry, fine, get, serve};
+use tollgate_config::EgressEntry;
 
 /// Sends what `edit` makes of a POST to [`HOST`], over one HTTP version.
 async fn post(alpn: &[u8], edit: impl FnOnce(&mut Request)) -> (Result<(Version, Vec<u8>), Error>, Seen) {
@@ -190,7 +191,7 @@ async fn the_machines_own_network_reaches_loopback_when_that_is_granted() {
             tokio::spawn(serve(stream, tls.clone(), fine(), Seen::default()));
         }
     });
-    let spec = EntrySpec {
+    let spec = EgressEntry {
         port: Some(port),
         loopback: true,
         ..entry("127.0.0.1", &authority)

@@ -1,14 +1,15 @@
 //! URLs against allow-lists.
 
-use super::super::{EntrySpec, Pattern, Rules};
+use super::super::{Pattern, Rules};
+use tollgate_config::EgressEntry;
 
 fn rules(entries: &[&str]) -> Rules {
-    let specs: Vec<EntrySpec> = entries
+    let specs: Vec<EgressEntry> = entries
         .iter()
-        .map(|host| EntrySpec {
+        .map(|host| EgressEntry {
             host: (*host).to_owned(),
             loopback: *host == "127.0.0.1",
-            ..EntrySpec::default()
+            ..EgressEntry::default()
         })
         .collect();
     Rules::new(&specs).unwrap()
@@ -184,9 +185,9 @@ fn a_refusal_names_no_more_than_the_host() {
 
 #[test]
 fn one_bad_entry_refuses_the_list() {
-    let specs = ["auth.upbound.io", "*", "https://x"].map(|host| EntrySpec {
+    let specs = ["auth.upbound.io", "*", "https://x"].map(|host| EgressEntry {
         host: host.to_owned(),
-        ..EntrySpec::default()
+        ..EgressEntry::default()
     });
     assert_eq!(Rules::new(&specs).unwrap_err().len(), 2);
 }

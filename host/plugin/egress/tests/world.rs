@@ -20,7 +20,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use zeroize::Zeroizing;
 
-use super::super::{EntrySpec, Error, Method, Network, Request, Response, Rules, Sender, Stream};
+use super::super::{Error, Method, Network, Request, Response, Rules, Sender, Stream};
+use tollgate_config::EgressEntry;
 
 /// The host most tests talk to, and a public address of it.
 pub(super) const HOST: &str = "idp.example.com";
@@ -226,11 +227,11 @@ pub(super) async fn serve(stream: impl Stream + 'static, tls: Arc<rustls::Server
 }
 
 /// An entry for `host` that believes `authority`.
-pub(super) fn entry(host: &str, authority: &Authority) -> EntrySpec {
-    EntrySpec {
+pub(super) fn entry(host: &str, authority: &Authority) -> EgressEntry {
+    EgressEntry {
         host: host.to_owned(),
         ca: Some(authority.pem.clone()),
-        ..EntrySpec::default()
+        ..EgressEntry::default()
     }
 }
 

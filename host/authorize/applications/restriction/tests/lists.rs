@@ -1,7 +1,7 @@
 //! Lists of resources and destinations, each allow with its deny twin.
 
 use super::{check, open_but, project, rules, with, write};
-use crate::state::{Cluster, Destination, ResourceRules};
+use tollgate_state::{Cluster, Destination, ResourceRules};
 
 const NAMESPACED_DENIED: &str = "is not permitted in project guest: namespaceResourceBlacklist";
 
@@ -164,7 +164,7 @@ fn a_cluster_of_another_project_may_be_no_destination() {
         project: "guest".to_owned(),
         ..super::cluster()
     };
-    let places = crate::state::destination::Places::of(&project);
+    let places = tollgate_state::destination::Places::of(&project);
     assert!(places.permit(&own, "team-a", std::slice::from_ref(&own)));
     assert!(!places.permit(&own, "kube-system", std::slice::from_ref(&own)));
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::super::lists::{GroupKind, Lists};
 use crate::discovery::Scope;
-use crate::state::{ResourceRule, ResourceRules};
+use tollgate_state::{ResourceRule, ResourceRules};
 
 /// `filepath.Match` of patterns of letters, `*` and `?`, for texts without `/`.
 fn matches(pattern: &str, text: &str) -> bool {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::super::{Format, Name, Restrictions, name_in_body};
 use super::{attributes, kind, open_but, rules, with, write};
-use crate::state::{Project, ResourceRules};
+use tollgate_state::{Project, ResourceRules};
 
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 

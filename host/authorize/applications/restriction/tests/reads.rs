@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::super::{Access, Need, Operation};
 use super::{attributes, check, open_but, project, read, read_as, rules, with, write_as};
-use crate::authorize::applications::Whom;
-use crate::impersonate::Impersonation;
-use crate::state::ResourceRules;
+use tollgate_policy::application_request::Whom;
+use tollgate_policy::application_request::{Access, Need, Operation};
+use tollgate_policy::impersonate::Impersonation;
+use tollgate_state::ResourceRules;
 
 #[test]
 fn only_what_changes_nothing_is_a_read() {

@@ -133,7 +133,7 @@ fn the_group_of_the_path_decides() {
 #[test]
 fn a_kind_of_another_group_is_no_answer() {
     use super::super::{About, Place, Refusal, Restrictions};
-    use crate::authorize::applications::Whom;
+    use tollgate_policy::application_request::Whom;
     let read = attributes("DELETE /apis/apps/v1/namespaces/team-a/deployments/d");
     let mut kind = kind(&read).unwrap();
     kind.group = "batch".into();

@@ -101,7 +101,7 @@ fn services_are_compared_with_the_known_clusters() {
     let text = "services:\n- {url: 'http://1', cluster: {name: in-cluster}}\n- {url: 'http://2', cluster: {server: 'https://kubernetes.default.svc'}}\n- {url: 'http://3', cluster: {name: prod}}\n";
     let mut resources = resources(&[("extension.config.e", text)]);
     assert!(parse(&resources).diagnostics.is_empty());
-    resources.clusters = crate::state::destination::known_clusters(&ConfigMap::default(), Vec::new());
+    resources.clusters = tollgate_state::destination::known_clusters(&ConfigMap::default(), Vec::new());
     let found: Vec<String> = parse(&resources).diagnostics.iter().map(ToString::to_string).collect();
     assert_eq!(found.len(), 2, "{found:#?}");
     assert!(

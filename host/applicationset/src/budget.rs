@@ -1,0 +1,288 @@
+//! Bounds on what one ApplicationSet may take.
+//!
+//! In: limits. Out: a budget that is spent. Never: a budget that grows.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tollgate_config::GenerationLimits;
+
+/// A bound was reached: observed against allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Exceeded {
+    /// Too many Applications.
+    #[error("the set generates {observed} applications or more, at most {allowed} are allowed")]
+    Applications {
+        /// So many so far.
+        observed: u64,
+        /// Allowed.
+        allowed: u64,
+    },
+    /// Too many sets of parameters.
+    #[error("the generators make {observed} sets of parameters or more, at most {allowed} are allowed")]
+    Parameters {
+        /// So many so far.
+        observed: u64,
+        /// Allowed.
+        allowed: u64,
+    },
+    /// Too many generators.
+    #[error("the set has {observed} generators or more, at most {allowed} are allowed")]
+    Generators {
+        /// So many so far.
+        observed: u64,
+        /// Allowed.
+        allowed: u64,
+    },
+    /// Too much memory.
+    #[error("the set takes {observed} bytes of memory or more, at most {allowed} are allowed")]
+    Bytes {
+        /// So many so far.
+        observed: u64,
+        /// Allowed.
+        allowed: u64,
+    },
+    /// Too slow.
+    #[error("generating takes longer than {allowed:?}")]
+    Time {
+        /// Allowed.
+        allowed: Duration,
+    },
+    /// Nobody waits for it any more.
+    #[error("nobody waits for what is generated any more")]
+    Cancelled,
+}
+
+/// A place that work on a set takes up while it goes on.
+pub trait Place: std::fmt::Debug + Send + Sync {
+    /// Gives it to others.
+    fn leave(&self);
+
+    /// Waits for it; false when it is not free by then, or nobody waits for the work any
+    /// more. Blocks.
+    fn come_back(&self, until: Instant, is_given_up: &dyn Fn() -> bool) -> bool;
+}
+
+/// What is left for one set. Shared by all who work on it.
+#[derive(Debug)]
+pub struct Budget {
+    limits: GenerationLimits,
+    place: Option<Box<dyn Place>>,
+    ends: Instant,
+    applications: AtomicU64,
+    parameters: AtomicU64,
+    generators: AtomicU64,
+    bytes: AtomicU64,
+    cancelled: AtomicBool,
+}
+
+impl Budget {
+    /// A whole budget; its time begins now.
+    pub fn new(limits: GenerationLimits) -> Self {
+        Self {
+            limits,
+            place: None,
+            ends: Instant::now() + limits.time,
+            applications: AtomicU64::new(0),
+            parameters: AtomicU64::new(0),
+            generators: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            cancelled: AtomicBool::new(false),
+        }
+    }
+
+    /// Has the work leave `place` while it waits for others.
+    #[must_use]
+    pub fn at(mut self, place: Box<dyn Place>) -> Self {
+        self.place = Some(place);
+        self
+    }
+
+    /// Waits for somebody else, without a place meanwhile.
+    ///
+    /// # Errors
+    /// [`Exceeded::Time`], [`Exceeded::Cancelled`]: there was no place again in time.
+    pub fn waiting<T>(&self, wait: impl FnOnce() -> T) -> Result<T, Exceeded> {
+        let Some(place) = &self.place else {
+            return Ok(wait());
+        };
+        place.leave();
+        let done = wait();
+        if place.come_back(self.ends, &|| self.cancelled.load(Ordering::Relaxed)) {
+            return Ok(done);
+        }
+        self.time()?;
+        Err(Exceeded::Time {
+            allowed: self.limits.time,
+        })
+    }
+
+    /// Ends all work on it at its next look at the clock.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// The bounds it began with.
+    pub fn limits(&self) -> &GenerationLimits {
+        &self.limits
+    }
+
+    /// When its time is over.
+    pub fn ends(&self) -> Instant {
+        self.ends
+    }
+
+    /// Takes `count` Applications.
+    ///
+    /// # Errors
+    /// [`Exceeded::Applications`], [`Exceeded::Time`].
+    pub fn applications(&self, count: u64) -> Result<(), Exceeded> {
+        let allowed = self.limits.applications;
+        spend(&self.applications, count, allowed).map_err(|observed| Exceeded::Applications { observed, allowed })?;
+        self.time()
+    }
+
+    /// Takes `count` sets of parameters.
+    ///
+    /// # Errors
+    /// [`Exceeded::Parameters`], [`Exceeded::Time`].
+    pub fn parameters(&self, count: u64) -> Result<(), Exceeded> {
+        let allowed = self.limits.parameters;
+        spend(&self.parameters, count, allowed).map_err(|observed| Exceeded::Parameters { observed, allowed })?;
+        self.time()
+    }
+
+    /// Takes `count` generators.
+    ///
+    /// # Errors
+    /// [`Exceeded::Generators`], [`Exceeded::Time`].
+    pub fn generators(&self, count: u64) -> Result<(), Exceeded> {
+        let allowed = self.limits.generators;
+        spend(&self.generators, count, allowed).map_err(|observed| Exceeded::Generators { observed, allowed })?;
+        self.time()
+    }
+
+    /// Takes `count` bytes.
+    ///
+    /// # Errors
+    /// [`Exceeded::Bytes`].
+    pub fn bytes(&self, count: u64) -> Result<(), Exceeded> {
+        let allowed = self.limits.bytes;
+        spend(&self.bytes, count, allowed).map_err(|observed| Exceeded::Bytes { observed, allowed })
+    }
+
+    /// Bytes that may still be taken.
+    pub fn bytes_left(&self) -> u64 {
+        self.limits.bytes.saturating_sub(self.bytes.load(Ordering::Relaxed))
+    }
+
+    /// Looks at the clock.
+    ///
+    /// # Errors
+    /// [`Exceeded::Time`], [`Exceeded::Cancelled`].
+    pub fn time(&self) -> Result<(), Exceeded> {
+        if self.cancelled.load(Ordering::Relaxed) {
+            return Err(Exceeded::Cancelled);
+        }
+        if Instant::now() < self.ends {
+            return Ok(());
+        }
+        Err(Exceeded::Time {
+            allowed: self.limits.time,
+        })
+    }
+}
+
+fn spend(spent: &AtomicU64, count: u64, allowed: u64) -> Result<(), u64> {
+    let before = spent.fetch_add(count, Ordering::Relaxed);
+    let observed = before.saturating_add(count);
+    if observed > allowed { Err(observed) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::{Budget, Exceeded, Place};
+    use tollgate_config::GenerationLimits;
+
+    #[test]
+    fn each_bound_is_told_with_what_was_observed() {
+        let limits = GenerationLimits {
+            applications: 2,
+            parameters: 2,
+            generators: 2,
+            bytes: 2,
+            ..GenerationLimits::default()
+        };
+        let budget = Budget::new(limits);
+        let (observed, allowed) = (3, 2);
+        assert_eq!(budget.applications(2), Ok(()));
+        assert_eq!(
+            budget.applications(1),
+            Err(Exceeded::Applications { observed, allowed })
+        );
+        assert_eq!(budget.parameters(3), Err(Exceeded::Parameters { observed, allowed }));
+        assert_eq!(budget.generators(3), Err(Exceeded::Generators { observed, allowed }));
+        assert_eq!(budget.bytes_left(), 2);
+        assert_eq!(budget.bytes(3), Err(Exceeded::Bytes { observed, allowed }));
+        assert_eq!(budget.bytes_left(), 0);
+    }
+
+    /// Counts; it is free again as `is_free` says.
+    #[derive(Debug)]
+    struct Counted {
+        left: Arc<AtomicU64>,
+        is_free: bool,
+    }
+
+    impl Place for Counted {
+        fn leave(&self) {
+            self.left.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn come_back(&self, _: Instant, _: &dyn Fn() -> bool) -> bool {
+            self.is_free
+        }
+    }
+
+    #[test]
+    fn who_waits_has_no_place() {
+        for (is_free, expected) in [(true, Ok(1)), (false, Err(()))] {
+            let left = Arc::new(AtomicU64::new(0));
+            let place = Counted {
+                left: Arc::clone(&left),
+                is_free,
+            };
+            let budget = Budget::new(GenerationLimits::default()).at(Box::new(place));
+            assert_eq!(left.load(Ordering::Relaxed), 0);
+            let seen = budget.waiting(|| left.load(Ordering::Relaxed));
+            assert_eq!(seen.map_err(|_| ()), expected);
+        }
+        assert_eq!(
+            Budget::new(GenerationLimits::default()).waiting(|| 7),
+            Ok(7),
+            "none to leave"
+        );
+    }
+
+    #[test]
+    fn time_ends() {
+        let allowed = Duration::ZERO;
+        let over = Budget::new(GenerationLimits {
+            time: allowed,
+            ..GenerationLimits::default()
+        });
+        assert_eq!(over.time(), Err(Exceeded::Time { allowed }));
+        assert_eq!(over.parameters(1), Err(Exceeded::Time { allowed }));
+        let budget = Budget::new(GenerationLimits::default());
+        assert_eq!(budget.time(), Ok(()));
+        budget.cancel();
+        assert_eq!(budget.time(), Err(Exceeded::Cancelled));
+    }
+}

@@ -1,0 +1,230 @@
+//! ApplicationSets, read.
+//!
+//! In: an ApplicationSet as JSON. Out: [`ApplicationSet`], or what is wrong with it
+//! and where. Never: a generator that is left out because its name is not known.
+
+use serde_json::{Map, Value};
+
+use super::{
+    ApplicationSet, ApplicationsSync, Engine, Generator, Kind, KindName, MissingKey, Preserved, Spec, SyncPolicy,
+};
+use crate::keys;
+use tollgate_state::ObjectName;
+
+pub(super) mod entry;
+pub(super) mod fields;
+pub(super) mod settings;
+#[cfg(test)]
+mod tests;
+mod unrecognized;
+
+use entry::{Entry, Level};
+use fields::{flag, list, member, object, text, text_map, texts};
+
+/// Why an object is no ApplicationSet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A value has the wrong type.
+    #[error("`{path}` is {observed}, {wanted} is wanted")]
+    Type {
+        /// Where it stands, from the root of the object.
+        path: String,
+        /// What it is.
+        observed: &'static str,
+        /// What it must be.
+        wanted: &'static str,
+    },
+    /// A value is none of those there are.
+    #[error("`{path}` is `{observed}`, one of {allowed} is wanted")]
+    Value {
+        /// Where it stands.
+        path: String,
+        /// What it is.
+        observed: String,
+        /// Those there are.
+        allowed: &'static str,
+    },
+    /// A key could be taken for another one.
+    #[error(transparent)]
+    Key(#[from] keys::Error),
+    /// Entries of `generators` have no kind that is known. Argo CD's words, also when
+    /// the names are not known either.
+    #[error("ApplicationSet {set} contains unrecognized generators{}", listed(names))]
+    Unrecognized {
+        /// The set's name.
+        set: String,
+        /// Their kinds, as the entries or the annotation
+        /// `kubectl.kubernetes.io/last-applied-configuration` have them, sorted.
+        names: Vec<String>,
+    },
+}
+
+fn listed(names: &[String]) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
+    format!(": {}", names.join(", "))
+}
+
+impl ApplicationSet {
+    /// Reads an ApplicationSet somebody wants to have.
+    ///
+    /// - `object`: with `metadata` and `spec`; what is not known to generators and
+    ///   templates is kept in [`Self::object`].
+    ///
+    /// # Errors
+    /// [`Error`], the first there is. Names, namespaces and projects are not judged
+    /// here; nor are numbers of children, which Argo CD's API takes too and
+    /// [`super::generate()`] refuses.
+    pub fn read(object: Value) -> Result<Self, Error> {
+        let set = Self::read_stored(object)?;
+        keys::of_set(&set.object)?;
+        let unrecognized = unrecognized::positions(&set);
+        if unrecognized.is_empty() {
+            return Ok(set);
+        }
+        Err(Error::Unrecognized {
+            names: unrecognized::names(&set, &unrecognized),
+            set: set.name.name,
+        })
+    }
+
+    /// Reads an ApplicationSet that is stored. An entry of `generators` of no known
+    /// kind has no [`Generator::kinds`]; such a set can still be shown and deleted.
+    ///
+    /// # Errors
+    /// As [`Self::read`], without [`Error::Key`] and [`Error::Unrecognized`].
+    pub fn read_stored(object: Value) -> Result<Self, Error> {
+        let root = fields::object(&object, "")?;
+        let empty = Map::new();
+        let metadata = member(root, "metadata").map_or(Ok(&empty), |value| fields::object(value, "metadata"))?;
+        let spec = member(root, "spec").map_or(Ok(&empty), |value| fields::object(value, "spec"))?;
+        let owned = |pairs: Vec<(&str, &str)>| {
+            let pairs = pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
+            pairs.collect()
+        };
+        let uid = text(metadata, "uid", "metadata")?;
+        Ok(Self {
+            name: ObjectName {
+                namespace: text(metadata, "namespace", "metadata")?.to_owned(),
+                name: text(metadata, "name", "metadata")?.to_owned(),
+            },
+            uid: (!uid.is_empty()).then(|| uid.to_owned()),
+            labels: owned(text_map(metadata, "labels", "metadata")?),
+            annotations: owned(text_map(metadata, "annotations", "metadata")?),
+            spec: read_spec(spec)?,
+            object,
+        })
+    }
+}
+
+fn read_spec(spec: &Map<String, Value>) -> Result<Spec, Error> {
+    let mut generators = Vec::new();
+    for (index, raw) in list(spec, "generators", "spec")?.iter().enumerate() {
+        generators.push(read_generator(raw, &format!("spec.generators[{index}]"))?);
+    }
+    let template =
+        member(spec, "template").map_or_else(|| Ok(Map::new()), |value| object(value, "spec.template").cloned())?;
+    Ok(Spec {
+        generators,
+        template: Value::Object(template),
+        template_patch: match member(spec, "templatePatch") {
+            Some(_) => Some(text(spec, "templatePatch", "spec")?.to_owned()),
+            None => None,
+        },
+        engine: engine(spec)?,
+        sync: sync_policy(spec)?,
+        preserved: preserved(spec)?,
+    })
+}
+
+fn read_generator(raw: &Value, path: &str) -> Result<Generator, Error> {
+    let raw = entry::pruned(raw, Level::Top, path)?;
+    let entry = Entry::read(&raw, Level::Top, path)?;
+    let kinds = entry.kinds.iter().map(|(name, settings)| Kind {
+        name: *name,
+        settings: (*settings).clone(),
+    });
+    Ok(Generator {
+        kinds: kinds.collect(),
+        selector: entry.selector.cloned(),
+        raw,
+    })
+}
+
+/// Options mean nothing where Go templates are off.
+fn engine(spec: &Map<String, Value>) -> Result<Engine, Error> {
+    let options = texts(spec, "goTemplateOptions", "spec")?;
+    if !flag(spec, "goTemplate", "spec")? {
+        return Ok(Engine::Fast);
+    }
+    let mut missing_key = MissingKey::default();
+    for (index, option) in options.into_iter().enumerate() {
+        missing_key = match option {
+            "missingkey=default" | "missingkey=invalid" => MissingKey::Default,
+            "missingkey=zero" => MissingKey::Zero,
+            "missingkey=error" => MissingKey::Error,
+            other => {
+                return Err(Error::Value {
+                    path: format!("spec.goTemplateOptions[{index}]"),
+                    observed: other.to_owned(),
+                    allowed: "`missingkey=default`, `missingkey=invalid`, `missingkey=zero`, `missingkey=error`",
+                });
+            }
+        };
+    }
+    Ok(Engine::Go { missing_key })
+}
+
+fn sync_policy(spec: &Map<String, Value>) -> Result<SyncPolicy, Error> {
+    let Some(policy) = member(spec, "syncPolicy") else {
+        return Ok(SyncPolicy::default());
+    };
+    let path = "spec.syncPolicy";
+    let policy = object(policy, path)?;
+    let applications = match text(policy, "applicationsSync", path)? {
+        "" | "sync" => ApplicationsSync::Sync,
+        "create-only" => ApplicationsSync::CreateOnly,
+        "create-update" => ApplicationsSync::CreateUpdate,
+        "create-delete" => ApplicationsSync::CreateDelete,
+        other => {
+            return Err(Error::Value {
+                path: format!("{path}.applicationsSync"),
+                observed: other.to_owned(),
+                allowed: "`sync`, `create-only`, `create-update`, `create-delete`",
+            });
+        }
+    };
+    Ok(SyncPolicy {
+        applications,
+        preserve_resources: flag(policy, "preserveResourcesOnDeletion", path)?,
+    })
+}
+
+fn preserved(spec: &Map<String, Value>) -> Result<Preserved, Error> {
+    let Some(preserved) = member(spec, "preservedFields") else {
+        return Ok(Preserved::default());
+    };
+    let path = "spec.preservedFields";
+    let preserved = object(preserved, path)?;
+    let owned = |key: &str| -> Result<Vec<String>, Error> {
+        Ok(texts(preserved, key, path)?.into_iter().map(str::to_owned).collect())
+    };
+    Ok(Preserved {
+        annotations: owned("annotations")?,
+        labels: owned("labels")?,
+    })
+}
+
+/// Every kind in the order in which Argo CD runs those of one entry.
+pub(super) const ORDER: [KindName; 9] = [
+    KindName::List,
+    KindName::Clusters,
+    KindName::Git,
+    KindName::ScmProvider,
+    KindName::ClusterDecisionResource,
+    KindName::PullRequest,
+    KindName::Matrix,
+    KindName::Merge,
+    KindName::Plugin,
+];

@@ -1,0 +1,94 @@
+//! Members of JSON objects as Go's decoder takes them: null is absent.
+//!
+//! In: JSON. Out: borrowed values. Never: a value of the wrong type taken as absent.
+
+use serde_json::{Map, Value};
+
+use super::Error;
+
+/// The member, unless it is null.
+pub(crate) fn member<'v>(object: &'v Map<String, Value>, key: &str) -> Option<&'v Value> {
+    object.get(key).filter(|value| !value.is_null())
+}
+
+/// The object a value is.
+pub(crate) fn object<'v>(value: &'v Value, path: &str) -> Result<&'v Map<String, Value>, Error> {
+    value.as_object().ok_or_else(|| mistake(path, value, "an object"))
+}
+
+/// A text; empty when absent.
+pub(crate) fn text<'v>(object: &'v Map<String, Value>, key: &str, path: &str) -> Result<&'v str, Error> {
+    match member(object, key) {
+        None => Ok(""),
+        Some(Value::String(text)) => Ok(text),
+        Some(other) => Err(mistake(&below(path, key), other, "text")),
+    }
+}
+
+/// A boolean; false when absent.
+pub(crate) fn flag(object: &Map<String, Value>, key: &str, path: &str) -> Result<bool, Error> {
+    match member(object, key) {
+        None => Ok(false),
+        Some(Value::Bool(flag)) => Ok(*flag),
+        Some(other) => Err(mistake(&below(path, key), other, "a boolean")),
+    }
+}
+
+/// A list; empty when absent.
+pub(crate) fn list<'v>(object: &'v Map<String, Value>, key: &str, path: &str) -> Result<&'v [Value], Error> {
+    match member(object, key) {
+        None => Ok(&[]),
+        Some(Value::Array(items)) => Ok(items),
+        Some(other) => Err(mistake(&below(path, key), other, "a list")),
+    }
+}
+
+/// A list of texts; empty when absent.
+pub(crate) fn texts<'v>(object: &'v Map<String, Value>, key: &str, path: &str) -> Result<Vec<&'v str>, Error> {
+    let items = list(object, key, path)?.iter().enumerate();
+    let item = |(index, item): (usize, &'v Value)| {
+        let path = || format!("{}[{index}]", below(path, key));
+        item.as_str().ok_or_else(|| mistake(&path(), item, "text"))
+    };
+    items.map(item).collect()
+}
+
+/// A mapping of texts, by key; empty when absent.
+pub(crate) fn text_map<'v>(
+    parent: &'v Map<String, Value>,
+    key: &str,
+    path: &str,
+) -> Result<Vec<(&'v str, &'v str)>, Error> {
+    let Some(value) = member(parent, key) else {
+        return Ok(Vec::new());
+    };
+    let path = below(path, key);
+    let entry = |(key, value): (&'v String, &'v Value)| match value {
+        Value::String(text) => Ok((key.as_str(), text.as_str())),
+        Value::Null => Ok((key.as_str(), "")),
+        other => Err(mistake(&below(&path, key), other, "text")),
+    };
+    object(value, &path)?.iter().map(entry).collect()
+}
+
+/// The path of a member.
+pub(crate) fn below(path: &str, key: &str) -> String {
+    if path.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{path}.{key}")
+    }
+}
+
+fn mistake(path: &str, observed: &Value, wanted: &'static str) -> Error {
+    let path = if path.is_empty() { "the object" } else { path }.to_owned();
+    let observed = match observed {
+        Value::Null => "nothing",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    };
+    Error::Type { path, observed, wanted }
+}

@@ -1,0 +1,160 @@
+//! What stands below the kinds of generators.
+//!
+//! In: settings as JSON. Out: borrowed views of them. Never: a default where a
+//! value has the wrong type.
+
+use serde_json::Value;
+
+use super::Error;
+use super::fields::{flag, list, member, object, text, text_map, texts};
+use crate::KindName;
+
+/// `list`.
+#[derive(Debug)]
+pub(crate) struct List<'v> {
+    pub(crate) elements: &'v [Value],
+    pub(crate) elements_yaml: &'v str,
+}
+
+impl<'v> List<'v> {
+    pub(crate) fn read(settings: &'v Value, path: &str) -> Result<Self, Error> {
+        let settings = object(settings, path)?;
+        Ok(Self {
+            elements: list(settings, "elements", path)?,
+            elements_yaml: text(settings, "elementsYaml", path)?,
+        })
+    }
+}
+
+/// Keys and templates of `values`.
+pub(crate) type Values<'v> = Vec<(&'v str, &'v str)>;
+
+/// `clusters`.
+#[derive(Debug)]
+pub(crate) struct Clusters<'v> {
+    pub(crate) selector: Option<&'v Value>,
+    pub(crate) values: Values<'v>,
+    pub(crate) shape: Shape,
+}
+
+/// How clusters are given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// A set of parameters for each.
+    Each,
+    /// `flatList`: one set with all of them as `clusters`.
+    FlatList,
+}
+
+impl<'v> Clusters<'v> {
+    pub(crate) fn read(settings: &'v Value, path: &str) -> Result<Self, Error> {
+        let settings = object(settings, path)?;
+        let selector = member(settings, "selector");
+        if let Some(selector) = selector {
+            object(selector, &format!("{path}.selector"))?;
+        }
+        Ok(Self {
+            selector,
+            values: text_map(settings, "values", path)?,
+            shape: if flag(settings, "flatList", path)? {
+                Shape::FlatList
+            } else {
+                Shape::Each
+            },
+        })
+    }
+}
+
+/// `git`.
+#[derive(Debug)]
+pub(crate) struct Git<'v> {
+    pub(crate) url: &'v str,
+    pub(crate) revision: &'v str,
+    pub(crate) directories: Vec<PathItem<'v>>,
+    pub(crate) files: Vec<PathItem<'v>>,
+    pub(crate) prefix: &'v str,
+    pub(crate) values: Values<'v>,
+}
+
+/// An item of `directories` or `files`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PathItem<'v> {
+    pub(crate) path: &'v str,
+    pub(crate) effect: Effect,
+}
+
+/// What an item does with the paths it matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// They are taken.
+    Include,
+    /// `exclude`: they are left out, whatever other items say.
+    Exclude,
+}
+
+impl<'v> Git<'v> {
+    pub(crate) fn read(settings: &'v Value, path: &str) -> Result<Self, Error> {
+        let settings = object(settings, path)?;
+        let items = |key: &str| -> Result<Vec<PathItem<'v>>, Error> {
+            let items = list(settings, key, path)?.iter().enumerate();
+            let item = |(index, item): (usize, &'v Value)| {
+                let path = format!("{path}.{key}[{index}]");
+                let item = object(item, &path)?;
+                let effect = match flag(item, "exclude", &path)? {
+                    true => Effect::Exclude,
+                    false => Effect::Include,
+                };
+                let path = text(item, "path", &path)?;
+                Ok(PathItem { path, effect })
+            };
+            items.map(item).collect()
+        };
+        Ok(Self {
+            url: text(settings, "repoURL", path)?,
+            revision: text(settings, "revision", path)?,
+            directories: items("directories")?,
+            files: items("files")?,
+            prefix: text(settings, "pathParamPrefix", path)?,
+            values: text_map(settings, "values", path)?,
+        })
+    }
+}
+
+/// `matrix` and `merge`; the latter has keys.
+#[derive(Debug)]
+pub(crate) struct Combination<'v> {
+    pub(crate) generators: &'v [Value],
+    pub(crate) keys: Vec<&'v str>,
+}
+
+impl<'v> Combination<'v> {
+    pub(crate) fn read(settings: &'v Value, path: &str) -> Result<Self, Error> {
+        let settings = object(settings, path)?;
+        Ok(Self {
+            generators: list(settings, "generators", path)?,
+            keys: texts(settings, "mergeKeys", path)?,
+        })
+    }
+}
+
+/// `values` of a generator a plugin provides; the rest is the plugin's to judge.
+pub(crate) fn guest_values<'v>(settings: &'v Value, path: &str) -> Result<Values<'v>, Error> {
+    text_map(object(settings, path)?, "values", path)
+}
+
+/// Judges the types of settings; those of children are judged by the entry.
+pub(super) fn check(name: KindName, settings: &Value, path: &str) -> Result<(), Error> {
+    match name {
+        KindName::List => List::read(settings, path).map(drop),
+        KindName::Clusters => Clusters::read(settings, path).map(drop),
+        KindName::Git => Git::read(settings, path).map(drop),
+        KindName::Matrix | KindName::Merge => Combination::read(settings, path).map(drop),
+        KindName::ScmProvider | KindName::PullRequest | KindName::ClusterDecisionResource | KindName::Plugin => {
+            guest_values(settings, path).map(drop)
+        }
+    }?;
+    if let Some(template) = settings.get("template").filter(|template| !template.is_null()) {
+        object(template, &format!("{path}.template"))?;
+    }
+    Ok(())
+}

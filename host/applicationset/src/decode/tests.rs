@@ -1,0 +1,253 @@
+//! Objects that are ApplicationSets, and those that are not.
+
+#![expect(clippy::needless_pass_by_value, reason = "callers pass what they just wrote")]
+
+use serde_json::{Value, json};
+
+use super::Error;
+use crate::{ApplicationSet, ApplicationsSync, Engine, KindName, MissingKey};
+
+fn with_spec(spec: Value) -> Value {
+    json!({"metadata": {"name": "test-app-set", "namespace": "argocd"}, "spec": spec})
+}
+
+fn refused(object: Value) -> String {
+    ApplicationSet::read(object).unwrap_err().to_string()
+}
+
+#[test]
+fn everything_of_a_set_is_read() {
+    let object = json!({
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "ApplicationSet",
+        "metadata": {"name": "a", "namespace": "b", "uid": "u", "labels": {"l": "1"}, "annotations": {"n": "2"}},
+        "spec": {
+            "goTemplate": true,
+            "goTemplateOptions": ["missingkey=zero", "missingkey=error"],
+            "generators": [{"list": {"elements": []}, "selector": {"matchLabels": {"x": "y"}}}],
+            "template": {"metadata": {"name": "{{.x}}"}},
+            "templatePatch": "spec: {}",
+            "syncPolicy": {"applicationsSync": "create-only", "preserveResourcesOnDeletion": true},
+            "preservedFields": {"annotations": ["p"], "labels": ["q"]},
+            "strategy": {"type": "RollingSync"},
+        },
+    });
+    let set = ApplicationSet::read(object.clone()).unwrap();
+    assert_eq!((set.name.namespace.as_str(), set.name.name.as_str()), ("b", "a"));
+    assert_eq!(set.uid.as_deref(), Some("u"));
+    assert_eq!((set.labels["l"].as_str(), set.annotations["n"].as_str()), ("1", "2"));
+    let missing_key = MissingKey::Error;
+    assert_eq!(set.spec.engine, Engine::Go { missing_key });
+    assert_eq!(set.spec.template, object["spec"]["template"]);
+    assert_eq!(set.spec.template_patch.as_deref(), Some("spec: {}"));
+    assert_eq!(set.spec.sync.applications, ApplicationsSync::CreateOnly);
+    assert!(set.spec.sync.preserve_resources);
+    assert_eq!(
+        (set.spec.preserved.annotations, set.spec.preserved.labels),
+        (vec!["p".to_owned()], vec!["q".to_owned()])
+    );
+    let generator = &set.spec.generators[0];
+    assert_eq!(generator.kinds[0].name, KindName::List);
+    assert_eq!(generator.selector, Some(json!({"matchLabels": {"x": "y"}})));
+    assert_eq!(set.object, object);
+}
+
+#[test]
+fn what_is_absent_or_null_has_its_default() {
+    for object in [
+        json!({}),
+        json!({"metadata": null, "spec": null}),
+        with_spec(
+            json!({"generators": null, "goTemplate": null, "template": null, "syncPolicy": null, "templatePatch": null}),
+        ),
+    ] {
+        let set = ApplicationSet::read(object).unwrap();
+        assert_eq!(set.uid, None);
+        assert_eq!(set.spec.engine, Engine::Fast);
+        assert_eq!(set.spec.template, json!({}));
+        assert_eq!(set.spec.template_patch, None);
+        assert_eq!(set.spec.sync.applications, ApplicationsSync::Sync);
+        assert!(set.spec.generators.is_empty());
+    }
+}
+
+#[test]
+fn several_kinds_of_one_entry_stand_in_the_order_they_run_in() {
+    let entry = json!({"plugin": {}, "merge": {"generators": []}, "matrix": {}, "pullRequest": {}, "clusterDecisionResource": {}, "scmProvider": {}, "git": {}, "clusters": {}, "list": {}, "other": {}});
+    let set = ApplicationSet::read(with_spec(json!({"generators": [entry]}))).unwrap();
+    let names: Vec<&str> = set.spec.generators[0]
+        .kinds
+        .iter()
+        .map(|kind| kind.name.as_str())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "list",
+            "clusters",
+            "git",
+            "scmProvider",
+            "clusterDecisionResource",
+            "pullRequest",
+            "matrix",
+            "merge",
+            "plugin"
+        ]
+    );
+    assert_eq!(set.spec.generators[0].raw.get("other"), None);
+}
+
+#[test]
+fn unrecognized_generators_are_refused_in_argo_cds_words() {
+    let generators = json!([{"list": {}}, {}, {"git": {}}, {}]);
+    assert_eq!(
+        refused(with_spec(json!({"generators": generators}))),
+        "ApplicationSet test-app-set contains unrecognized generators"
+    );
+    let applied = r#"{"spec": {"generators": [{"list": {}}, {"bbb": {}}, {"git": {}}, {"aaa": {}}]}}"#;
+    let mut object = with_spec(json!({"generators": generators}));
+    object["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": applied});
+    assert_eq!(
+        refused(object.clone()),
+        "ApplicationSet test-app-set contains unrecognized generators: aaa, bbb"
+    );
+    // Stored, it can be shown and deleted.
+    let stored = ApplicationSet::read_stored(object).unwrap();
+    assert!(stored.spec.generators[1].kinds.is_empty());
+    // Names of what is sent are known without the annotation.
+    assert_eq!(
+        refused(with_spec(
+            json!({"generators": [{"lists": {}}, {"selector": {}, "gits": {}}]})
+        )),
+        "ApplicationSet test-app-set contains unrecognized generators: gits, lists"
+    );
+    // Null is absent.
+    assert_eq!(
+        refused(with_spec(json!({"generators": [{"list": null}]}))),
+        "ApplicationSet test-app-set contains unrecognized generators: list"
+    );
+}
+
+#[test]
+fn an_annotation_that_cannot_be_read_names_nothing() {
+    for applied in [
+        "",
+        "{",
+        "[]",
+        "{\"spec\": 1}",
+        "{\"spec\": {\"generators\": []}}",
+        "{\"spec\": {\"generators\": [1]}}",
+    ] {
+        let mut object = with_spec(json!({"generators": [{}]}));
+        object["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": applied});
+        assert_eq!(
+            refused(object),
+            "ApplicationSet test-app-set contains unrecognized generators",
+            "{applied}"
+        );
+    }
+}
+
+#[test]
+fn an_entry_with_a_selector_alone_is_known() {
+    let set = ApplicationSet::read(with_spec(json!({"generators": [{"selector": {}}]}))).unwrap();
+    assert!(set.spec.generators[0].kinds.is_empty());
+}
+
+#[test]
+fn a_wrong_type_is_named_with_its_place() {
+    let generator = |generator: Value| with_spec(json!({"generators": [{"list": {}}, generator]}));
+    let nested = |child: Value| generator(json!({"matrix": {"generators": [{"merge": {"generators": [child]}}]}}));
+    for (object, why) in [
+        (json!([]), "`the object` is a list, an object is wanted"),
+        (json!({"metadata": 1}), "`metadata` is a number, an object is wanted"),
+        (
+            json!({"metadata": {"name": 1}}),
+            "`metadata.name` is a number, text is wanted",
+        ),
+        (
+            json!({"metadata": {"labels": {"a": true}}}),
+            "`metadata.labels.a` is a boolean, text is wanted",
+        ),
+        (
+            with_spec(json!({"generators": {}})),
+            "`spec.generators` is an object, a list is wanted",
+        ),
+        (
+            with_spec(json!({"generators": [1]})),
+            "`spec.generators[0]` is a number, an object is wanted",
+        ),
+        (
+            with_spec(json!({"goTemplate": "yes"})),
+            "`spec.goTemplate` is text, a boolean is wanted",
+        ),
+        (
+            with_spec(json!({"template": []})),
+            "`spec.template` is a list, an object is wanted",
+        ),
+        (
+            with_spec(json!({"templatePatch": {}})),
+            "`spec.templatePatch` is an object, text is wanted",
+        ),
+        (
+            generator(json!({"list": []})),
+            "`spec.generators[1].list` is a list, an object is wanted",
+        ),
+        (
+            generator(json!({"list": {"elements": {}}})),
+            "`spec.generators[1].list.elements` is an object, a list is wanted",
+        ),
+        (
+            generator(json!({"list": {"template": 1}})),
+            "`spec.generators[1].list.template` is a number, an object is wanted",
+        ),
+        (
+            generator(json!({"git": {"files": [{"path": 1}]}})),
+            "`spec.generators[1].git.files[0].path` is a number, text is wanted",
+        ),
+        (
+            generator(json!({"git": {"values": {"a": 1}}})),
+            "`spec.generators[1].git.values.a` is a number, text is wanted",
+        ),
+        (
+            generator(json!({"clusters": {"flatList": 1}})),
+            "`spec.generators[1].clusters.flatList` is a number, a boolean is wanted",
+        ),
+        (
+            generator(json!({"clusters": {}, "selector": 1})),
+            "`spec.generators[1].selector` is a number, an object is wanted",
+        ),
+        (
+            generator(json!({"merge": {"mergeKeys": [1]}})),
+            "`spec.generators[1].merge.mergeKeys[0]` is a number, text is wanted",
+        ),
+        (
+            generator(json!({"plugin": {"values": []}})),
+            "`spec.generators[1].plugin.values` is a list, an object is wanted",
+        ),
+        (
+            nested(json!({"list": {"elements": 1}})),
+            "`spec.generators[1].matrix.generators[0].merge.generators[0].list.elements` is a number, a list is wanted",
+        ),
+    ] {
+        assert_eq!(refused(object), why);
+    }
+}
+
+#[test]
+fn an_option_that_is_none_is_refused_where_it_counts() {
+    let options = json!(["missingkey=error", "missingkey=none"]);
+    assert_eq!(
+        ApplicationSet::read(with_spec(json!({"goTemplate": true, "goTemplateOptions": options}))).unwrap_err(),
+        Error::Value {
+            path: "spec.goTemplateOptions[1]".to_owned(),
+            observed: "missingkey=none".to_owned(),
+            allowed: "`missingkey=default`, `missingkey=invalid`, `missingkey=zero`, `missingkey=error`",
+        }
+    );
+    assert!(ApplicationSet::read(with_spec(json!({"goTemplateOptions": options}))).is_ok());
+    assert_eq!(
+        refused(with_spec(json!({"syncPolicy": {"applicationsSync": "never"}}))),
+        "`spec.syncPolicy.applicationsSync` is `never`, one of `sync`, `create-only`, `create-update`, `create-delete` is wanted"
+    );
+}

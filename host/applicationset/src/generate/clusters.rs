@@ -1,0 +1,131 @@
+//! Cluster generators.
+//!
+//! In: clusters, a selector of their Secrets. Out: a set of parameters for each.
+//! Never: a cluster the gate refuses; the control plane's own cluster without a
+//! Secret where a selector asks for labels.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::run::Run;
+use super::typed::Unclear;
+use super::values::Values;
+use super::{Error, git};
+use crate::decode::settings::{Clusters, Shape};
+use crate::selector::{self, Selector};
+use crate::{ClusterInput, Engine, Params};
+
+/// Annotations of Secrets that are Argo CD's or kubectl's own state, and no
+/// parameters.
+const HIDDEN: [&str; 5] = [
+    "argocd.argoproj.io/refresh",
+    "argocd.argoproj.io/hydrate",
+    "argocd.argoproj.io/tracking-id",
+    "argocd.argoproj.io/installation-id",
+    "kubectl.kubernetes.io/last-applied-configuration",
+];
+
+/// Label and value of every cluster Secret.
+const TYPE: (&str, &str) = ("argocd.argoproj.io/secret-type", "cluster");
+
+/// The selector of a cluster generator. Every cluster Secret has the label that says
+/// what it is, so that asking for another value of it asks for nothing, as upstream.
+///
+/// # Errors
+/// It is none.
+pub(super) fn choice(settings: &Clusters<'_>, path: &str) -> Result<Selector, Error> {
+    let Some(selector) = settings.selector else {
+        return Ok(Selector::default());
+    };
+    let mut selector = selector.clone();
+    if let Some(value) = selector
+        .get_mut("matchLabels")
+        .and_then(|labels| labels.get_mut(TYPE.0))
+    {
+        *value = Value::String(TYPE.1.to_owned());
+    }
+    let read = Selector::read(&selector, selector::Values::Labels);
+    read.map_err(|error| Error::selector(path, &error))
+}
+
+/// The clusters a selector takes, by name, the own one without a Secret last. Of
+/// several Secrets with one name, one counts.
+pub(super) fn selected<'c>(selector: &Selector, clusters: &'c [ClusterInput]) -> Vec<&'c ClusterInput> {
+    let mut chosen = BTreeMap::new();
+    let mut own = Vec::new();
+    for cluster in clusters {
+        match &cluster.secret {
+            Some(secret) if selector.takes(&secret.labels) => {
+                chosen.insert(cluster.name.as_str(), cluster);
+            }
+            None if selector.is_empty() => own.push(cluster),
+            Some(_) | None => {}
+        }
+    }
+    chosen.into_values().chain(own).collect()
+}
+
+/// Parameters of a cluster generator.
+pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<Vec<Params>, Error> {
+    let settings = Clusters::read(settings, path)?;
+    let selector = choice(&settings, path)?;
+    let values = Values::new(run, settings.values, path)?;
+    let mut made = Vec::new();
+    for cluster in selected(&selector, run.inputs.clusters) {
+        if !run.may_see(cluster) {
+            continue;
+        }
+        let mut params = one(run.engine, cluster);
+        values.append(run, &mut params)?;
+        run.charge_made(&params)?;
+        made.push(params);
+    }
+    if settings.shape == Shape::Each {
+        return Ok(made);
+    }
+    run.charge(0)?;
+    // A list of maps to Argo CD.
+    run.note(Unclear::Lists, path);
+    let all = made.into_iter().map(Value::Object).collect();
+    Ok(vec![Params::from_iter([("clusters".to_owned(), Value::Array(all))])])
+}
+
+fn one(engine: Engine, cluster: &ClusterInput) -> Params {
+    let mut params = Params::new();
+    let mut put = |key: &str, value: &str| params.insert(key.to_owned(), Value::String(value.to_owned()));
+    put("name", &cluster.name);
+    put("nameNormalized", &git::normalized(&cluster.name));
+    put("server", &cluster.server);
+    put("project", &cluster.project);
+    let Some(secret) = &cluster.secret else {
+        return params;
+    };
+    let annotations = || {
+        let hidden = |key: &str| HIDDEN.contains(&key);
+        secret.annotations.iter().filter(move |(key, _)| !hidden(key))
+    };
+    match engine {
+        Engine::Go { .. } => {
+            let mut metadata = Map::new();
+            // An empty mapping where all annotations are hidden, as upstream.
+            if !secret.annotations.is_empty() {
+                let annotations: BTreeMap<&String, &String> = annotations().collect();
+                metadata.insert("annotations".to_owned(), json!(annotations));
+            }
+            if !secret.labels.is_empty() {
+                metadata.insert("labels".to_owned(), json!(secret.labels));
+            }
+            params.insert("metadata".to_owned(), Value::Object(metadata));
+        }
+        Engine::Fast => {
+            for (key, value) in annotations() {
+                params.insert(format!("metadata.annotations.{key}"), Value::String(value.clone()));
+            }
+            for (key, value) in &secret.labels {
+                params.insert(format!("metadata.labels.{key}"), Value::String(value.clone()));
+            }
+        }
+    }
+    params
+}

@@ -1,0 +1,118 @@
+//! What generators will read, as far as it is known before any of them runs.
+//!
+//! In: a set. Out: repositories, clusters, kinds of plugins. Never: a text another
+//! generator's parameters are still put into.
+
+use serde_json::Value;
+
+use super::clusters::{choice, selected};
+use super::matrix::is_templated;
+use super::{Error, invalid};
+use crate::decode::entry::{Entry, Level};
+use crate::decode::fields::below;
+use crate::decode::settings::{Clusters, Combination, Git};
+use crate::selector::Selector;
+use crate::{ClusterInput, KindName, Spec};
+
+/// What a set's generators are known to read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StaticInputs {
+    /// URLs of repositories, as they are written, sorted, each once.
+    pub repositories: Vec<String>,
+    /// What cluster generators choose.
+    pub clusters: Vec<ClusterChoice>,
+    /// Kinds that plugins provide, in the order they are met, each once.
+    pub guests: Vec<KindName>,
+    /// Whether there may be more: second children of a matrix that name parameters.
+    pub more: bool,
+}
+
+/// What a cluster generator chooses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterChoice {
+    /// The generator, from the root of the object.
+    pub path: String,
+    selector: Selector,
+}
+
+impl ClusterChoice {
+    /// The clusters it takes, in the order it gives them.
+    pub fn of<'c>(&self, clusters: &'c [ClusterInput]) -> Vec<&'c ClusterInput> {
+        selected(&self.selector, clusters)
+    }
+}
+
+/// What the generators of a set are known to read before any of them runs.
+///
+/// # Errors
+/// [`Error::Decode`], [`Error::Invalid`] where a selector is none.
+pub fn static_inputs(spec: &Spec) -> Result<StaticInputs, Error> {
+    let mut found = StaticInputs::default();
+    for (index, generator) in spec.generators.iter().enumerate() {
+        let path = format!("spec.generators[{index}]");
+        found.add(&generator.raw, Level::Top, &path, Texts::Literal)?;
+    }
+    found.repositories.sort_unstable();
+    found.repositories.dedup();
+    Ok(found)
+}
+
+/// Whether parameters of another generator are put into texts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Texts {
+    Literal,
+    Templates,
+}
+
+impl StaticInputs {
+    fn add(&mut self, raw: &Value, level: Level, path: &str, texts: Texts) -> Result<(), Error> {
+        for (name, settings) in Entry::open(raw, path)?.kinds {
+            let path = below(path, name.as_str());
+            match name {
+                KindName::List => {}
+                KindName::Git => self.add_repository(Git::read(settings, &path)?.url, texts),
+                KindName::Clusters => self.add_clusters(&Clusters::read(settings, &path)?, path, texts)?,
+                KindName::Matrix | KindName::Merge => {
+                    let Some(level) = level.below() else {
+                        return Err(invalid(&path, "matrix and merge can be nested only once"));
+                    };
+                    for (index, child) in Combination::read(settings, &path)?.generators.iter().enumerate() {
+                        let texts = if name == KindName::Matrix && index > 0 {
+                            Texts::Templates
+                        } else {
+                            texts
+                        };
+                        self.add(child, level, &format!("{path}.generators[{index}]"), texts)?;
+                    }
+                }
+                KindName::ScmProvider
+                | KindName::PullRequest
+                | KindName::ClusterDecisionResource
+                | KindName::Plugin => {
+                    if !self.guests.contains(&name) {
+                        self.guests.push(name);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_repository(&mut self, url: &str, texts: Texts) {
+        if texts == Texts::Templates && url.contains("{{") {
+            self.more = true;
+        } else {
+            self.repositories.push(url.to_owned());
+        }
+    }
+
+    fn add_clusters(&mut self, settings: &Clusters<'_>, path: String, texts: Texts) -> Result<(), Error> {
+        if texts == Texts::Templates && settings.selector.is_some_and(is_templated) {
+            self.more = true;
+            return Ok(());
+        }
+        let selector = choice(settings, &path)?;
+        self.clusters.push(ClusterChoice { path, selector });
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! Parameters with dots for depth, and values as Go prints them.
+//!
+//! In: JSON. Out: texts by compound keys. Never: recursion deeper than the JSON.
+//!
+//! Source: Argo CD's use of `flatten` (dot style) and of Go's `%v`, where every
+//! number is a `float64`.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value};
+
+use super::Error;
+use super::run::Run;
+use crate::{Params, weight};
+
+/// Every leaf of `object` as text, by its path with dots. Empty objects and lists
+/// have no leaves.
+pub(super) fn flat(run: &Run<'_>, object: &Map<String, Value>) -> Result<Params, Error> {
+    let mut params = Params::new();
+    for (key, value) in object {
+        leaves(run, key.clone(), value, &mut params)?;
+    }
+    Ok(params)
+}
+
+fn leaves(run: &Run<'_>, key: String, value: &Value, params: &mut Params) -> Result<(), Error> {
+    // Keys repeat in every leaf below them: counted before they are made.
+    run.budget.bytes(weight::text(&key))?;
+    match value {
+        Value::Object(members) => {
+            for (inner, value) in members {
+                leaves(run, format!("{key}.{inner}"), value, params)?;
+            }
+        }
+        Value::Array(items) => {
+            for (index, value) in items.iter().enumerate() {
+                leaves(run, format!("{key}.{index}"), value, params)?;
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            params.insert(key, Value::String(printed(value).into_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// The text [`flat`] would give for `key`.
+pub(super) fn lookup<'v>(params: &'v Params, key: &str) -> Option<Cow<'v, str>> {
+    if let Some(value) = params.get(key) {
+        match value {
+            Value::Object(_) | Value::Array(_) => {}
+            leaf @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => return Some(printed(leaf)),
+        }
+    }
+    key.match_indices('.').find_map(|(dot, _)| {
+        let (outer, inner) = key.split_at_checked(dot)?;
+        inside(params.get(outer)?, inner.strip_prefix('.')?)
+    })
+}
+
+fn inside<'v>(value: &'v Value, key: &str) -> Option<Cow<'v, str>> {
+    match value {
+        Value::Object(members) => lookup(members, key),
+        Value::Array(items) => {
+            let (index, rest) = match key.split_once('.') {
+                Some((index, rest)) => (index, Some(rest)),
+                None => (key, None),
+            };
+            let position: usize = index.parse().ok()?;
+            // `01` and `+1` are no indices.
+            let item = items.get(position).filter(|_| position.to_string() == index)?;
+            match (item, rest) {
+                (Value::Object(_) | Value::Array(_), Some(rest)) => inside(item, rest),
+                (Value::Object(_) | Value::Array(_), None) => None,
+                (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_), None) => Some(printed(item)),
+                (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_), Some(_)) => None,
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    }
+}
+
+/// Go's `%v`.
+pub(super) fn printed(value: &Value) -> Cow<'_, str> {
+    match value {
+        Value::String(text) => Cow::Borrowed(text),
+        other => {
+            let mut text = String::new();
+            print(&mut text, other);
+            Cow::Owned(text)
+        }
+    }
+}
+
+fn print(text: &mut String, value: &Value) {
+    match value {
+        Value::Null => text.push_str("<nil>"),
+        Value::Bool(yes) => text.push_str(if *yes { "true" } else { "false" }),
+        Value::Number(number) => text.push_str(&float(number.as_f64().unwrap_or(f64::NAN))),
+        Value::String(inner) => text.push_str(inner),
+        Value::Array(items) => {
+            text.push('[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    text.push(' ');
+                }
+                print(text, item);
+            }
+            text.push(']');
+        }
+        Value::Object(members) => {
+            let mut members: Vec<(&String, &Value)> = members.iter().collect();
+            members.sort_unstable_by_key(|(key, _)| *key);
+            text.push_str("map[");
+            for (index, (key, value)) in members.into_iter().enumerate() {
+                if index > 0 {
+                    text.push(' ');
+                }
+                text.push_str(key);
+                text.push(':');
+                print(text, value);
+            }
+            text.push(']');
+        }
+    }
+}
+
+/// A `float64` as Go prints it: as few digits as tell it apart, with an exponent
+/// where that is below -4 or above 5.
+fn float(number: f64) -> String {
+    if !number.is_finite() {
+        return if number.is_nan() { "NaN" } else { "+Inf" }.to_owned();
+    }
+    let shortest = format!("{number:e}");
+    let (digits, exponent) = shortest.split_once('e').unwrap_or((&shortest, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if (-4..EXPONENT).contains(&exponent) {
+        return format!("{number}");
+    }
+    let mut text = digits.to_owned();
+    let sign = if exponent < 0 { '-' } else { '+' };
+    // Writing to a text cannot fail.
+    let _ = write!(text, "e{sign}{:02}", exponent.unsigned_abs());
+    text
+}
+
+/// Exponents from here on are written.
+const EXPONENT: i32 = 6;

@@ -1,0 +1,249 @@
+//! Git generators.
+//!
+//! In: a tree, patterns. Out: a set of parameters for each directory, or for each
+//! object in each file. Never: a repository opened before the gate has let it pass.
+
+use serde_json::{Map, Value, json};
+
+use super::run::{Opened, Run};
+use super::typed::{self, Unclear};
+use super::values::Values;
+use super::{Error, flatten, invalid};
+use crate::decode::settings::{Effect, Git, PathItem};
+use crate::inputs::InputError;
+use crate::{Engine, File, Params, weight};
+
+mod directory;
+mod pathspec;
+
+use directory::Pattern;
+use pathspec::Pathspec;
+
+/// Longest pattern, in bytes.
+const LONGEST_PATTERN: usize = 4096;
+/// Longest name Kubernetes takes, in bytes.
+const LONGEST_NAME: usize = 253;
+
+/// Parameters of a git generator; directories count where there are both.
+pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<Vec<Params>, Error> {
+    let settings = Git::read(settings, path)?;
+    if settings.directories.is_empty() && settings.files.is_empty() {
+        return Err(invalid(path, "has neither `directories` nor `files`"));
+    }
+    let generator = Generator {
+        run,
+        path,
+        prefix: settings.prefix,
+        values: Values::new(run, settings.values.clone(), path)?,
+        input: &|error| match run.budget.bytes(0) {
+            // Paths count as well, and a reader has no word for it.
+            Err(exceeded) => Error::Exceeded(exceeded),
+            Ok(()) => Error::Input {
+                path: path.to_owned(),
+                error,
+            },
+        },
+    };
+    let opened = run.tree(settings.url, settings.revision).map_err(generator.input)?;
+    match opened {
+        None => Ok(Vec::new()),
+        Some(opened) if settings.directories.is_empty() => generator.files(&opened, &settings),
+        Some(opened) => generator.directories(&opened, &settings.directories),
+    }
+}
+
+struct Generator<'g, 'r> {
+    run: &'g Run<'r>,
+    path: &'g str,
+    prefix: &'g str,
+    values: Values<'g>,
+    input: &'g dyn Fn(InputError) -> Error,
+}
+
+impl Generator<'_, '_> {
+    fn directories(&self, opened: &Opened, items: &[PathItem<'_>]) -> Result<Vec<Params>, Error> {
+        let patterns = self.compiled("directories", items, Pattern::new)?;
+        let budget = self.run.budget;
+        let known = opened.directories(budget).map_err(self.input)?;
+        for submodule in opened.tree.submodules(budget).map_err(self.input)? {
+            budget.time()?;
+            let mut wanted = patterns.iter().filter(|(_, effect)| *effect == Effect::Include);
+            if wanted.any(|(pattern, _)| pattern.reaches_below(&submodule)) {
+                return Err((self.input)(InputError(format!(
+                    "`{submodule}` is a submodule, which the gateway does not read, and Argo CD takes directories \
+                     out of it: use patterns that do not reach into it"
+                ))));
+            }
+        }
+        let mut chosen = Vec::new();
+        for directory in known.iter() {
+            budget.time()?;
+            // Patterns can be many, and each be long; what is left out is an error above
+            // or below.
+            let matches = |pattern: &Pattern| budget.time().is_ok() && pattern.matches(directory);
+            if is_taken(&patterns, matches) {
+                chosen.push(directory.as_str());
+            }
+        }
+        budget.time()?;
+        // As a walk through the tree finds them.
+        chosen.sort_by(|one, other| one.split('/').cmp(other.split('/')));
+        let mut made = Vec::new();
+        for directory in chosen {
+            let mut params = Params::new();
+            self.add_path(&mut params, directory, None);
+            self.finish((params, 0), &mut made)?;
+        }
+        Ok(made)
+    }
+
+    fn files(&self, opened: &Opened, settings: &Git<'_>) -> Result<Vec<Params>, Error> {
+        let patterns = self.compiled("files", &settings.files, Pathspec::new)?;
+        let budget = self.run.budget;
+        let matches = |path: &str| {
+            // Patterns can be many, and each be long; what is left out here is an error
+            // below.
+            let matches = |pattern: &Pathspec| budget.time().is_ok() && pattern.matches(path);
+            is_taken(&patterns, matches)
+        };
+        let files = opened.tree.files(&matches, budget).map_err(self.input)?;
+        budget.time()?;
+        let mut made = Vec::new();
+        for file in files {
+            let wrong = |what: &str| invalid(self.path, format!("file `{}` of `{}` {what}", file.path, settings.url));
+            for object in self.objects(&file, wrong)? {
+                // What was read was counted while it was; a flat copy was not.
+                let (mut params, counted) = match self.run.engine {
+                    Engine::Go { .. } => {
+                        typed::written(&object).map_err(|what| wrong(&what))?;
+                        if typed::is_unclear(&object, !self.values.is_empty()) {
+                            self.run.note(Unclear::Maps, self.path);
+                        }
+                        let counted = weight::of_members(&object);
+                        (object, counted)
+                    }
+                    Engine::Fast => (flatten::flat(self.run, &object)?, 0),
+                };
+                let (directory, name) = file.path.rsplit_once('/').unwrap_or((".", &file.path));
+                self.add_path(&mut params, directory, Some(name));
+                self.finish((params, counted), &mut made)?;
+            }
+        }
+        Ok(made)
+    }
+
+    fn compiled<P>(
+        &self,
+        key: &str,
+        items: &[PathItem<'_>],
+        compile: impl Fn(&str) -> Result<P, String>,
+    ) -> Result<Vec<(P, Effect)>, Error> {
+        let items = items.iter().enumerate().map(|(index, item)| {
+            let compiled = if item.path.len() > LONGEST_PATTERN {
+                let observed = item.path.len();
+                Err(format!("has {observed} bytes, at most {LONGEST_PATTERN} are allowed"))
+            } else {
+                compile(item.path)
+            };
+            let path = || format!("{}.{key}[{index}].path", self.path);
+            Ok((compiled.map_err(|what| invalid(&path(), what))?, item.effect))
+        });
+        items.collect()
+    }
+
+    /// The objects in a file: it is one, or a list of them. An empty file is one
+    /// without members.
+    fn objects(&self, file: &File, wrong: impl Fn(&str) -> Error) -> Result<Vec<Map<String, Value>>, Error> {
+        let text = std::str::from_utf8(&file.content).map_err(|_| wrong("is not UTF-8 text"))?;
+        let other = || wrong("is neither a mapping nor a list of mappings");
+        match self.run.yaml(text, &wrong)? {
+            Value::Null => Ok(vec![Map::new()]),
+            Value::Object(object) => Ok(vec![object]),
+            Value::Array(items) => {
+                let items = items.into_iter().map(|item| match item {
+                    Value::Null => Ok(Map::new()),
+                    Value::Object(object) => Ok(object),
+                    Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Err(other()),
+                });
+                items.collect()
+            }
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => Err(other()),
+        }
+    }
+
+    /// Adds `path` and what is made of it, in the engine's shape.
+    fn add_path(&self, params: &mut Params, directory: &str, file: Option<&str>) {
+        let basename = directory.rsplit('/').next().unwrap_or(directory);
+        let mut parts = vec![
+            ("basename", basename.to_owned()),
+            ("basenameNormalized", normalized(basename)),
+        ];
+        if let Some(name) = file {
+            parts.push(("filename", name.to_owned()));
+            parts.push(("filenameNormalized", normalized(name)));
+        }
+        let segments = directory.split('/');
+        match self.run.engine {
+            Engine::Go { .. } => {
+                self.run.note(Unclear::Lists, self.path);
+                let segments: Vec<&str> = segments.collect();
+                let mut members = Map::new();
+                members.insert("path".to_owned(), Value::String(directory.to_owned()));
+                members.insert("segments".to_owned(), json!(segments));
+                members.extend(
+                    parts
+                        .into_iter()
+                        .map(|(key, value)| (key.to_owned(), Value::String(value))),
+                );
+                let members = Value::Object(members);
+                let (key, value) = match self.prefix {
+                    "" => ("path", members),
+                    prefix => (prefix, json!({ "path": members })),
+                };
+                params.insert(key.to_owned(), value);
+            }
+            Engine::Fast => {
+                let name = match self.prefix {
+                    "" => "path".to_owned(),
+                    prefix => format!("{prefix}.path"),
+                };
+                let mut put = |key: String, value: &str| params.insert(key, Value::String(value.to_owned()));
+                for (key, value) in parts {
+                    put(format!("{name}.{key}"), &value);
+                }
+                for (index, segment) in segments.enumerate().filter(|(_, segment)| !segment.is_empty()) {
+                    put(format!("{name}[{index}]"), segment);
+                }
+                put(name, directory);
+            }
+        }
+    }
+
+    /// - `counted`: bytes of the parameters that were counted already.
+    fn finish(&self, (mut params, counted): (Params, u64), made: &mut Vec<Params>) -> Result<(), Error> {
+        self.values.append(self.run, &mut params)?;
+        self.run.charge(weight::of_members(&params).saturating_sub(counted))?;
+        made.push(params);
+        Ok(())
+    }
+}
+
+/// Whether a pattern takes the path and none leaves it out.
+fn is_taken<P>(patterns: &[(P, Effect)], matches: impl Fn(&P) -> bool) -> bool {
+    let any = |wanted: Effect| {
+        patterns
+            .iter()
+            .any(|(pattern, effect)| *effect == wanted && matches(pattern))
+    };
+    any(Effect::Include) && !any(Effect::Exclude)
+}
+
+/// A text made fit for a name. Source: Argo CD, `SanitizeName`.
+pub(super) fn normalized(text: &str) -> String {
+    let fit = |symbol: char| match symbol {
+        'a'..='z' | '0'..='9' | '-' | '.' => symbol,
+        _ => '-',
+    };
+    let name: String = text.to_lowercase().chars().map(fit).take(LONGEST_NAME).collect();
+    name.trim_matches(['-', '.']).to_owned()
+}

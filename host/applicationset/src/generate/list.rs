@@ -1,0 +1,90 @@
+//! List generators.
+//!
+//! In: `elements`, `elementsYaml`. Out: a set of parameters for each. Never: a
+//! value that is no text where templates know texts alone.
+
+use serde_json::{Map, Value};
+
+use super::run::Run;
+use super::{Error, invalid, typed};
+use crate::decode::fields::{below, object};
+use crate::decode::settings::List;
+use crate::{Engine, Params, weight};
+
+/// Parameters of a list generator. What `elementsYaml` has is taken as it is by both
+/// engines.
+pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<Vec<Params>, Error> {
+    let list = List::read(settings, path)?;
+    let mut made = Vec::new();
+    for (index, element) in list.elements.iter().enumerate() {
+        run.charge(weight::of(element))?;
+        let path = || format!("{path}.elements[{index}]");
+        made.push(match element {
+            Value::Null => Params::new(),
+            element => match run.engine {
+                Engine::Go { .. } => {
+                    let element = object(element, &path())?;
+                    typed::written(element).map_err(|what| invalid(&path(), what))?;
+                    element.clone()
+                }
+                Engine::Fast => texts(object(element, &path())?, &path())?,
+            },
+        });
+    }
+    if !list.elements_yaml.is_empty() {
+        let path = below(path, "elementsYaml");
+        for element in elements(run, list.elements_yaml, &path)? {
+            // Its bytes were counted while it was read.
+            run.charge(0)?;
+            if matches!(run.engine, Engine::Go { .. }) {
+                typed::written(&element).map_err(|what| invalid(&path, what))?;
+            }
+            made.push(element);
+        }
+    }
+    Ok(made)
+}
+
+fn elements(run: &Run<'_>, text: &str, path: &str) -> Result<Vec<Params>, Error> {
+    let wrong = || invalid(path, "is no list of mappings");
+    match run.yaml(text, |what| invalid(path, what))? {
+        Value::Null => Ok(Vec::new()),
+        Value::Array(items) => {
+            let items = items.into_iter().map(|item| match item {
+                Value::Null => Ok(Params::new()),
+                Value::Object(members) => Ok(members),
+                Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Err(wrong()),
+            });
+            items.collect()
+        }
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => Err(wrong()),
+    }
+}
+
+/// The texts of an element; those of `values` as `values.<key>`.
+fn texts(element: &Map<String, Value>, path: &str) -> Result<Params, Error> {
+    let mut params = Params::new();
+    let text = |key: &str, value: &Value| match value {
+        Value::String(text) => Ok(Value::String(text.clone())),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Err(invalid(
+            &below(path, key),
+            "error parsing value as string: without `goTemplate`, values are texts",
+        )),
+    };
+    for (key, value) in element {
+        match value {
+            Value::Object(values) if key == "values" => {
+                for (key, value) in values {
+                    let key = format!("values.{key}");
+                    let value = text(&key, value)?;
+                    params.insert(key, value);
+                }
+            }
+            _ if key == "values" => return Err(invalid(&below(path, key), "error parsing values map")),
+            value => {
+                params.insert(key.clone(), text(key, value)?);
+            }
+        }
+    }
+    Ok(params)
+}

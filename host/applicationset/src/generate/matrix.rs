@@ -1,0 +1,110 @@
+//! Matrix generators.
+//!
+//! In: two children. Out: every combination of what they make. Never: a combination
+//! before the budget was asked.
+
+use serde_json::{Map, Value};
+
+use super::flatten::printed;
+use super::run::Run;
+use super::typed::{self, Unclear};
+use super::{Error, invalid};
+use crate::decode::entry::Level;
+use crate::decode::settings::Combination;
+use crate::{Engine, Params, weight};
+use tollgate_core::diagnostic::one_line;
+
+/// Bytes of a parameter that an error shows.
+const SHOWN_BYTES: usize = 240;
+
+/// Parameters of a matrix generator whose children stand at `level`.
+pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &str) -> Result<Vec<Params>, Error> {
+    let children = Combination::read(settings, path)?.generators;
+    let [first, second] = children else {
+        let what = if children.len() < 2 { "less" } else { "more" };
+        return Err(invalid(
+            path,
+            format!("found {what} than two generators, Matrix support only two"),
+        ));
+    };
+    let place = |index: usize| format!("{path}.generators[{index}]");
+    let ours = run.child(first, level, &place(0), None)?;
+    let mut made = Vec::new();
+    // A second child that names no parameter makes the same each time.
+    let mut fixed: Option<Vec<Params>> = None;
+    let is_fixed = !is_templated(second);
+    for own in &ours {
+        let fresh;
+        let theirs = match &fixed {
+            Some(theirs) => theirs,
+            None => {
+                fresh = run.child(second, level, &place(1), Some(own))?;
+                if is_fixed { fixed.insert(fresh) } else { &fresh }
+            }
+        };
+        for other in theirs {
+            run.charge(weight::of_both(own, other))?;
+            made.push(match run.engine {
+                Engine::Go { .. } => {
+                    if typed::are_unclear(own, other) {
+                        run.note(Unclear::Maps, path);
+                    }
+                    let mut both = other.clone();
+                    overlay(&mut both, own);
+                    both
+                }
+                Engine::Fast => combined(own, other).map_err(|what| invalid(path, what))?,
+            });
+        }
+    }
+    Ok(made)
+}
+
+/// Whether any text or key has `{{`.
+pub(super) fn is_templated(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains("{{"),
+        Value::Array(items) => items.iter().any(is_templated),
+        Value::Object(members) => members
+            .iter()
+            .any(|(key, value)| key.contains("{{") || is_templated(value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// Lays `over` on `under`, objects member by member.
+pub(super) fn overlay(under: &mut Map<String, Value>, over: &Map<String, Value>) {
+    for (key, value) in over {
+        match (under.get_mut(key), value) {
+            (Some(Value::Object(under)), Value::Object(over)) => overlay(under, over),
+            _ => {
+                under.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// Both as texts; a key of both must mean the same.
+fn combined(one: &Params, other: &Params) -> Result<Params, String> {
+    let text = |value: &Value| Value::String(printed(value).into_owned());
+    let mut both: Params = one.iter().map(|(key, value)| (key.clone(), text(value))).collect();
+    for (key, value) in other {
+        let value = text(value);
+        match both.get(key) {
+            Some(current) if *current != value => {
+                let (current, value) = (printed(current), printed(&value));
+                let (key, current, value) = (short(key), short(&current), short(&value));
+                return Err(format!(
+                    "found duplicate key {key} with different value, a: {current} ,b: {value}"
+                ));
+            }
+            Some(_) | None => both.insert(key.clone(), value),
+        };
+    }
+    Ok(both)
+}
+
+/// The beginning of a text, for errors.
+pub(super) fn short(text: &str) -> String {
+    one_line(text, SHOWN_BYTES)
+}

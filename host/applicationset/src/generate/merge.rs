@@ -1,0 +1,110 @@
+//! Merge generators.
+//!
+//! In: children, keys. Out: what the first child made, overlaid with what the others
+//! made for the same values of the keys. Never: two sets for the same values.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::flatten::printed;
+use super::matrix::{overlay, short};
+use super::run::Run;
+use super::typed::{self, Unclear};
+use super::{Error, invalid};
+use crate::decode::entry::Level;
+use crate::decode::settings::Combination;
+use crate::{Engine, Params, weight};
+
+/// Parameters of a merge generator whose children stand at `level`.
+pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &str) -> Result<Vec<Params>, Error> {
+    let settings = Combination::read(settings, path)?;
+    if settings.generators.len() < 2 {
+        return Err(invalid(
+            path,
+            "found less than two generators, Merge requires two or more",
+        ));
+    }
+    let children = settings.generators.iter().enumerate();
+    let made = children.map(|(index, child)| run.child(child, level, &format!("{path}.generators[{index}]"), None));
+    let mut made = made.collect::<Result<Vec<_>, _>>()?.into_iter();
+    if settings.keys.is_empty() {
+        return Err(invalid(
+            path,
+            "no merge keys were specified, Merge requires at least one",
+        ));
+    }
+    let mut keys = settings.keys;
+    keys.sort_unstable();
+    keys.dedup();
+    let mut base = made.next().unwrap_or_default();
+    let by_key = |sets: &[Params]| by_key(run, (&keys, path), sets);
+    let positions = by_key(&base)?;
+    for overrides in made {
+        run.budget.time()?;
+        for (key, index) in by_key(&overrides)? {
+            let under = positions.get(&key).and_then(|position| base.get_mut(*position));
+            let (Some(under), Some(over)) = (under, overrides.get(index)) else {
+                continue;
+            };
+            run.budget.bytes(weight::of_members(over))?;
+            match run.engine {
+                Engine::Go { .. } => {
+                    if typed::are_unclear(under, over) {
+                        run.note(Unclear::Maps, path);
+                    }
+                    overlay(under, over);
+                }
+                Engine::Fast => under.extend(over.iter().map(|(key, value)| (key.clone(), value.clone()))),
+            }
+        }
+    }
+    Ok(base)
+}
+
+/// Where each combination of values stands.
+fn by_key(run: &Run<'_>, (keys, path): (&[&str], &str), sets: &[Params]) -> Result<HashMap<String, usize>, Error> {
+    let names = keys.iter().map(|key| weight::text(key)).fold(0, u64::saturating_add);
+    let mut positions = HashMap::new();
+    for (index, params) in sets.iter().enumerate() {
+        run.budget.time()?;
+        // Keys can be many and long, and be of every set.
+        let values = keys.iter().filter_map(|key| params.get(*key)).map(weight::of);
+        run.budget.bytes(values.fold(names, u64::saturating_add))?;
+        let values = keys.iter().map(|key| {
+            let value = params.get(*key).map_or(Value::Null, compared);
+            ((*key).to_owned(), value)
+        });
+        let key = Value::Object(values.collect()).to_string();
+        if let Some(_first) = positions.insert(key.clone(), index) {
+            let what = format!(
+                "the parameters from a generator were not unique by the given mergeKeys, \
+                 Merge requires all param sets to be unique. Duplicate key was {}",
+                short(&key)
+            );
+            return Err(invalid(path, what));
+        }
+    }
+    Ok(positions)
+}
+
+/// The value with its members in order and each number written in one way: to Go they
+/// are all floating point.
+fn compared(value: &Value) -> Value {
+    match value {
+        Value::Number(number) => match number.as_f64() {
+            #[expect(clippy::cast_possible_truncation, reason = "whole, and small enough to be exact")]
+            Some(float) if float.fract() == 0.0 && float.abs() < 1e15 => Value::from(float as i64),
+            Some(_) => Value::from(printed(value)),
+            None => value.clone(),
+        },
+        Value::Array(items) => items.iter().map(compared).collect(),
+        Value::Object(members) => {
+            let mut members: Vec<(&String, &Value)> = members.iter().collect();
+            members.sort_unstable_by_key(|(key, _)| *key);
+            let members = members.into_iter().map(|(key, value)| (key.clone(), compared(value)));
+            Value::Object(members.collect())
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => value.clone(),
+    }
+}

@@ -1,0 +1,276 @@
+//! One run of a set's generators.
+//!
+//! In: entries of generators. Out: sets of parameters. Never: a set of parameters
+//! that the budget does not know of.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use super::flatten;
+use super::typed::{self, Unclear};
+use super::{Error, Made, clusters, git, guest, invalid, list, matrix, merge, unrendered};
+use crate::decode::entry::{Entry, Level};
+use crate::decode::fields::below;
+use crate::inputs::InputError;
+use crate::selector::{Selector, Values};
+use crate::{
+    Budget, ClusterInput, Engine, Generator, Inputs, KindName, Params, Refusal, Spec, Tree, template, weight, yaml,
+};
+
+/// Refusals that are told at most.
+const REFUSALS: usize = 100;
+/// Trees that are kept open at once.
+const TREES: usize = 64;
+
+/// Trees by repository and revision; none where one was refused.
+type Trees = HashMap<(String, String), Option<Rc<Opened>>>;
+
+/// What all generators of one set share.
+pub(super) struct Run<'a> {
+    pub(super) engine: Engine,
+    pub(super) inputs: &'a Inputs<'a>,
+    pub(super) budget: &'a Budget,
+    refused: RefCell<Vec<Refusal>>,
+    /// What has, or may have, another type to Argo CD, and the first generator it is of.
+    unclear: RefCell<Option<(Unclear, String)>>,
+    trees: RefCell<Trees>,
+}
+
+/// A tree that was opened.
+pub(super) struct Opened {
+    pub(super) tree: Box<dyn Tree>,
+    directories: RefCell<Option<Rc<Vec<String>>>>,
+}
+
+impl Opened {
+    /// [`Tree::directories`], asked for once.
+    pub(super) fn directories(&self, budget: &Budget) -> Result<Rc<Vec<String>>, InputError> {
+        if let Some(known) = &*self.directories.borrow() {
+            return Ok(Rc::clone(known));
+        }
+        let found = Rc::new(self.tree.directories(budget)?);
+        *self.directories.borrow_mut() = Some(Rc::clone(&found));
+        Ok(found)
+    }
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(engine: Engine, inputs: &'a Inputs<'a>, budget: &'a Budget) -> Self {
+        Self {
+            engine,
+            inputs,
+            budget,
+            refused: RefCell::default(),
+            unclear: RefCell::default(),
+            trees: RefCell::default(),
+        }
+    }
+
+    /// Notes what of a generator's parameters may have another type to Argo CD.
+    pub(super) fn note(&self, found: Unclear, path: &str) {
+        let mut unclear = self.unclear.borrow_mut();
+        if unclear.as_ref().is_none_or(|(known, _)| *known < found) {
+            *unclear = Some((found, path.to_owned()));
+        }
+    }
+
+    /// Refuses such parameters where a text could ask for their type.
+    pub(super) fn clear(&self, spec: &Spec) -> Result<(), Error> {
+        match &*self.unclear.borrow() {
+            Some((unclear, path)) if typed::is_asked_for(spec, *unclear) => Err(invalid(
+                path,
+                "types of its parameters are others to Argo CD, or cannot be told, and a template asks for them: \
+                 do without `index`, `printf`, `typeOf`, `has` and the like",
+            )),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// What the gate refused so far.
+    pub(super) fn refused(self) -> Vec<Refusal> {
+        self.refused.into_inner()
+    }
+
+    /// What each kind of each entry makes.
+    pub(super) fn all(&self, spec: &Spec) -> Result<Vec<Made>, Error> {
+        self.budget.generators(count(&spec.generators))?;
+        let mut made = Vec::new();
+        for (index, generator) in spec.generators.iter().enumerate() {
+            let path = format!("spec.generators[{index}]");
+            let entry = Entry::open(&generator.raw, &path)?;
+            if entry.kinds.is_empty() && entry.selector.is_none() {
+                return Err(invalid(&path, "the kind of this generator is not known"));
+            }
+            let selector = post_selector(&entry, &path)?;
+            for (name, settings) in entry.kinds {
+                let path = below(&path, name.as_str());
+                let mut params = self.kind(name, settings, Level::Top, &path)?;
+                self.keep_selected(&mut params, selector.as_ref())?;
+                made.push(Made { path, params });
+            }
+        }
+        Ok(made)
+    }
+
+    /// What a child of a matrix or merge makes, with parameters of another put in
+    /// where there are `given` ones. The selector takes them literally, as upstream.
+    pub(super) fn child(
+        &self,
+        raw: &Value,
+        level: Level,
+        path: &str,
+        given: Option<&Params>,
+    ) -> Result<Vec<Params>, Error> {
+        self.budget.time()?;
+        let entry = Entry::open(raw, path)?;
+        let name = match entry.kinds.as_slice() {
+            [(name, _)] => *name,
+            [] => {
+                return Err(invalid(
+                    path,
+                    "child generator generated no parameters: its kind is not known",
+                ));
+            }
+            [..] => return Err(invalid(path, "found more than one generator in matrix.Generators")),
+        };
+        let selector = post_selector(&entry, path)?;
+        let rendered = match given.filter(|given| !given.is_empty()) {
+            None => Cow::Borrowed(raw),
+            Some(given) => {
+                let rendered = template::generator(self.engine, raw, given, self.budget);
+                Cow::Owned(rendered.map_err(|error| unrendered(path, error))?)
+            }
+        };
+        let settings = rendered.get(name.as_str()).unwrap_or(&Value::Null);
+        let mut params = self.kind(name, settings, level, &below(path, name.as_str()))?;
+        self.keep_selected(&mut params, selector.as_ref())?;
+        Ok(params)
+    }
+
+    fn kind(&self, name: KindName, settings: &Value, level: Level, path: &str) -> Result<Vec<Params>, Error> {
+        let children = || {
+            let deep = "child generator generated no parameters: matrix and merge can be nested only once";
+            level.below().ok_or_else(|| invalid(path, deep))
+        };
+        match name {
+            KindName::List => list::parameters(self, settings, path),
+            KindName::Clusters => clusters::parameters(self, settings, path),
+            KindName::Git => git::parameters(self, settings, path),
+            KindName::Matrix => matrix::parameters(self, settings, children()?, path),
+            KindName::Merge => merge::parameters(self, settings, children()?, path),
+            KindName::ScmProvider | KindName::PullRequest | KindName::ClusterDecisionResource | KindName::Plugin => {
+                guest::parameters(self, name, settings, path)
+            }
+        }
+    }
+
+    fn keep_selected(&self, params: &mut Vec<Params>, selector: Option<&Selector>) -> Result<(), Error> {
+        let Some(selector) = selector else {
+            return Ok(());
+        };
+        params.retain(|params| {
+            // A selector can be long; what is dropped here is an error below.
+            self.budget.time().is_ok() && selector.takes_by(|key| flatten::lookup(params, key))
+        });
+        Ok(self.budget.time()?)
+    }
+
+    /// Takes one set of parameters of this size from the budget.
+    pub(super) fn charge(&self, bytes: u64) -> Result<(), Error> {
+        self.budget.parameters(1)?;
+        Ok(self.budget.bytes(bytes)?)
+    }
+
+    /// [`Self::charge`] for parameters that are there already.
+    pub(super) fn charge_made(&self, params: &Params) -> Result<(), Error> {
+        self.charge(weight::of_members(params))
+    }
+
+    /// A text as YAML, its bytes taken from the budget while it is read; a mistake is
+    /// said with `wrong`.
+    pub(super) fn yaml(&self, text: &str, wrong: impl Fn(&str) -> Error) -> Result<Value, Error> {
+        self.budget.time()?;
+        let mut take = |bytes| self.budget.bytes(bytes);
+        yaml::read(text, yaml::Twice::Refused, &mut take).map_err(|error| match error {
+            yaml::Error::Text(what) => wrong(&format!("cannot be read: {what}")),
+            yaml::Error::Bound(exceeded) => Error::Exceeded(exceeded),
+        })
+    }
+
+    /// Remembers what the gate refused; whether it let it pass.
+    fn passed(&self, answer: Result<(), Refusal>) -> bool {
+        let Err(refusal) = answer else {
+            return true;
+        };
+        let refusal = refusal.short();
+        let mut refused = self.refused.borrow_mut();
+        if refused.len() < REFUSALS && !refused.contains(&refusal) {
+            refused.push(refusal);
+        }
+        false
+    }
+
+    /// Whether the caller may see the cluster.
+    pub(super) fn may_see(&self, cluster: &ClusterInput) -> bool {
+        self.passed(self.inputs.gate.cluster(cluster))
+    }
+
+    /// Whether the caller may have a plugin generate.
+    pub(super) fn may_run(&self, kind: KindName) -> bool {
+        self.passed(self.inputs.gate.guest(kind))
+    }
+
+    /// The tree of a repository, the same for the whole run unless it opens more than
+    /// [`TREES`]; none where the caller may
+    /// not read it.
+    pub(super) fn tree(&self, url: &str, revision: &str) -> Result<Option<Rc<Opened>>, InputError> {
+        let key = (url.to_owned(), revision.to_owned());
+        if let Some(known) = self.trees.borrow().get(&key) {
+            return Ok(known.clone());
+        }
+        let opened = if self.passed(self.inputs.gate.repository(url)) {
+            Some(Rc::new(Opened {
+                tree: self.inputs.repositories.open(url, revision, self.budget)?,
+                directories: RefCell::default(),
+            }))
+        } else {
+            None
+        };
+        let mut trees = self.trees.borrow_mut();
+        if trees.len() >= TREES {
+            trees.clear();
+        }
+        trees.insert(key, opened.clone());
+        Ok(opened)
+    }
+}
+
+/// Generators of all entries, children counted.
+fn count(generators: &[Generator]) -> u64 {
+    let all = generators.iter().map(|generator| count_entry(&generator.raw));
+    all.fold(0, u64::saturating_add)
+}
+
+fn count_entry(raw: &Value) -> u64 {
+    let combined = [KindName::Matrix, KindName::Merge].map(KindName::as_str);
+    let kinds = raw
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| *key != "selector");
+    let one = |(key, settings): (&String, &Value)| {
+        let children = settings.get("generators").filter(|_| combined.contains(&key.as_str()));
+        let children = children.and_then(Value::as_array).into_iter().flatten();
+        children.map(count_entry).fold(1, u64::saturating_add)
+    };
+    kinds.map(one).fold(0, u64::saturating_add)
+}
+
+fn post_selector(entry: &Entry<'_>, path: &str) -> Result<Option<Selector>, Error> {
+    let read = entry.selector.map(|selector| Selector::read(selector, Values::Any));
+    read.transpose().map_err(|error| Error::selector(path, &error))
+}

@@ -1,0 +1,201 @@
+//! Generators, by example.
+
+#![expect(clippy::needless_pass_by_value, reason = "callers pass what they just wrote")]
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use serde_json::{Value, json};
+
+use super::{Error, parameters};
+use crate::inputs::{InputError, Metadata};
+use crate::{
+    About, ApplicationSet, Budget, ClusterInput, File, Gate, Guests, Inputs, KindName, Params, Refusal, Repositories,
+    Tree,
+};
+use tollgate_config::GenerationLimits;
+
+mod bounds;
+mod clusters;
+mod combined;
+mod git;
+mod guests;
+mod list;
+mod portable;
+mod refused;
+mod whole;
+
+/// A world generators can read: one repository, some clusters, a plugin.
+#[derive(Default, Debug)]
+struct World {
+    clusters: Vec<ClusterInput>,
+    files: Vec<(&'static str, &'static str)>,
+    made: Vec<Params>,
+    forbidden: Vec<About>,
+    /// What was opened or run, in order.
+    read: Mutex<Vec<String>>,
+    limits: GenerationLimits,
+}
+
+impl World {
+    fn set(spec: Value) -> ApplicationSet {
+        ApplicationSet::read(json!({"metadata": {"name": "s", "namespace": "argocd"}, "spec": spec})).unwrap()
+    }
+
+    /// What each generator of the set makes, one after the other.
+    fn made(&self, spec: Value) -> Result<Vec<Value>, Error> {
+        let inputs = self.inputs();
+        let made = parameters(&Self::set(spec).spec, &inputs, &Budget::new(self.limits))?;
+        Ok(made
+            .into_iter()
+            .flat_map(|made| made.params)
+            .map(Value::Object)
+            .collect())
+    }
+
+    /// What one generator makes with `{{ key }}` alone.
+    fn fast(&self, generator: Value) -> Result<Vec<Value>, Error> {
+        self.made(json!({"generators": [generator]}))
+    }
+
+    /// What one generator makes with Go templates that refuse missing keys.
+    fn go(&self, generator: Value) -> Result<Vec<Value>, Error> {
+        self.made(json!({"generators": [generator], "goTemplate": true, "goTemplateOptions": ["missingkey=error"]}))
+    }
+
+    fn inputs(&self) -> Inputs<'_> {
+        Inputs {
+            clusters: &self.clusters,
+            gate: self,
+            repositories: self,
+            guests: self,
+        }
+    }
+
+    fn allows(&self, about: About) -> Result<(), Refusal> {
+        if !self.forbidden.contains(&about) {
+            return Ok(());
+        }
+        Err(Refusal {
+            about,
+            rule: None,
+            reason: "is forbidden".to_owned(),
+        })
+    }
+
+    fn note(&self, what: String) {
+        self.read.lock().unwrap().push(what);
+    }
+}
+
+impl Gate for World {
+    fn cluster(&self, cluster: &ClusterInput) -> Result<(), Refusal> {
+        self.allows(About::Cluster(cluster.name.clone()))
+    }
+
+    fn repository(&self, url: &str) -> Result<(), Refusal> {
+        self.allows(About::Repository(url.to_owned()))
+    }
+
+    fn guest(&self, kind: KindName) -> Result<(), Refusal> {
+        self.allows(About::Generator(kind.as_str()))
+    }
+}
+
+impl Repositories for World {
+    fn open(&self, url: &str, revision: &str, _: &Budget) -> Result<Box<dyn Tree>, InputError> {
+        self.note(format!("{url}@{revision}"));
+        if url.contains("missing") {
+            return Err(InputError(format!("there is no repository `{url}`")));
+        }
+        let files = self.files.iter().map(|(path, content)| File {
+            path: (*path).to_owned(),
+            content: content.as_bytes().into(),
+        });
+        let files: Vec<File> = files.collect();
+        Ok(Box::new(Files(RefCell::new(files))))
+    }
+}
+
+#[derive(Debug)]
+struct Files(RefCell<Vec<File>>);
+
+impl Tree for Files {
+    fn directories(&self, _: &Budget) -> Result<Vec<String>, InputError> {
+        let mut found = std::collections::BTreeSet::new();
+        for file in self.0.borrow().iter() {
+            let parts: Vec<&str> = file.path.split('/').collect();
+            for depth in 1..parts.len() {
+                found.insert(parts[..depth].join("/"));
+            }
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    /// Those with a file of this name.
+    fn submodules(&self, _: &Budget) -> Result<Vec<String>, InputError> {
+        let files = self.0.borrow();
+        let parents = files.iter().filter_map(|file| file.path.strip_suffix("/SUBMODULE"));
+        Ok(parents.map(str::to_owned).collect())
+    }
+
+    fn files(&self, matches: &dyn Fn(&str) -> bool, _: &Budget) -> Result<Vec<File>, InputError> {
+        let files = self.0.borrow();
+        let mut found: Vec<File> = files.iter().filter(|file| matches(&file.path)).cloned().collect();
+        found.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(found)
+    }
+}
+
+impl Guests for World {
+    fn generate(&self, kind: KindName, _: &Value, _: &Budget) -> Result<Vec<Params>, InputError> {
+        self.note(kind.as_str().to_owned());
+        if self.made.is_empty() {
+            return Err(InputError(format!("no plugin provides `{}`", kind.as_str())));
+        }
+        Ok(self.made.clone())
+    }
+}
+
+fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let pairs = pairs
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    pairs.collect()
+}
+
+fn cluster(name: &str, labels: &[(&str, &str)], annotations: &[(&str, &str)]) -> ClusterInput {
+    let mut labels = map(labels);
+    labels.insert("argocd.argoproj.io/secret-type".to_owned(), "cluster".to_owned());
+    ClusterInput {
+        name: name.to_owned(),
+        server: format!("https://{}.example", name.to_lowercase()),
+        project: String::new(),
+        secret: Some(Metadata {
+            labels,
+            annotations: map(annotations),
+        }),
+    }
+}
+
+fn own_cluster() -> ClusterInput {
+    ClusterInput {
+        name: "in-cluster".to_owned(),
+        server: "https://kubernetes.default.svc".to_owned(),
+        project: String::new(),
+        secret: None,
+    }
+}
+
+fn list(elements: Value) -> Value {
+    json!({"list": {"elements": elements}})
+}
+
+fn matrix(children: Value) -> Value {
+    json!({"matrix": {"generators": children}})
+}
+
+fn merge(keys: Value, children: Value) -> Value {
+    json!({"merge": {"mergeKeys": keys, "generators": children}})
+}

@@ -1,0 +1,112 @@
+use serde_json::json;
+
+use super::super::static_inputs;
+use super::{Error, World, cluster, list, matrix, own_cluster};
+use crate::{About, KindName};
+
+fn world(forbidden: Vec<About>) -> World {
+    World {
+        clusters: vec![
+            cluster("a", &[("env", "dev")], &[]),
+            cluster("b", &[], &[]),
+            own_cluster(),
+        ],
+        files: vec![("apps/one/x", "")],
+        made: vec![serde_json::Map::new()],
+        forbidden,
+        ..World::default()
+    }
+}
+
+#[test]
+fn everything_the_caller_may_not_read_is_told_at_once_and_not_read() {
+    let repository = "https://git.example/r".to_owned();
+    let git = json!({"git": {"repoURL": repository, "directories": [{"path": "*"}]}});
+    let generators =
+        json!([{"clusters": {}}, git, {"plugin": {}}, matrix(json!([list(json!([{"a": "1"}])), git])), {"merge": {}}]);
+    let forbidden = vec![
+        About::Cluster("a".to_owned()),
+        About::Cluster("in-cluster".to_owned()),
+        About::Repository(repository),
+        About::Generator("plugin"),
+    ];
+    let world = world(forbidden.clone());
+    // The broken merge generator stays unsaid.
+    let Err(Error::Refused(refused)) = world.made(json!({"generators": generators})) else {
+        panic!("everything is forbidden");
+    };
+    let about: Vec<About> = refused.into_iter().map(|refusal| refusal.about).collect();
+    assert_eq!(about, forbidden);
+    assert!(world.read.lock().unwrap().is_empty());
+}
+
+#[test]
+fn what_a_selector_leaves_out_is_not_asked_for() {
+    let generator = json!({"clusters": {"selector": {"matchLabels": {"env": "dev"}}}});
+    let others = vec![About::Cluster("b".to_owned()), About::Cluster("in-cluster".to_owned())];
+    assert_eq!(world(others).fast(generator.clone()).unwrap().len(), 1);
+    assert!(matches!(
+        world(vec![About::Cluster("a".to_owned())]).fast(generator),
+        Err(Error::Refused(refused)) if refused.len() == 1
+    ));
+}
+
+#[test]
+fn repositories_named_by_parameters_are_asked_for_when_they_are_known() {
+    let elements = json!([{"r": "mine"}, {"r": "theirs"}]);
+    let git = json!({"git": {"repoURL": "https://git.example/{{r}}", "directories": [{"path": "apps"}]}});
+    let generator = matrix(json!([list(elements), git]));
+    let theirs = About::Repository("https://git.example/theirs".to_owned());
+    let refusing = world(vec![theirs.clone()]);
+    assert!(matches!(
+        refusing.fast(generator.clone()),
+        Err(Error::Refused(refused)) if refused.len() == 1 && refused[0].about == theirs
+    ));
+    assert_eq!(*refusing.read.lock().unwrap(), ["https://git.example/mine@"]);
+    assert_eq!(world(Vec::new()).fast(generator).unwrap().len(), 2);
+}
+
+#[test]
+fn inputs_are_known_before_anything_runs() {
+    let git = |url: &str| json!({"git": {"repoURL": url, "files": [{"path": "x"}]}});
+    let clusters = |env: &str| json!({"clusters": {"selector": {"matchLabels": {"env": env}}}});
+    let set = World::set(json!({"generators": [
+        git("https://b"),
+        matrix(json!([git("https://a/{{x}}"), git("https://c")])),
+        matrix(json!([clusters("dev"), matrix(json!([git("https://b"), {"pullRequest": {}}]))])),
+        {"clusters": {}, "list": {}, "plugin": {}},
+    ]}));
+    let found = static_inputs(&set.spec).unwrap();
+    assert_eq!(found.repositories, ["https://a/{{x}}", "https://b", "https://c"]);
+    assert_eq!(found.guests, [KindName::PullRequest, KindName::Plugin]);
+    assert!(!found.more);
+    let world = world(Vec::new());
+    let names = |index: usize| -> Vec<&str> {
+        let chosen = found.clusters[index].of(&world.clusters);
+        chosen.into_iter().map(|cluster| cluster.name.as_str()).collect()
+    };
+    assert_eq!((names(0), names(1)), (vec!["a"], vec!["a", "b", "in-cluster"]));
+    assert_eq!(
+        found.clusters[0].path,
+        "spec.generators[2].matrix.generators[0].clusters"
+    );
+}
+
+#[test]
+fn inputs_that_parameters_decide_are_not_known_yet() {
+    for second in [
+        json!({"git": {"repoURL": "https://{{x}}"}}),
+        json!({"clusters": {"selector": {"matchLabels": {"{{x}}": "y"}}}}),
+        json!({"merge": {"generators": [{"git": {"repoURL": "https://{{x}}"}}]}}),
+    ] {
+        let set = World::set(json!({"generators": [matrix(json!([list(json!([])), second]))]}));
+        let found = static_inputs(&set.spec).unwrap();
+        assert!(
+            found.more && found.repositories.is_empty() && found.clusters.is_empty(),
+            "{second}"
+        );
+    }
+    let set = World::set(json!({"generators": [{"clusters": {"selector": {"matchLabels": {"a": "{{x}}"}}}}]}));
+    let error = static_inputs(&set.spec).unwrap_err().to_string();
+    assert!(error.contains("is not a value labels have"), "{error}");
+}

@@ -1,0 +1,103 @@
+use serde_json::{Value, json};
+
+use super::{Error, World, cluster, list, own_cluster};
+use crate::{Budget, Exceeded, generate};
+use tollgate_config::GenerationLimits;
+
+fn generated(world: &World, spec: Value) -> Result<Vec<Value>, Error> {
+    generate(&World::set(spec), &world.inputs(), &Budget::new(world.limits))
+}
+
+fn names(applications: &[Value]) -> Vec<&str> {
+    let names = applications.iter().map(|application| &application["metadata"]["name"]);
+    names.map(|name| name.as_str().unwrap()).collect()
+}
+
+#[test]
+fn applications_come_in_the_order_of_generators_and_their_parameters() {
+    let world = World {
+        clusters: vec![own_cluster(), cluster("fake-cluster", &[], &[])],
+        ..World::default()
+    };
+    let spec = json!({
+        "generators": [{"clusters": {}}, list(json!([{"name": "x"}, {"name": "y"}]))],
+        "template": {"metadata": {"name": "{{name}}"}, "spec": {"project": "default"}},
+    });
+    let applications = generated(&world, spec).unwrap();
+    assert_eq!(names(&applications), ["fake-cluster", "in-cluster", "x", "y"]);
+    assert_eq!(applications[0]["kind"], "Application");
+    assert_eq!(applications[0]["metadata"]["namespace"], "argocd");
+    assert_eq!(applications[0]["spec"]["project"], "default");
+}
+
+#[test]
+fn a_generators_own_template_counts_for_what_it_makes() {
+    let world = World::default();
+    let own = json!({"metadata": {"labels": {"own": "yes"}}, "spec": {"project": "other"}});
+    let mut first = list(json!([{"name": "x"}]));
+    first["list"]["template"] = own;
+    let spec = json!({
+        "generators": [first, list(json!([{"name": "y"}]))],
+        "template": {"metadata": {"name": "{{name}}"}, "spec": {"project": "default"}},
+    });
+    let applications = generated(&world, spec).unwrap();
+    assert_eq!(names(&applications), ["x", "y"]);
+    assert_eq!(applications[0]["spec"]["project"], "other");
+    assert_eq!(applications[0]["metadata"]["labels"]["own"], "yes");
+    assert_eq!(applications[1]["spec"]["project"], "default");
+}
+
+#[test]
+fn one_error_leaves_nothing() {
+    let world = World::default();
+    let spec = |name: &str| {
+        json!({
+            "goTemplate": true,
+            "goTemplateOptions": ["missingkey=error"],
+            "generators": [list(json!([{"name": "x"}, {"other": "y"}]))],
+            "template": {"metadata": {"name": name}, "spec": {"project": "default"}},
+        })
+    };
+    let error = generated(&world, spec("{{.name}}")).unwrap_err();
+    assert!(
+        matches!(&error, Error::Template { path, .. } if path == "spec.generators[0].list"),
+        "{error}"
+    );
+    assert!(generated(&world, spec("same")).is_ok());
+    let wrong =
+        json!({"generators": [list(json!([{"a": "b"}])), {"matrix": {}}], "template": {"metadata": {"name": "{{a}}"}}});
+    let error = generated(&world, wrong).unwrap_err().to_string();
+    assert!(error.starts_with("`spec.generators[1].matrix`: "), "{error}");
+}
+
+#[test]
+fn applications_are_counted() {
+    let world = World {
+        limits: GenerationLimits {
+            applications: 1,
+            ..GenerationLimits::default()
+        },
+        ..World::default()
+    };
+    let spec =
+        |elements: Value| json!({"generators": [list(elements)], "template": {"metadata": {"name": "{{name}}"}}});
+    assert_eq!(generated(&world, spec(json!([{"name": "x"}]))).unwrap().len(), 1);
+    assert!(matches!(
+        generated(&world, spec(json!([{"name": "x"}, {"name": "y"}]))),
+        Err(Error::Exceeded(Exceeded::Applications {
+            observed: 2,
+            allowed: 1
+        }))
+    ));
+}
+
+#[test]
+fn a_stored_generator_of_no_known_kind_generates_nothing_else_either() {
+    let object = json!({"metadata": {"name": "s"}, "spec": {"generators": [list(json!([{"a": "b"}])), {}]}});
+    let set = crate::ApplicationSet::read_stored(object).unwrap();
+    let world = World::default();
+    let error = generate(&set, &world.inputs(), &Budget::new(GenerationLimits::default()))
+        .unwrap_err()
+        .to_string();
+    assert_eq!(error, "`spec.generators[1]`: the kind of this generator is not known");
+}

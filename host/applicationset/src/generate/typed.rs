@@ -1,0 +1,262 @@
+//! Parameters that are maps of texts to Argo CD.
+//!
+//! In: sets of parameters, a set's texts. Out: whether types are clear, and matter.
+//! Refuses: what looks as if a generator of another kind had made it. Never: a template
+//! that can tell the gateway from Argo CD by a type.
+//!
+//! With Go templates, `values` of clusters and git and `metadata` of clusters are
+//! `map[string]string` within: a key that is missing is empty there, and `<no value>` in
+//! other maps. Which generator made a set of parameters is told by keys only it gives.
+
+use serde_json::{Map, Value};
+
+use crate::template::{Made, made};
+use crate::{Engine, MissingKey, Params, Spec};
+
+/// Keys by which parameters of a generator are known.
+const MARKS: [&str; 3] = ["nameNormalized", "basenameNormalized", "head_short_sha"];
+
+/// Judges what is not made by a generator of its own, but written by somebody.
+pub(super) fn written(params: &Params) -> Result<(), String> {
+    let mut open: Vec<&Map<String, Value>> = vec![params];
+    while let Some(members) = open.pop() {
+        if let Some(key) = MARKS.into_iter().find(|key| members.contains_key(*key)) {
+            return Err(format!(
+                "has the key `{key}`, by which parameters of another generator are known: call it otherwise"
+            ));
+        }
+        for value in members.values() {
+            below(value, &mut open);
+        }
+    }
+    Ok(())
+}
+
+fn below<'a>(value: &'a Value, open: &mut Vec<&'a Map<String, Value>>) {
+    let mut left = vec![value];
+    while let Some(value) = left.pop() {
+        match value {
+            Value::Object(members) => open.push(members),
+            Value::Array(items) => left.extend(items),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+}
+
+/// Whether it cannot be told from parameters of a git generator alone what a file's
+/// `values` are.
+///
+/// - `has_values`: whether the generator's own take the place of the file's.
+pub(super) fn is_unclear(object: &Params, has_values: bool) -> bool {
+    let texts = |value: &Value| {
+        value
+            .as_object()
+            .is_some_and(|values| values.values().all(Value::is_string))
+    };
+    !has_values && object.get("values").is_some_and(texts)
+}
+
+/// Whether it cannot be told of two sets of parameters that become one who made their
+/// `values` or `metadata`.
+pub(super) fn are_unclear(one: &Params, other: &Params) -> bool {
+    let sides = [(one, made(one)), (other, made(other))];
+    let is_foreign = |key: &str, makers: &[Made]| {
+        let is_made = sides.iter().any(|(_, made)| makers.contains(made));
+        let mut foreign = sides.iter().filter(|(_, made)| !makers.contains(made));
+        is_made && foreign.any(|(params, _)| params.get(key).is_some_and(Value::is_object))
+    };
+    is_foreign("values", &[Made::Clusters, Made::Git]) || is_foreign("metadata", &[Made::Clusters])
+}
+
+/// What of parameters has another type to Argo CD, or may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Unclear {
+    /// Lists of texts: the segments of paths, and labels.
+    Lists,
+    /// Maps of texts too; those give something else for a key that is missing.
+    Maps,
+}
+
+/// Whether a text of the set could tell the types apart.
+///
+/// Functions for maps of anything fail on maps of texts, here as there.
+pub(super) fn is_asked_for(spec: &Spec, unclear: Unclear) -> bool {
+    let Engine::Go { missing_key } = spec.engine else {
+        return false;
+    };
+    let is_map = unclear == Unclear::Maps;
+    let tells = |text: &str| text.contains("{{") && tells(text, unclear);
+    let settings = || {
+        let kinds = spec.generators.iter().flat_map(|generator| &generator.kinds);
+        kinds.map(|kind| &kind.settings)
+    };
+    let texts = settings().chain([&spec.template]);
+    (is_map && missing_key == MissingKey::Zero)
+        || texts.into_iter().any(|value| any_text(value, &tells))
+        || spec.template_patch.as_deref().is_some_and(tells)
+        // SECURITY: a text that is rendered twice may become any text.
+        || settings().any(|settings| depth(settings) > 1 && any_text(settings, &|text| text.contains("{{")))
+}
+
+/// Functions to which the types of lists and maps matter.
+const OF_TYPES: [&str; 10] = [
+    "deepEqual",
+    "has",
+    "mustHas",
+    "mustUniq",
+    "mustWithout",
+    "typeIs",
+    "typeIsLike",
+    "typeOf",
+    "uniq",
+    "without",
+];
+/// To which those of maps matter besides.
+const OF_MAPS: [&str; 2] = ["index", "printf"];
+
+fn tells(text: &str, unclear: Unclear) -> bool {
+    let mut names = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    names.any(|name| OF_TYPES.contains(&name) || (unclear == Unclear::Maps && OF_MAPS.contains(&name)))
+        || text.split("printf").skip(1).any(|rest| !is_plain_format(rest))
+}
+
+/// Whether what stands behind `printf` is a format that is written out and asks for no
+/// type: neither `%T` nor `%#v`.
+fn is_plain_format(rest: &str) -> bool {
+    let Some(quoted) = rest.trim_start().strip_prefix('"') else {
+        return false;
+    };
+    let format = quoted.split('"').next().unwrap_or_default();
+    !format.contains(['T', '#', '\\'])
+}
+
+fn any_text(value: &Value, wanted: &dyn Fn(&str) -> bool) -> bool {
+    match value {
+        Value::String(text) => wanted(text),
+        Value::Array(items) => items.iter().any(|item| any_text(item, wanted)),
+        Value::Object(members) => members
+            .iter()
+            .any(|(key, value)| wanted(key) || any_text(value, wanted)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// How many generators with children are within one another.
+fn depth(settings: &Value) -> usize {
+    let children = settings.get("generators").and_then(Value::as_array);
+    let Some(children) = children else { return 0 };
+    let below = children
+        .iter()
+        .filter_map(Value::as_object)
+        .flat_map(Map::values)
+        .map(depth);
+    below.max().unwrap_or_default().saturating_add(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{Unclear, are_unclear, is_asked_for, is_unclear, written};
+    use crate::{ApplicationSet, Params};
+
+    fn params(value: &Value) -> Params {
+        value.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn nobody_writes_what_generators_are_known_by() {
+        assert_eq!(
+            written(&params(&json!({"name": "a", "values": {"a": "b"}, "metadata": {}}))),
+            Ok(())
+        );
+        for forged in [
+            json!({"nameNormalized": "x", "values": {"a": "b"}}),
+            json!({"path": {"basenameNormalized": "x"}}),
+            json!({"deep": [[{"nameNormalized": "x"}]]}),
+            json!({"head_short_sha": "x", "labels": ["a"]}),
+        ] {
+            assert!(written(&params(&forged)).is_err(), "{forged}");
+        }
+    }
+
+    #[test]
+    fn values_of_a_file_are_not_those_of_its_generator() {
+        for (object, has_values, expected) in [
+            (json!({"values": {"a": "b"}}), false, true),
+            (json!({"values": {"a": "b"}}), true, false),
+            (json!({"values": {"a": 1, "b": "c"}}), false, false),
+            (json!({"values": "a"}), false, false),
+        ] {
+            assert_eq!(is_unclear(&params(&object), has_values), expected, "{object}");
+        }
+    }
+
+    #[test]
+    fn what_is_put_together_may_be_unclear() {
+        let cluster = json!({"nameNormalized": "c", "metadata": {"labels": {"a": "b"}}, "values": {"a": "b"}});
+        let git = json!({"path": {"basenameNormalized": "p"}});
+        for (one, other, expected) in [
+            (&cluster, json!({"name": "a"}), false),
+            (&cluster, git.clone(), false),
+            (&cluster, json!({"values": {"a": "b"}}), true),
+            (&cluster, json!({"metadata": {"labels": {}}}), true),
+            (&cluster, json!({"values": "text"}), false),
+            (&git, json!({"values": {"a": "b"}}), true),
+            (&git, json!({"metadata": {"labels": {}}}), false),
+            (&json!({"values": {"a": "b"}}), json!({"values": {"c": "d"}}), false),
+        ] {
+            let (one, other) = (params(one), params(&other));
+            assert_eq!(are_unclear(&one, &other), expected, "{one:?} {other:?}");
+            assert_eq!(are_unclear(&other, &one), expected, "{one:?} {other:?}");
+        }
+    }
+
+    #[test]
+    fn types_matter_where_a_text_asks_for_them() {
+        let set = |generators: Value, template: &str, options: Value| {
+            let object = json!({
+                "metadata": {"name": "a"},
+                "spec": {
+                    "goTemplate": true, "goTemplateOptions": options, "generators": generators,
+                    "template": {"metadata": {"name": template}, "spec": {}},
+                },
+            });
+            ApplicationSet::read(object).unwrap().spec
+        };
+        let list = json!([{"list": {"elements": [{"values": {"a": "typeOf"}}]}}]);
+        let one =
+            |text: &str| json!([{"matrix": {"generators": [{"list": {"elements": [{"a": text}]}}, {"clusters": {}}]}}]);
+        let two = |text: &str| json!([{"matrix": {"generators": [{"clusters": {}}, one(text)[0]]}}]);
+        for (generators, template, options, expected) in [
+            (list.clone(), "{{ .values.a }}", json!([]), false),
+            (list.clone(), "{{ typeOf .values }}", json!([]), true),
+            (list.clone(), "{{ printf \"%T\" .values }}", json!([]), true),
+            (list, "{{ .values.a }}", json!(["missingkey=zero"]), true),
+            (one("{{ .name }}"), "a", json!([]), false),
+            (one("{{ index .values \"a\" }}"), "a", json!([]), true),
+            (two("b"), "a", json!([]), false),
+            (two("{{ .name }}"), "a", json!([]), true),
+        ] {
+            let spec = set(generators, template, options);
+            assert_eq!(is_asked_for(&spec, Unclear::Maps), expected, "{spec:?}");
+        }
+        let list = || json!([{"list": {"elements": []}}]);
+        for (template, expected) in [
+            ("{{ index .path.segments 0 }}", false),
+            ("{{ hasPrefix \"a\" .path.path }}", false),
+            ("{{ printf \"%s-%v\" .a .path.segments }}", false),
+            ("{{ printf \"%T\" .path.segments }}", true),
+            ("{{ printf \"%#v\" .path.segments }}", true),
+            ("{{ printf \"%\\x54\" .path.segments }}", true),
+            ("{{ printf .a .path.segments }}", true),
+            ("{{ printf (print \"%\" \"T\") .path.segments }}", true),
+            ("{{ typeOf .path.segments }}", true),
+            ("{{ deepEqual .path.segments (list \"a\") }}", true),
+            ("{{ has (list \"a\") (list .path.segments) }}", true),
+        ] {
+            let spec = set(list(), template, json!(["missingkey=zero"]));
+            assert_eq!(is_asked_for(&spec, Unclear::Lists), expected, "{template}");
+        }
+    }
+}

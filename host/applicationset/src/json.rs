@@ -1,0 +1,169 @@
+//! JSON of texts, counted while it is read.
+//!
+//! In: text, who counts bytes. Out: a value. Never: a value made before its bytes were
+//! counted: `[0,0,…]` takes sixteen times its text.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+use super::weight;
+
+/// Why a text is not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Error<E> {
+    /// It is no JSON.
+    Text(String),
+    /// What counts the bytes says no.
+    Bound(E),
+}
+
+/// Reads a text that is one value.
+///
+/// - `take`: counts bytes before they are taken.
+///
+/// # Errors
+/// [`Error`].
+pub(super) fn read<E>(text: &str, take: &mut dyn FnMut(u64) -> Result<(), E>) -> Result<Value, Error<E>> {
+    let mut bound = None;
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let mut seed = Seed {
+        take,
+        bound: &mut bound,
+    };
+    let read = seed.again().deserialize(&mut reader);
+    match (read.and_then(|value| reader.end().map(|()| value)), bound) {
+        (_, Some(bound)) => Err(Error::Bound(bound)),
+        (Ok(value), None) => Ok(value),
+        (Err(error), None) => Err(Error::Text(error.to_string())),
+    }
+}
+
+/// Reads one value.
+struct Seed<'s, E> {
+    take: &'s mut dyn FnMut(u64) -> Result<(), E>,
+    /// What said no; the reader's own errors have no room for it.
+    bound: &'s mut Option<E>,
+}
+
+impl<E> Seed<'_, E> {
+    fn again(&mut self) -> Seed<'_, E> {
+        Seed {
+            take: self.take,
+            bound: self.bound,
+        }
+    }
+
+    fn take<D: serde::de::Error>(&mut self, bytes: u64) -> Result<(), D> {
+        (self.take)(bytes).map_err(|bound| {
+            *self.bound = Some(bound);
+            D::custom("it is too large")
+        })
+    }
+}
+
+impl<'de, E> DeserializeSeed<'de> for Seed<'_, E> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(mut self, reader: D) -> Result<Value, D::Error> {
+        self.take(weight::NODE)?;
+        reader.deserialize_any(self)
+    }
+}
+
+impl<'de, E> Visitor<'de> for Seed<'_, E> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<D>(self) -> Result<Value, D> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<D>(self, yes: bool) -> Result<Value, D> {
+        Ok(Value::Bool(yes))
+    }
+
+    fn visit_i64<D>(self, number: i64) -> Result<Value, D> {
+        Ok(number.into())
+    }
+
+    fn visit_u64<D>(self, number: u64) -> Result<Value, D> {
+        Ok(number.into())
+    }
+
+    fn visit_f64<D>(self, number: f64) -> Result<Value, D> {
+        Ok(number.into())
+    }
+
+    fn visit_str<D: serde::de::Error>(mut self, text: &str) -> Result<Value, D> {
+        self.take(weight::text(text))?;
+        Ok(Value::String(text.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(self.again())? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<Value, A::Error> {
+        let mut members = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            let bytes = weight::slot(members.len()).saturating_add(weight::text(&key));
+            self.take(bytes)?;
+            let value = entries.next_value_seed(self.again())?;
+            members.insert(key, value);
+        }
+        Ok(Value::Object(members))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{Error, read};
+    use crate::weight;
+
+    fn within(text: &str, allowed: u64) -> Result<Value, Error<u64>> {
+        let mut taken = 0;
+        read(text, &mut |bytes| {
+            taken += bytes;
+            if taken > allowed { Err(taken) } else { Ok(()) }
+        })
+    }
+
+    #[test]
+    fn it_is_read_as_elsewhere_and_counted_as_it_weighs() {
+        for text in [
+            "null",
+            " [true, -1, 18446744073709551615, 1.5, \"\\u00e4\\n\"] ",
+            "{\"a\": {\"b\": [], \"c\": {}}, \"d\": \"\"}",
+        ] {
+            let wanted: Value = serde_json::from_str(text).unwrap();
+            let bytes = weight::of(&wanted);
+            assert_eq!(within(text, bytes), Ok(wanted), "{text}");
+            assert_eq!(within(text, bytes - 1), Err(Error::Bound(bytes)), "{text}");
+        }
+        assert_eq!(within("{\"a\": 1, \"a\": 2}", 10_000), Ok(json!({"a": 2})));
+        for text in ["", "{", "1 2", "{\"a\": b}", "{1: 2}"] {
+            assert!(matches!(within(text, 10_000), Err(Error::Text(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_small_text_of_many_values_stops_at_the_bound() {
+        let zeros = format!("[{}0]", "0,".repeat(10_000));
+        assert!(within(&zeros, 1_000_000).is_ok());
+        let deep = format!("{}{}", "{\"a\":[".repeat(40), "]}".repeat(40));
+        assert!(within(&deep, 1_000_000).is_ok());
+        assert!(matches!(within(&zeros, 100_000), Err(Error::Bound(_))));
+        assert!(matches!(within(&deep, 20_000), Err(Error::Bound(_))));
+    }
+}

@@ -1,0 +1,235 @@
+//! Keys that are taken, and those that are not.
+
+#![expect(clippy::needless_pass_by_value, reason = "callers pass what they just wrote")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::{ELEMENTS, KNOWN, MAPS, folded, of_patch, of_set};
+use crate::ApplicationSet;
+
+/// What is said of a set with such a spec; nothing where it is taken.
+fn said(spec: Value) -> String {
+    let object = json!({"metadata": {"name": "a", "namespace": "argocd"}, "spec": spec});
+    // What is stored can be read whatever it says.
+    ApplicationSet::read_stored(object.clone()).unwrap();
+    ApplicationSet::read(object).map_or_else(|error| error.to_string(), |_| String::new())
+}
+
+fn template(spec: Value) -> Value {
+    json!({"template": {"metadata": {"name": "a"}, "spec": spec}})
+}
+
+fn nested(child: Value) -> Value {
+    json!({"generators": [{"matrix": {"generators": [{"list": {}}, child]}}]})
+}
+
+fn alike(spec: Value, path: &str, known: &str) {
+    let wanted = format!("`{path}` is wrong: Argo CD can take it for `{known}`, write it like this or leave it out");
+    assert_eq!(said(spec), wanted);
+}
+
+fn templated(spec: Value, path: &str) {
+    let wanted = format!("`{path}` is wrong: only keys of labels, annotations and other maps can be templates");
+    assert_eq!(said(spec), wanted);
+}
+
+/// SECURITY: Argo CD reads nested generators without regard to case.
+#[test]
+fn generators_in_another_case_are_refused() {
+    let child = "spec.generators[0].matrix.generators[1]";
+    for (entry, key, known) in [
+        (json!({"list": {}, "Git": {}}), "Git", "git"),
+        (json!({"list": {}, "LIST": {}}), "LIST", "list"),
+        (json!({"li\u{17f}t": {}}), "li\u{17f}t", "list"),
+        (
+            json!({"list": {}, "\u{17f}elector": null}),
+            "\u{17f}elector",
+            "selector",
+        ),
+        (
+            json!({"list": {"elementsYAML": "[]"}}),
+            "list.elementsYAML",
+            "elementsYaml",
+        ),
+        (json!({"git": {"RepoURL": "x"}}), "git.RepoURL", "repoURL"),
+        (
+            json!({"git": {"directories": [{"path": "*"}, {"Path": "*"}]}}),
+            "git.directories[1].Path",
+            "path",
+        ),
+        (
+            json!({"clusters": {"selector": {"matchExpressions": [{"\u{212a}ey": "a"}]}}}),
+            "clusters.selector.matchExpressions[0].\u{212a}ey",
+            "key",
+        ),
+        (
+            json!({"list": {"template": {"spec": {"Project": "x"}}}}),
+            "list.template.spec.Project",
+            "project",
+        ),
+        (
+            json!({"pullRequest": {"azureDevOps": {}}}),
+            "pullRequest.azureDevOps",
+            "azuredevops",
+        ),
+        (
+            json!({"scmProvider": {"azuredevops": {}}}),
+            "scmProvider.azuredevops",
+            "azureDevOps",
+        ),
+    ] {
+        alike(nested(entry.clone()), &format!("{child}.{key}"), known);
+        alike(
+            json!({"generators": [entry]}),
+            &format!("spec.generators[0].{key}"),
+            known,
+        );
+    }
+    alike(json!({"Template": {}}), "spec.Template", "template");
+    let error = of_set(&json!({"spec": {}, "Spec": {}})).unwrap_err();
+    assert!(error.to_string().starts_with("`Spec` is wrong"), "{error}");
+}
+
+/// SECURITY: a cluster drops keys that are templates, so that nothing becomes of them.
+#[test]
+fn templates_are_no_keys_of_what_has_fields() {
+    for (spec, key) in [
+        (json!({"project": "p", "{{k}}": "q"}), "{{k}}"),
+        (json!({"source": {"{{k}}": "q"}}), "source.{{k}}"),
+        (json!({"sources": [{"x{{.k}}": "q"}]}), "sources[0].x{{.k}}"),
+        (json!({"source": {"helm": {"{{k}}": "q"}}}), "source.helm.{{k}}"),
+        (json!({"destination": {"{{k}}": "q"}}), "destination.{{k}}"),
+        (json!({"syncPolicy": {"{{k}}": {}}}), "syncPolicy.{{k}}"),
+    ] {
+        templated(template(spec.clone()), &format!("spec.template.spec.{key}"));
+        let own = json!({"list": {"template": {"spec": spec}}});
+        templated(
+            json!({"generators": [own]}),
+            &format!("spec.generators[0].list.template.spec.{key}"),
+        );
+    }
+    templated(json!({"template": {"{{k}}": {}}}), "spec.template.{{k}}");
+    templated(
+        nested(json!({"{{kind}}": {}})),
+        "spec.generators[0].matrix.generators[1].{{kind}}",
+    );
+    alike(
+        template(json!({"\u{17f}ource": {}})),
+        "spec.template.spec.\u{17f}ource",
+        "source",
+    );
+}
+
+#[test]
+fn keys_of_maps_are_the_authors_own() {
+    let own = || json!({"Project": "x", "{{k}}": "y"});
+    for taken in [
+        json!({"generators": [{"list": {"elements": [own()]}, "selector": {"matchLabels": own()}}]}),
+        nested(json!({"list": {"elements": [own(), {"Spec": own()}]}})),
+        nested(json!({"git": {"values": own()}})),
+        nested(json!({"plugin": {"input": {"parameters": {"Git": own()}}, "values": own()}})),
+        json!({"template": {"metadata": {"labels": own(), "annotations": own()}}}),
+        template(json!({"source": {"helm": {"valuesObject": {"Spec": own()}, "values": "{{k}}"}}})),
+        template(json!({"source": {"kustomize": {"commonLabels": own(), "commonAnnotations": own()}}})),
+        template(json!({"source": {"plugin": {"parameters": [{"name": "a", "map": own()}]}}})),
+        template(json!({"syncPolicy": {"managedNamespaceMetadata": {"labels": own()}}})),
+        // Argo CD never sees a field it does not know.
+        template(json!({"unheard": {"of": 1}})),
+        json!({"generators": [{"pullRequest": {"azuredevops": {}}}, {"scmProvider": {"azureDevOps": {}}}]}),
+    ] {
+        assert_eq!(said(taken.clone()), "", "{taken}");
+    }
+    // Lists of these names have fields.
+    alike(
+        template(json!({"source": {"helm": {"parameters": [{"Name": "a"}]}}})),
+        "spec.template.spec.source.helm.parameters[0].Name",
+        "name",
+    );
+}
+
+#[test]
+fn patches_are_judged_as_they_are_rendered() {
+    let taken =
+        json!({"metadata": {"labels": {"Name": "a"}}, "spec": {"source": {"helm": {"valuesObject": {"Spec": 1}}}}});
+    assert_eq!(of_patch(&taken), Ok(()));
+    let error = of_patch(&json!({"spec": {"sources": [{"repoUrl": "x"}]}})).unwrap_err();
+    assert!(
+        error.to_string().starts_with("`spec.sources[0].repoUrl` is wrong"),
+        "{error}"
+    );
+}
+
+#[test]
+fn no_two_fields_are_alike() {
+    let all: BTreeSet<String> = KNOWN.iter().map(|known| folded(known)).collect();
+    assert_eq!(all.len(), KNOWN.len());
+}
+
+/// One field of a message: its name as JSON has it, empty where its type's fields stand
+/// in its place; its type; whether it is a map.
+type Field = (String, String, bool);
+
+/// Messages of the gRPC API, which has every field Argo CD has.
+fn messages() -> BTreeMap<String, Vec<Field>> {
+    let mut found: BTreeMap<String, Vec<Field>> = BTreeMap::new();
+    let mut at = String::new();
+    for line in [
+        include_str!("../../../grpc/proto/set.proto"),
+        include_str!("../../../grpc/proto/application.proto"),
+        include_str!("../../../grpc/proto/kubernetes.proto"),
+    ]
+    .iter()
+    .flat_map(|text| text.lines())
+    {
+        if let Some(name) = line.strip_prefix("message ") {
+            at = name.split(' ').next().unwrap().to_owned();
+        }
+        let Some((before, after)) = line.split_once(" = ") else {
+            continue;
+        };
+        let is_map = before.contains("map<");
+        if !is_map && !before.contains("optional ") && !before.contains("repeated ") {
+            continue;
+        }
+        let mut words = before.split_whitespace().rev();
+        let written = words.next().unwrap();
+        let named = after.split_once("json_name = \"").map(|(_, name)| name);
+        let name = match named {
+            _ if after.contains("(tollgate.inline)") => "",
+            Some(name) => name.split('"').next().unwrap(),
+            None => written,
+        };
+        let of = words.next().unwrap().trim_end_matches('>');
+        let of = of.rsplit('.').next().unwrap().to_owned();
+        found.entry(at.clone()).or_default().push((name.to_owned(), of, is_map));
+    }
+    found
+}
+
+/// A field that is new in the API must be known here.
+#[test]
+fn every_field_of_the_api_is_known() {
+    let messages = messages();
+    let mut open = vec!["ApplicationSetSpec".to_owned(), "Operation".to_owned()];
+    let mut seen = BTreeSet::new();
+    while let Some(message) = open.pop() {
+        // These are values of their own.
+        if ["JSON", "RawExtension", "IntOrString", "Time"].contains(&message.as_str()) || !seen.insert(message.clone())
+        {
+            continue;
+        }
+        for (name, of, is_map) in messages.get(&message).into_iter().flatten() {
+            let is_known = name.is_empty() || KNOWN.contains(&name.as_str()) || name == "azuredevops";
+            assert!(is_known, "{message}.{name}");
+            let is_any = *is_map || of == "JSON" || of == "RawExtension";
+            let is_nested = name == "matrix" || name == "merge";
+            if is_any && !is_nested {
+                assert!(MAPS.contains(&name.as_str()) || name == ELEMENTS, "{message}.{name}");
+            }
+            open.push(of.clone());
+        }
+    }
+    assert!(seen.len() > 60 && seen.contains("KustomizeGvk"), "{}", seen.len());
+}

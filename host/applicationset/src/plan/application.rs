@@ -1,0 +1,215 @@
+//! What a set makes of one Application.
+//!
+//! In: it as it is stored and generated. Out: the change. Never: what belongs to others
+//! taken away.
+
+use serde_json::{Map, Value, json};
+
+use super::ignore::Rules;
+use super::{Action, Change, Owner, linked, may_delete, same};
+use crate::{ApplicationSet, ApplicationsSync};
+use tollgate_state::ObjectName;
+use tollgate_state::write::same::is_nothing;
+
+/// Annotations the controllers keep for themselves.
+///
+/// Source: Argo CD, `createOrUpdateInCluster`.
+const KEPT_ANNOTATIONS: [&str; 3] = [
+    "notified.notifications.argoproj.io",
+    "argocd.argoproj.io/refresh",
+    "argocd.argoproj.io/hydrate",
+];
+
+/// Beginnings of finalizers of hooks, which the controllers put there.
+const KEPT_FINALIZERS: [&str; 2] = [
+    "pre-delete-finalizer.argocd.argoproj.io",
+    "post-delete-finalizer.argocd.argoproj.io",
+];
+
+fn may_update(sync: ApplicationsSync) -> bool {
+    match sync {
+        ApplicationsSync::Sync | ApplicationsSync::CreateUpdate => true,
+        ApplicationsSync::CreateOnly | ApplicationsSync::CreateDelete => false,
+    }
+}
+
+/// Makes changes of single Applications.
+pub(super) struct Planner<'a> {
+    pub(super) set: &'a ApplicationSet,
+    pub(super) owner: Owner,
+    pub(super) rules: Rules,
+}
+
+impl Planner<'_> {
+    fn named(&self, name: String) -> ObjectName {
+        ObjectName {
+            namespace: self.set.name.namespace.clone(),
+            name,
+        }
+    }
+
+    pub(super) fn create(&self, name: String, generated: Value) -> Change {
+        Change {
+            name: self.named(name),
+            action: Action::Create,
+            before: None,
+            after: Some(linked(settled(generated), &self.owner)),
+            held_back: None,
+            generated: None,
+        }
+    }
+
+    pub(super) fn delete(&self, name: String, before: Value) -> Change {
+        let allowed = may_delete(self.set.sync());
+        Change {
+            name: self.named(name),
+            action: if allowed { Action::Delete } else { Action::Keep },
+            before: Some(before),
+            after: None,
+            held_back: (!allowed).then_some(Action::Delete),
+            generated: None,
+        }
+    }
+
+    pub(super) fn update(&self, name: String, before: Value, generated: Value) -> Change {
+        let after = self.wanted(&name, &before, &generated);
+        let differs = after.is_some();
+        let allowed = may_update(self.set.sync());
+        let (action, after) = match after.filter(|_| allowed) {
+            Some(after) => (Action::Update, Some(after)),
+            None => (Action::Keep, None),
+        };
+        let held_back = (differs && !allowed).then_some(Action::Update);
+        // All else is written just as it is generated.
+        let may_differ = held_back.is_some() || self.rules.is_for(&name);
+        let stays = after.as_ref().unwrap_or(&before);
+        let differs = may_differ && !same::generated(stays, &generated);
+        Change {
+            name: self.named(name),
+            action,
+            before: Some(before),
+            after,
+            held_back,
+            generated: differs.then(|| settled(generated)),
+        }
+    }
+
+    /// What is stored, with all that the set says of the Application; none where that
+    /// is the same.
+    fn wanted(&self, name: &str, before: &Value, generated: &Value) -> Option<Value> {
+        // Most Applications of a set stay as they are: nothing is copied for those.
+        if !same::specs(before, generated) || self.rules.is_for(name) || generated.get("operation").is_some() {
+            let after = self.rules.apply(name, before, self.merged(before, generated));
+            return (!same::application(before, &after, &self.owner)).then_some(after);
+        }
+        let is_same = ["annotations", "labels"].iter().all(|part| {
+            let kept = Value::Object(self.kept(before, generated, part));
+            same::metadata(part, before, Some(&kept))
+        });
+        let finalizers = Value::Array(finalizers(before, generated));
+        let is_same =
+            is_same && same::metadata("finalizers", before, Some(&finalizers)) && self.owner.is_linked(before);
+        (!is_same).then(|| self.merged(before, generated))
+    }
+
+    /// Annotations or labels: what is generated, with what is stored under the keys that
+    /// are kept.
+    fn kept(&self, before: &Value, generated: &Value, part: &str) -> Map<String, Value> {
+        let preserved = &self.set.spec.preserved;
+        match part {
+            "annotations" => {
+                let keys = preserved.annotations.iter().map(String::as_str).chain(KEPT_ANNOTATIONS);
+                kept(before, generated, part, keys)
+            }
+            _ => kept(before, generated, part, preserved.labels.iter().map(String::as_str)),
+        }
+    }
+
+    /// What is stored, with all that the set says of the Application.
+    fn merged(&self, before: &Value, generated: &Value) -> Value {
+        let mut after = before.clone();
+        let Some(members) = after.as_object_mut() else {
+            return settled(generated.clone());
+        };
+        members.insert(
+            "spec".to_owned(),
+            generated.get("spec").cloned().unwrap_or_else(|| json!({})),
+        );
+        if let Some(operation) = generated.get("operation").filter(|operation| !operation.is_null()) {
+            members.insert("operation".to_owned(), operation.clone());
+        }
+        let texts = ["annotations", "labels"].map(|part| (part, self.kept(before, generated, part)));
+        let metadata = members.entry("metadata").or_insert_with(|| json!({}));
+        if let Some(metadata) = metadata.as_object_mut() {
+            for (key, members) in texts {
+                put_or_remove(metadata, key, (!members.is_empty()).then_some(Value::Object(members)));
+            }
+            let finalizers = finalizers(before, generated);
+            put_or_remove(
+                metadata,
+                "finalizers",
+                (!finalizers.is_empty()).then_some(Value::Array(finalizers)),
+            );
+        }
+        linked(settled(after), &self.owner)
+    }
+}
+
+pub(super) fn put_or_remove(members: &mut Map<String, Value>, key: &str, value: Option<Value>) {
+    match value {
+        Some(value) => members.insert(key.to_owned(), value),
+        None => members.remove(key),
+    };
+}
+
+/// What is generated, with what is stored under the keys that are kept.
+fn kept<'a>(before: &Value, generated: &Value, part: &str, keys: impl Iterator<Item = &'a str>) -> Map<String, Value> {
+    let of = |object: &Value| {
+        let members = object.get("metadata").and_then(|metadata| metadata.get(part));
+        members.and_then(Value::as_object).cloned().unwrap_or_default()
+    };
+    let (stored, mut members) = (of(before), of(generated));
+    for key in keys {
+        if let Some(value) = stored.get(key) {
+            members.insert(key.to_owned(), value.clone());
+        }
+    }
+    members
+}
+
+fn finalizers(before: &Value, generated: &Value) -> Vec<Value> {
+    let of = |object: &Value| {
+        let listed = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+        listed.cloned().unwrap_or_default()
+    };
+    let mut all = of(generated);
+    for finalizer in of(before) {
+        let text = finalizer.as_str().unwrap_or_default();
+        if KEPT_FINALIZERS.iter().any(|kept| text.starts_with(kept)) && !all.contains(&finalizer) {
+            all.push(finalizer);
+        }
+    }
+    all
+}
+
+/// The Application with what Argo CD puts where nothing is said.
+///
+/// Source: Argo CD, `NormalizeApplicationSpec`.
+fn settled(mut application: Value) -> Value {
+    if let Some(spec) = application.get_mut("spec").and_then(Value::as_object_mut) {
+        // What is no text is for the checks to refuse.
+        let unset = spec
+            .get("project")
+            .is_none_or(|project| project.is_null() || project == "");
+        if unset {
+            spec.insert("project".to_owned(), "default".into());
+        }
+        if spec
+            .get("syncPolicy")
+            .is_some_and(|policy| is_nothing("syncPolicy", policy))
+        {
+            spec.remove("syncPolicy");
+        }
+    }
+    application
+}

@@ -1,0 +1,39 @@
+//! Whether two Applications say the same.
+//!
+//! In: two objects. Out: a yes, or a no. Never: what the store alone says compared.
+
+use serde_json::Value;
+
+use super::Owner;
+use tollgate_state::write::same::fields;
+
+/// Whether storing `after` in place of `before` changes nothing.
+pub(super) fn application(before: &Value, after: &Value, owner: &Owner) -> bool {
+    let part = |key: &str| after.get("metadata").and_then(|metadata| metadata.get(key));
+    specs(before, after)
+        && before.get("operation") == after.get("operation")
+        && ["labels", "annotations", "finalizers"]
+            .iter()
+            .all(|key| metadata(key, before, part(key)))
+        && owner.is_linked(before)
+}
+
+/// Whether what is stored says all that is generated and judged: the spec, and nothing
+/// that is started.
+pub(super) fn generated(stored: &Value, generated: &Value) -> bool {
+    let starts = generated
+        .get("operation")
+        .is_some_and(|operation| !operation.is_null() && stored.get("operation") != Some(operation));
+    !starts && specs(stored, generated)
+}
+
+/// Whether their specs mean the same.
+pub(super) fn specs(before: &Value, after: &Value) -> bool {
+    fields("spec", before.get("spec"), after.get("spec"))
+}
+
+/// Whether this part of the metadata is what it was.
+pub(super) fn metadata(key: &str, before: &Value, after: Option<&Value>) -> bool {
+    let before = before.get("metadata").and_then(|metadata| metadata.get(key));
+    fields(key, before, after)
+}

@@ -1,0 +1,248 @@
+//! The set's own object.
+//!
+//! In: what is stored, what was sent. Out: what is to be stored. Never: an annotation
+//! of ours, or one that is a controller's, as the sender wrote it.
+
+use serde_json::{Map, Value, json};
+
+use super::{Action, ApplicationSet, Change, PROJECTS, put_or_remove};
+use crate::fleeting;
+use tollgate_state::write::same::Rules;
+
+/// What the store says of an object, whatever is sent.
+const IDENTITY: [&str; 5] = [
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+];
+
+/// What of a set's spec counts. Clients fill in what others leave out, so that one set
+/// comes in several shapes. Elements, values and parameters are the user's own; a kind of
+/// generator is there or not.
+const SPEC: Rules = Rules {
+    distinct: &[
+        "automated",
+        "awsCodeCommit",
+        "clusterDecisionResource",
+        "clusters",
+        "count",
+        "enabled",
+        "factor",
+        "git",
+        "includeSharedProjects",
+        "list",
+        "matrix",
+        "maxUpdate",
+        "merge",
+        "plugin",
+        "pullRequest",
+        "requeueAfterSeconds",
+        "revisionHistoryLimit",
+        "scmProvider",
+        "templatePatch",
+    ],
+    opaque: &[
+        "annotations",
+        "commonAnnotations",
+        "commonLabels",
+        "elements",
+        "labels",
+        "map",
+        "matchLabels",
+        "parameters",
+        "values",
+        "valuesObject",
+    ],
+    // A generator's template with `default` leads there; without, to the set's project.
+    has_default_project: false,
+};
+
+/// What an upsert makes of a stored set: spec and finalizers are those sent, labels
+/// and annotations are added to those stored, all else stays.
+///
+/// Source: Argo CD, `server/applicationset`, `updateAppSet`.
+pub fn upserted(stored: &Value, sent: &Value) -> Value {
+    let mut object = stored.clone();
+    let Some(members) = object.as_object_mut() else {
+        return sent.clone();
+    };
+    members.insert(
+        "spec".to_owned(),
+        sent.get("spec").cloned().unwrap_or_else(|| json!({})),
+    );
+    let metadata = members.entry("metadata").or_insert_with(|| json!({}));
+    if let Some(metadata) = metadata.as_object_mut() {
+        for key in ["labels", "annotations"] {
+            let mut all = texts(stored, key);
+            all.extend(fleeting::lasting(texts(sent, key)));
+            put_or_remove(metadata, key, (!all.is_empty()).then_some(Value::Object(all)));
+        }
+        let finalizers = sent.pointer("/metadata/finalizers").filter(|listed| !listed.is_null());
+        put_or_remove(metadata, "finalizers", finalizers.cloned());
+    }
+    object
+}
+
+/// What a `PUT` makes of a stored set: all that is sent, and of what is stored only
+/// what the store itself says. The version that is sent stays: the write is based on it.
+pub fn replaced(stored: &Value, sent: &Value) -> Value {
+    let mut object = sent.clone();
+    if let Some(members) = object.as_object_mut() {
+        put_or_remove(members, "status", stored.get("status").cloned());
+    }
+    let version = sent.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+    let is_sent = version.is_some_and(|version| !version.is_empty());
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+        let mut annotations = fleeting::lasting(texts(sent, "annotations"));
+        annotations.extend(fleeting::only(texts(stored, "annotations")));
+        put_annotations(metadata, annotations);
+        for key in IDENTITY {
+            put_or_remove(metadata, key, stored.pointer(&format!("/metadata/{key}")).cloned());
+        }
+        if !is_sent {
+            put_or_remove(
+                metadata,
+                "resourceVersion",
+                stored.pointer("/metadata/resourceVersion").cloned(),
+            );
+        }
+    }
+    object
+}
+
+/// None at all where there are none, whatever was sent.
+fn put_annotations(metadata: &mut Map<String, Value>, annotations: Map<String, Value>) {
+    let annotations = (!annotations.is_empty()).then_some(Value::Object(annotations));
+    put_or_remove(metadata, "annotations", annotations);
+}
+
+fn texts(object: &Value, key: &str) -> Map<String, Value> {
+    let members = object.get("metadata").and_then(|metadata| metadata.get(key));
+    members.and_then(Value::as_object).cloned().unwrap_or_default()
+}
+
+/// Whether two sets are equal in spec, labels, annotations and finalizers; the
+/// gateway's own annotation does not count, nor do those that are a controller's, nor
+/// fields that are left out on one side and empty on the other.
+///
+/// Source: Argo CD, `server/applicationset`, `Create`, which compares them decoded.
+pub fn is_same(stored: &Value, sent: &Value) -> bool {
+    let annotations = |object: &Value| {
+        let mut all = fleeting::lasting(texts(object, "annotations"));
+        all.remove(PROJECTS);
+        all
+    };
+    let finalizers = |object: &Value| {
+        let listed = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+        listed.cloned().unwrap_or_default()
+    };
+    SPEC.fields("spec", stored.get("spec"), sent.get("spec"))
+        && texts(stored, "labels") == texts(sent, "labels")
+        && annotations(stored) == annotations(sent)
+        && finalizers(stored) == finalizers(sent)
+}
+
+/// The change of the set itself, with the projects of its Applications.
+pub(super) fn change(set: &ApplicationSet, before: Option<Value>, projects: Option<&str>) -> Change {
+    let mut after = match &before {
+        Some(stored) => replaced(stored, &set.object),
+        None => fresh(&set.object),
+    };
+    if let Some(metadata) = after.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("namespace".to_owned(), set.name.namespace.as_str().into());
+        let annotations = metadata.remove("annotations");
+        let mut annotations = match annotations {
+            Some(Value::Object(annotations)) => annotations,
+            Some(_) | None => Map::new(),
+        };
+        put_or_remove(&mut annotations, PROJECTS, projects.map(Value::from));
+        if !annotations.is_empty() {
+            metadata.insert("annotations".to_owned(), Value::Object(annotations));
+        }
+    }
+    let is_kept = before.as_ref().is_some_and(|before| {
+        let annotation = |object: &Value| texts(object, "annotations").get(PROJECTS).cloned();
+        is_same(before, &after) && annotation(before) == annotation(&after)
+    });
+    let action = match (&before, is_kept) {
+        (None, _) => Action::Create,
+        (Some(_), true) => Action::Keep,
+        (Some(_), false) => Action::Update,
+    };
+    Change {
+        name: set.name.clone(),
+        action,
+        before,
+        after: (action != Action::Keep).then_some(after),
+        held_back: None,
+        generated: None,
+    }
+}
+
+/// A new object has nothing a store said of another one.
+fn fresh(sent: &Value) -> Value {
+    let mut object = sent.clone();
+    if let Some(members) = object.as_object_mut() {
+        members.insert("apiVersion".to_owned(), "argoproj.io/v1alpha1".into());
+        members.insert("kind".to_owned(), "ApplicationSet".into());
+        members.remove("status");
+    }
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        for key in IDENTITY
+            .into_iter()
+            .chain(["resourceVersion", "managedFields", "selfLink"])
+        {
+            metadata.remove(key);
+        }
+        put_annotations(metadata, fleeting::lasting(texts(sent, "annotations")));
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{fresh, is_same, replaced, upserted};
+
+    const LAST: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    const REFRESH: &str = "argocd.argoproj.io/application-set-refresh";
+
+    fn set(annotations: &Value) -> Value {
+        json!({"metadata": {"name": "web", "annotations": annotations}, "spec": {"goTemplate": true}})
+    }
+
+    fn annotations(object: &Value) -> Value {
+        object.pointer("/metadata/annotations").cloned().unwrap_or_default()
+    }
+
+    #[test]
+    fn what_is_a_controllers_is_not_taken_from_the_sender() {
+        let stored = set(&json!({LAST: "{}", "team": "a"}));
+        let sent = set(&json!({LAST: "forged", REFRESH: "true", "team": "b", "more": "c"}));
+        let wanted = json!({LAST: "{}", "team": "b", "more": "c"});
+        assert_eq!(annotations(&upserted(&stored, &sent)), wanted);
+        assert_eq!(annotations(&replaced(&stored, &sent)), wanted);
+        assert_eq!(annotations(&fresh(&sent)), json!({"team": "b", "more": "c"}));
+        let only = set(&json!({LAST: "forged"}));
+        assert_eq!(annotations(&fresh(&only)), Value::Null);
+        assert_eq!(annotations(&replaced(&set(&json!({})), &only)), Value::Null);
+    }
+
+    #[test]
+    fn what_is_a_controllers_is_no_difference_and_all_else_is() {
+        let stored = set(&json!({"team": "a"}));
+        assert!(is_same(
+            &stored,
+            &set(&json!({LAST: "{}", REFRESH: "true", "team": "a"}))
+        ));
+        assert!(!is_same(&stored, &set(&json!({"team": "b"}))));
+        assert!(!is_same(
+            &stored,
+            &set(&json!({"team": "a", "argocd.argoproj.io/other": "x"}))
+        ));
+    }
+}

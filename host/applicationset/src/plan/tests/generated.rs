@@ -1,0 +1,79 @@
+//! What a set generates and is not written.
+
+use serde_json::{Value, json};
+
+use super::super::{Action, Change, Plan};
+use super::{existing, generated, owned, sent, set};
+use crate::ApplicationsSync;
+
+/// The change of `a`, which is stored in the project `shop`.
+fn change(rules: Value, sync: ApplicationsSync, wanted: Value) -> Change {
+    let mut object = sent();
+    object["spec"]["ignoreApplicationDifferences"] = rules;
+    let mut plan = Plan::new(&set(&object, sync), existing(vec![owned("a")]), vec![wanted]);
+    assert_eq!(plan.problems, []);
+    plan.changes.remove(0)
+}
+
+fn moved() -> Value {
+    let mut wanted = generated("a");
+    wanted["spec"]["project"] = json!("prod");
+    wanted
+}
+
+fn project(change: &Change) -> Option<&Value> {
+    change.generated.as_ref()?.pointer("/spec/project")
+}
+
+#[test]
+fn what_is_held_back_is_kept_to_be_judged() {
+    for (sync, is_held) in [
+        (ApplicationsSync::Sync, false),
+        (ApplicationsSync::CreateUpdate, false),
+        (ApplicationsSync::CreateOnly, true),
+        (ApplicationsSync::CreateDelete, true),
+    ] {
+        let change = change(json!([]), sync, moved());
+        assert_eq!(project(&change), is_held.then(|| json!("prod")).as_ref(), "{sync:?}");
+        assert_eq!(change.held_back, is_held.then_some(Action::Update));
+        let same = self::change(json!([]), sync, generated("a"));
+        assert_eq!((same.action, same.generated), (Action::Keep, None), "{sync:?}");
+    }
+}
+
+#[test]
+fn what_is_ignored_is_kept_to_be_judged() {
+    let ignores = |pointer: &str| json!([{"jsonPointers": [pointer]}]);
+    let change = |pointer: &str, wanted| change(ignores(pointer), ApplicationsSync::Sync, wanted);
+    let ignored = change("/spec/project", moved());
+    assert_eq!(
+        (ignored.action, project(&ignored)),
+        (Action::Keep, Some(&json!("prod")))
+    );
+    // So it is where something else is written.
+    let mut more = moved();
+    more["metadata"]["labels"]["team"] = json!("b");
+    let partly = change("/spec/project", more);
+    assert_eq!(
+        (partly.action, project(&partly)),
+        (Action::Update, Some(&json!("prod")))
+    );
+    assert_eq!(partly.after.unwrap()["spec"]["project"], json!("shop"));
+    // A rule about something else changes nothing.
+    let written = change("/spec/info", moved());
+    assert_eq!((written.action, written.generated), (Action::Update, None));
+    let mut labelled = generated("a");
+    labelled["metadata"]["labels"]["team"] = json!("b");
+    let kept = change("/metadata/labels", labelled);
+    assert_eq!((kept.action, kept.generated), (Action::Keep, None));
+}
+
+#[test]
+fn what_is_made_or_deleted_is_all_there_is() {
+    let object = sent();
+    for sync in [ApplicationsSync::Sync, ApplicationsSync::CreateOnly] {
+        let plan = Plan::new(&set(&object, sync), existing(vec![owned("a")]), vec![generated("b")]);
+        assert!(plan.changes.iter().all(|change| change.generated.is_none()), "{plan:?}");
+        assert_eq!(plan.changes.len(), 2);
+    }
+}

@@ -1,0 +1,125 @@
+//! Whose Applications are: owner references, the controller's and others.
+
+use serde_json::{Value, json};
+
+use super::super::{Action, Cascade, Existing, Owner, Plan, Problem, unlinked};
+use super::{actions, existing, generated, owned, plan, reference, set, stored};
+use crate::ApplicationsSync;
+
+/// An Application that refers to the set, which is not its controller.
+fn attached(name: &str, others: &[Value]) -> Value {
+    let mut plain = reference("u1");
+    plain.as_object_mut().unwrap().remove("controller");
+    let mut application = generated(name);
+    let all: Vec<Value> = std::iter::once(plain).chain(others.iter().cloned()).collect();
+    application["metadata"]["ownerReferences"] = json!(all);
+    application
+}
+
+fn deletion(applications: Vec<Value>, cascade: Cascade) -> Plan {
+    Plan::deletion(&set(&stored(), ApplicationsSync::Sync), existing(applications), cascade)
+}
+
+/// SECURITY: nobody's Application becomes a set's, not even one that says it was one
+/// of an earlier set with the name.
+#[test]
+fn applications_of_others_are_not_taken_over() {
+    let mut earlier = owned("a");
+    earlier["metadata"]["ownerReferences"] = json!([reference("u0")]);
+    let mut other = owned("a");
+    other["metadata"]["ownerReferences"][0]["name"] = json!("else");
+    let mut not_controller = owned("a");
+    not_controller["metadata"]["ownerReferences"][0]["controller"] = json!(false);
+    for before in [generated("a"), not_controller, earlier, other] {
+        let taken = plan(existing(vec![before.clone()]), vec![generated("a")]);
+        let [problem @ Problem::Taken(change)] = &taken.problems[..] else {
+            panic!("{:?}", taken.problems)
+        };
+        // It says what would be made, and nothing of what is there.
+        assert_eq!((change.name.name.as_str(), &change.before), ("a", &None));
+        assert_eq!(
+            problem.to_string(),
+            "application `a` exists already and does not belong to the set"
+        );
+        assert!(taken.changes.is_empty());
+        // Nor is it deleted when it is not generated.
+        let plan = plan(existing(vec![before]), Vec::new());
+        assert!(plan.changes.is_empty() && plan.problems.is_empty());
+    }
+    // A set that is not stored owns nothing.
+    let unborn = Existing {
+        set: None,
+        applications: vec![owned("a")],
+    };
+    assert_eq!(plan(unborn, vec![generated("a")]).problems.len(), 1);
+    // Its twin: the set's own.
+    assert!(
+        plan(existing(vec![owned("a")]), vec![generated("a")])
+            .problems
+            .is_empty()
+    );
+}
+
+/// A cluster deletes with the set what refers to it, whoever its controller is.
+#[test]
+fn what_a_cluster_deletes_with_a_set_is_part_of_its_deletion() {
+    let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "o"});
+    let all = || {
+        vec![
+            owned("a"),
+            attached("b", &[]),
+            attached("c", std::slice::from_ref(&other)),
+            generated("d"),
+        ]
+    };
+    let plan = deletion(all(), Cascade::Background);
+    assert_eq!(
+        actions(&plan),
+        [
+            ("a", Action::Delete, None),
+            ("b", Action::Delete, None),
+            ("c", Action::Keep, None)
+        ]
+    );
+    assert_eq!(plan.deletions(), 2);
+    let plan = deletion(all(), Cascade::Orphan);
+    assert_eq!(
+        actions(&plan),
+        [
+            ("a", Action::Update, None),
+            ("b", Action::Update, None),
+            ("c", Action::Update, None)
+        ]
+    );
+    let after = |number: usize| {
+        plan.changes[number].after.as_ref().unwrap()["metadata"]
+            .get("ownerReferences")
+            .cloned()
+    };
+    assert_eq!((after(1), after(2)), (None, Some(json!([other]))));
+    // One of an earlier set of the name is nothing to it, nor one without a uid.
+    for uid in [json!("u0"), json!("")] {
+        let mut application = attached("b", &[]);
+        application["metadata"]["ownerReferences"][0]["uid"] = uid;
+        assert!(deletion(vec![application], Cascade::Background).changes.is_empty());
+    }
+}
+
+/// A change of the set leaves such an Application alone.
+#[test]
+fn what_only_refers_to_a_set_is_not_the_sets() {
+    let owner = Owner::of("web", &stored());
+    assert!(owner.owns(&owned("a")) && owner.takes_along(&owned("a")));
+    assert!(!owner.owns(&attached("a", &[])) && owner.takes_along(&attached("a", &[])));
+    let plan = plan(existing(vec![attached("a", &[])]), Vec::new());
+    assert!(plan.changes.is_empty() && plan.problems.is_empty());
+}
+
+#[test]
+fn other_references_stay_when_the_sets_goes() {
+    let mut object = owned("a");
+    let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "web", "uid": "o"});
+    object["metadata"]["ownerReferences"] = json!([other, reference("u1")]);
+    let unlinked = unlinked(&object, &Owner::of("web", &stored()));
+    assert_eq!(unlinked["metadata"]["ownerReferences"], json!([other]));
+}

@@ -1,0 +1,215 @@
+//! What a revision names, by a repository's list of branches and tags. A range of versions
+//! (`1.x`) names the highest tag in it, before any branch of that name, as in Argo CD.
+//!
+//! In: the list, a branch, tag, `HEAD` or part of a commit. Out: what to fetch. Never:
+//! a guess between two.
+
+use gix::ObjectId;
+use gix::bstr::{BString, ByteSlice};
+use gix::protocol::handshake::Ref;
+use gix::protocol::ls_refs::RefPrefixes;
+
+use crate::template::{highest, is_range};
+
+/// Where tags are.
+pub(super) const TAGS: &str = "refs/tags/";
+
+/// What is to be fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// A commit, as the list says.
+    Commit(ObjectId),
+    /// An object nobody said anything about.
+    Object(ObjectId),
+}
+
+impl Target {
+    pub(super) fn id(self) -> ObjectId {
+        match self {
+            Self::Commit(id) | Self::Object(id) => id,
+        }
+    }
+}
+
+/// Where names are looked for, in order.
+///
+/// Source: gitrevisions(7). Argo CD takes the first of the list whose short name it
+/// is, which is a branch before a tag.
+pub(super) fn names(revision: &str) -> Vec<String> {
+    if revision == "HEAD" || revision.starts_with("refs/") {
+        return vec![revision.to_owned()];
+    }
+    let mut names: Vec<String> = ["refs/heads/", "refs/tags/"]
+        .iter()
+        .map(|prefix| format!("{prefix}{revision}"))
+        .collect();
+    // Argo CD's short names: `pull/1/head`, `remotes/origin/main`.
+    names.push(format!("refs/{revision}"));
+    names.push(format!("refs/remotes/{revision}"));
+    names
+}
+
+/// Whether the revision may be the beginning of a commit.
+///
+/// Source: Argo CD's `IsTruncatedCommitSHA`.
+pub(super) fn is_short_commit(revision: &str) -> bool {
+    (7..40).contains(&revision.len()) && revision.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// What the server is asked to leave out of its list; nothing where a commit has to be
+/// looked for. Which tag a range takes shows only among all of them.
+pub(super) fn prefixes(revision: &str) -> Option<RefPrefixes> {
+    if is_short_commit(revision) {
+        return None;
+    }
+    let mut prefixes = RefPrefixes::new();
+    prefixes.extend(names(revision).into_iter().map(BString::from));
+    if is_range(revision) {
+        prefixes.extend([BString::from(TAGS)]);
+    }
+    Some(prefixes)
+}
+
+/// The commit a revision names.
+///
+/// # Errors
+/// What to do, for the end of a sentence.
+pub(super) fn choose(refs: &[Ref], revision: &str) -> Result<Target, &'static str> {
+    let known = refs.iter().filter_map(named);
+    let tags = known.filter_map(|(name, _)| name.strip_prefix(TAGS.as_bytes())?.to_str().ok());
+    let revision = highest(revision, tags).unwrap_or(revision);
+    for name in names(revision) {
+        let found = refs
+            .iter()
+            .filter_map(named)
+            .find(|(known, _)| *known == name.as_bytes());
+        if let Some((_, id)) = found {
+            return Ok(Target::Commit(id));
+        }
+    }
+    if !is_short_commit(revision) {
+        return Err("");
+    }
+    let wanted = revision.to_lowercase();
+    let begins = |id: &ObjectId| id.to_hex().to_string().starts_with(&wanted);
+    let mut fitting: Vec<ObjectId> = refs.iter().filter_map(named).map(|(_, id)| id).filter(begins).collect();
+    fitting.sort_unstable();
+    fitting.dedup();
+    match fitting.as_slice() {
+        [id] => Ok(Target::Commit(*id)),
+        [] => Err("; of commits that no branch or tag is at, give all 40 characters"),
+        _ => Err("; several begin so, give all 40 characters"),
+    }
+}
+
+/// A name of the list and the commit it leads to.
+fn named(entry: &Ref) -> Option<(&[u8], ObjectId)> {
+    match entry {
+        Ref::Peeled {
+            full_ref_name, object, ..
+        }
+        | Ref::Direct { full_ref_name, object }
+        | Ref::Symbolic {
+            full_ref_name, object, ..
+        } => Some((full_ref_name.as_bytes(), *object)),
+        Ref::Unborn { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Target, choose, is_short_commit, names};
+    use gix::ObjectId;
+    use gix::protocol::handshake::Ref;
+
+    const A: &str = "aaaaaaa111111111111111111111111111111111";
+    const B: &str = "aaaaaaa222222222222222222222222222222222";
+    const C: &str = "ccccccc333333333333333333333333333333333";
+
+    fn id(hex: &str) -> ObjectId {
+        hex.parse().unwrap()
+    }
+
+    fn refs() -> Vec<Ref> {
+        let direct = |name: &str, hex: &str| Ref::Direct {
+            full_ref_name: name.into(),
+            object: id(hex),
+        };
+        vec![
+            Ref::Symbolic {
+                full_ref_name: "HEAD".into(),
+                target: "refs/heads/main".into(),
+                tag: None,
+                object: id(A),
+            },
+            direct("refs/heads/main", A),
+            direct("refs/heads/both", B),
+            direct("refs/pull/7/head", C),
+            Ref::Peeled {
+                full_ref_name: "refs/tags/both".into(),
+                tag: id(A),
+                object: id(C),
+            },
+            Ref::Peeled {
+                full_ref_name: "refs/tags/v1".into(),
+                tag: id(B),
+                object: id(C),
+            },
+        ]
+    }
+
+    #[test]
+    fn names_lead_to_commits() {
+        for (revision, hex) in [
+            ("HEAD", A),
+            ("main", A),
+            ("refs/heads/main", A),
+            ("both", B),
+            ("refs/tags/both", C),
+            ("v1", C),
+            ("pull/7/head", C),
+            ("ccccccc", C),
+            ("CCCCCCC3", C),
+        ] {
+            assert_eq!(choose(&refs(), revision), Ok(Target::Commit(id(hex))), "{revision}");
+        }
+    }
+
+    /// Source: Argo CD 3.5.7, `nativeGitClient.lsRemote`: ranges come first.
+    #[test]
+    fn a_range_names_the_highest_tag_before_a_branch() {
+        let direct = |name: &str, hex: &str| Ref::Direct {
+            full_ref_name: name.into(),
+            object: id(hex),
+        };
+        let branch = || direct("refs/heads/1.x", A);
+        let refs = [
+            branch(),
+            direct("refs/tags/v1.2.0", B),
+            direct("refs/tags/v1.10.0", C),
+            direct("refs/tags/v2.0.0", A),
+        ];
+        assert_eq!(choose(&refs, "1.x"), Ok(Target::Commit(id(C))));
+        assert_eq!(choose(&refs, "refs/heads/1.x"), Ok(Target::Commit(id(A))));
+        // Without a tag in it the name is a branch's.
+        assert_eq!(choose(&[branch()], "1.x"), Ok(Target::Commit(id(A))));
+        assert_eq!(choose(&refs, "3.x"), Err(""));
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_guessed() {
+        let several = "; several begin so, give all 40 characters";
+        let none = "; of commits that no branch or tag is at, give all 40 characters";
+        for (revision, hint) in [("mai", ""), ("heads", ""), ("aaaaaaa", several), ("ddddddd", none)] {
+            assert_eq!(choose(&refs(), revision), Err(hint), "{revision}");
+        }
+    }
+
+    #[test]
+    fn six_characters_are_no_commit() {
+        assert!(!is_short_commit("aaaaaa"));
+        assert!(is_short_commit("aaaaaaa"));
+        assert!(!is_short_commit("aaaaaag"));
+        assert_eq!(names("refs/x"), ["refs/x"]);
+    }
+}

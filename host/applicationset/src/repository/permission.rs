@@ -1,0 +1,345 @@
+//! Whether the gateway may read a repository, and with which credentials.
+//!
+//! In: repository Secrets, patterns of the settings, a URL. Out: [`Permitted`], which
+//! alone lets a fetch begin. Never: credentials of one host at another; a local path
+//! that no pattern of local paths matches.
+//!
+//! A `repository` Secret of that URL allows, and so does a pattern. `repo-creds` do
+//! not: they say how to log in below a prefix, not that anything there is meant. A
+//! local path needs a pattern that is a path itself, so that `*` does not open the
+//! gateway's own disk.
+
+use std::sync::Arc;
+
+use secrecy::ExposeSecret;
+use sha2::{Digest, Sha256};
+use url::Url;
+
+use super::location::{Location, without_user};
+use super::{Error, address, spelling};
+use tollgate_core::glob::{Pattern, normalize_repository, source_permitted};
+use tollgate_state::{Repository, RepositoryAuth, RepositoryKind, Resources, Verification};
+
+/// A repository the gateway may read.
+#[derive(Clone, Debug)]
+pub struct Permitted {
+    object: String,
+    spelled: Vec<String>,
+    urls: Vec<String>,
+    url: String,
+    location: Location,
+    secret: Option<Arc<Repository>>,
+    named: bool,
+}
+
+impl Permitted {
+    /// What a caller needs `repositories, get` on: the URL as its Secret has it, with
+    /// `<project>/` in front when the Secret belongs to a project; the URL as it was
+    /// asked for when there is no Secret.
+    ///
+    /// Source: Argo CD's `createRBACObject`.
+    pub fn object(&self) -> &str {
+        &self.object
+    }
+
+    /// Other objects that mean this repository: a row that denies one of them denies it.
+    /// None of them allows anything.
+    pub fn spelled(&self) -> &[String] {
+        &self.spelled
+    }
+
+    /// The URL as it was asked for, then other spellings of what is read; each once.
+    /// Policies are asked about all of them.
+    pub fn urls(&self) -> &[String] {
+        &self.urls
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(super) fn location(&self) -> &Location {
+        &self.location
+    }
+
+    pub(super) fn secret(&self) -> Option<&Repository> {
+        self.secret.as_deref()
+    }
+
+    /// Whether the host is a special address, or `localhost`, that an entry names.
+    pub(super) fn named(&self) -> bool {
+        self.named
+    }
+
+    /// Tells apart what was read with different credentials: what a withdrawn Secret
+    /// opened is not shown without it.
+    pub(super) fn fingerprint(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        let mut part = |text: &str| {
+            hash.update(text.len().to_le_bytes());
+            hash.update(text);
+        };
+        part(&self.url);
+        if let Some(secret) = &self.secret {
+            part(&secret.secret);
+            match &secret.auth {
+                RepositoryAuth::Anonymous => part("anonymous"),
+                RepositoryAuth::Unusable { reason } => part(reason),
+                RepositoryAuth::Bearer(token) => {
+                    part("bearer");
+                    part(token.expose_secret());
+                }
+                RepositoryAuth::Basic { username, password } => {
+                    part("basic");
+                    part(username.expose_secret());
+                    part(password.expose_secret());
+                }
+            }
+            part(match secret.verification {
+                Verification::On => "verified",
+                Verification::Off => "insecure",
+            });
+            if let Some((chain, key)) = &secret.client_certificate {
+                part(chain.expose_secret());
+                part(key.expose_secret());
+            }
+        }
+        hash.finalize().into()
+    }
+}
+
+/// Whether the gateway may read `url` for a set of `project` (empty when that is
+/// templated), and how.
+///
+/// - `patterns`: `applicationSets.repositories`, matched as a project's `sourceRepos`.
+///
+/// # Errors
+/// [`Error::Url`], [`Error::NotListed`], [`Error::Address`]; each says what to do.
+///
+/// Source: Argo CD's `getRepositorySecret` (the project's own Secret, else one of no
+/// project) and `getRepoCredsSecret` (the longest prefix); here a prefix ends at a `/`
+/// and never within a host.
+pub fn permitted(resources: &Resources, patterns: &[String], (project, url): (&str, &str)) -> Result<Permitted, Error> {
+    let location = Location::parse(url)?;
+    // SECURITY: whole, for rules and what is remembered go by it.
+    let shown = without_user(url);
+    let Location::Remote(parsed) = &location else {
+        return local(location, patterns, shown);
+    };
+    // SECURITY: another spelling is no way around a pattern with `!`.
+    let spellings = spelling::spellings(&location);
+    let declared = declared(resources, project, url);
+    let listed = source_permitted(patterns, url) && !spellings.iter().any(|spelling| excluded(patterns, spelling));
+    if declared.is_none() && !listed {
+        return Err(Error::NotListed { url: shown });
+    }
+    let patterns = patterns.iter().map(String::as_str);
+    let named = patterns
+        .chain(declared.as_ref().map(|secret| secret.url.as_str()))
+        .any(|entry| has_host(entry, parsed));
+    let special = address::special_host(parsed);
+    if let Some(what) = special.filter(|_| !named) {
+        let hint = "; list that host by name under `applicationSets.repositories` if it is meant";
+        return Err(Error::Address { url: shown, what, hint });
+    }
+    let object = match &declared {
+        Some(secret) if secret.project.is_empty() => secret.url.clone(),
+        Some(secret) => format!("{}/{}", secret.project, secret.url),
+        None => shown.clone(),
+    };
+    let declared_project = declared
+        .as_ref()
+        .map(|secret| &secret.project)
+        .filter(|project| !project.is_empty())
+        .cloned();
+    let secret = match declared {
+        Some(secret) if !is_bare(&secret) => Some(secret),
+        Some(secret) => Some(credentials(resources, parsed).map_or(secret.clone(), |creds| lend(&secret, &creds))),
+        None => credentials(resources, parsed),
+    };
+    let prefix = match &declared_project {
+        Some(project) => format!("{project}/"),
+        None => String::new(),
+    };
+    let equal = equal(resources, project, url);
+    let spelled = spellings
+        .iter()
+        .chain([&shown])
+        .map(|spelling| format!("{prefix}{spelling}"));
+    let spelled = others(&object, equal.into_iter().chain(spelled));
+    Ok(Permitted {
+        object,
+        spelled,
+        urls: urls(&shown, &location),
+        url: shown,
+        location,
+        secret,
+        // A name that is listed says nothing about where it leads.
+        named: special.is_some(),
+    })
+}
+
+fn local(location: Location, patterns: &[String], shown: String) -> Result<Permitted, Error> {
+    let Location::Local(path) = &location else {
+        return Err(Error::NotListed { url: shown });
+    };
+    let text = path.to_string_lossy();
+    if !local_permitted(patterns, &text) {
+        return Err(Error::NotListed { url: shown });
+    }
+    Ok(Permitted {
+        object: shown.clone(),
+        spelled: others(&shown, spelling::spellings(&location)),
+        urls: urls(&shown, &location),
+        url: shown,
+        location,
+        secret: None,
+        named: false,
+    })
+}
+
+/// Whether a pattern that is itself a path matches, letter for letter, and none with
+/// `!` does.
+pub(super) fn local_permitted(patterns: &[String], path: &str) -> bool {
+    let bare = path.strip_suffix(".git").unwrap_or(path);
+    let mut allowed = false;
+    for entry in patterns {
+        let (entry, denies) = match entry.strip_prefix('!') {
+            Some(rest) => (rest, true),
+            None => (entry.as_str(), false),
+        };
+        let pattern = entry.strip_prefix("file://").unwrap_or(entry);
+        if !pattern.starts_with('/') {
+            continue;
+        }
+        let pattern = pattern.trim_end_matches('/');
+        let Ok(compiled) = Pattern::compile_exact(pattern, &['/']) else {
+            continue;
+        };
+        let matches = compiled.matches(path) || compiled.matches(bare);
+        if matches && denies {
+            return false;
+        }
+        allowed |= matches;
+    }
+    allowed
+}
+
+/// Whether a pattern with `!` matches.
+fn excluded(patterns: &[String], url: &str) -> bool {
+    let all = std::iter::once("**".to_owned());
+    let excluding = patterns.iter().filter(|pattern| pattern.starts_with('!')).cloned();
+    let patterns: Vec<String> = all.chain(excluding).collect();
+    patterns.len() > 1 && !source_permitted(&patterns, url)
+}
+
+/// Each once, without the one that is known.
+fn others(known: &str, all: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut others: Vec<String> = Vec::new();
+    for one in all {
+        if one != known && !others.contains(&one) {
+            others.push(one);
+        }
+    }
+    others
+}
+
+/// The URL as it was asked for, the plainest form of it, and that with `.git`.
+fn urls(shown: &str, location: &Location) -> Vec<String> {
+    let plain = spelling::plain(location);
+    let with_suffix = format!("{plain}.git");
+    let mut urls = vec![shown.to_owned()];
+    urls.extend(others(shown, [plain, with_suffix]));
+    urls
+}
+
+/// Objects of Secrets for this repository, those of the project and of none, however their
+/// URLs are spelled.
+fn equal(resources: &Resources, project: &str, url: &str) -> Vec<String> {
+    let (wanted, key) = (normalize_repository(url), spelling::key(url));
+    let all = resources.repositories.values();
+    let usable = all.filter(|secret| secret.kind == RepositoryKind::Repository);
+    let usable = usable.filter(|secret| secret.project.is_empty() || secret.project == project);
+    let equal = usable.filter(|secret| {
+        let same = key.is_some() && spelling::key(&secret.url) == key;
+        same || normalize_repository(&secret.url) == wanted
+    });
+    let objects = equal.map(|secret| match secret.project.as_str() {
+        "" => secret.url.clone(),
+        project => format!("{project}/{}", secret.url),
+    });
+    objects.collect()
+}
+
+fn declared(resources: &Resources, project: &str, url: &str) -> Option<Arc<Repository>> {
+    let wanted = normalize_repository(url);
+    let mut shared = None;
+    for secret in resources.repositories.values() {
+        if secret.kind != RepositoryKind::Repository || normalize_repository(&secret.url) != wanted {
+            continue;
+        }
+        if !secret.project.is_empty() && secret.project == project {
+            return Some(Arc::clone(secret));
+        }
+        if secret.project.is_empty() && shared.is_none() {
+            shared = Some(Arc::clone(secret));
+        }
+    }
+    shared
+}
+
+/// Whether the Secret says nothing about how to log in.
+fn is_bare(secret: &Repository) -> bool {
+    matches!(secret.auth, RepositoryAuth::Anonymous) && secret.client_certificate.is_none()
+}
+
+fn lend(secret: &Repository, creds: &Repository) -> Arc<Repository> {
+    Arc::new(Repository {
+        auth: creds.auth.clone(),
+        client_certificate: creds.client_certificate.clone(),
+        ..secret.clone()
+    })
+}
+
+/// Credentials of the longest prefix of the URL.
+fn credentials(resources: &Resources, url: &Url) -> Option<Arc<Repository>> {
+    let all = resources.repositories.values();
+    let fitting = all.filter(|secret| secret.kind == RepositoryKind::Credentials);
+    let fitting = fitting.filter_map(|secret| Some((below(&secret.url, url)?, secret)));
+    let (_, longest) = fitting.max_by_key(|(length, _)| *length)?;
+    Some(Arc::clone(longest))
+}
+
+/// How long the prefix is, if the URL is below it: the same scheme, host and port, and
+/// whole parts of its path.
+fn below(prefix: &str, url: &Url) -> Option<usize> {
+    let prefix = Url::parse(prefix.trim()).ok()?;
+    if prefix.origin() != url.origin() {
+        return None;
+    }
+    let plain = |path: &str| path.trim_end_matches('/').to_lowercase();
+    let (head, path) = (plain(prefix.path()), plain(url.path()));
+    let rest = path.strip_prefix(head.as_str())?;
+    (rest.is_empty() || rest.starts_with('/') || rest == ".git").then_some(head.len())
+}
+
+/// Whether an entry of the settings or a Secret has the very host of the URL.
+fn has_host(entry: &str, url: &Url) -> bool {
+    let Some((scheme, rest)) = entry.trim().split_once("://") else {
+        return false;
+    };
+    let authority = rest.split('/').next().unwrap_or_default();
+    let (host, port) = (url.host_str().unwrap_or_default(), url.port());
+    let written = match port {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    };
+    scheme.eq_ignore_ascii_case(url.scheme()) && (authority.eq_ignore_ascii_case(&written) || any_port(authority, host))
+}
+
+/// `127.0.0.1:*`.
+fn any_port(authority: &str, host: &str) -> bool {
+    authority
+        .strip_suffix(":*")
+        .is_some_and(|rest| rest.eq_ignore_ascii_case(host))
+}

@@ -1,0 +1,387 @@
+//! Which repositories may be read, at which addresses, and with what.
+
+use std::sync::Arc;
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::location::{Location, shown};
+use super::{Error, Permitted, address, permitted};
+use tollgate_core::diagnostic::Location as Place;
+use tollgate_state::{Repository, RepositoryAuth, RepositoryKind, Resources, Verification};
+
+const URL: &str = "https://git.example/team/app";
+
+fn secret(name: &str, kind: RepositoryKind, (url, project): (&str, &str)) -> Repository {
+    Repository {
+        secret: name.to_owned(),
+        kind,
+        url: url.to_owned(),
+        project: project.to_owned(),
+        auth: RepositoryAuth::Anonymous,
+        client_certificate: None,
+        verification: Verification::On,
+        location: Place::default(),
+    }
+}
+
+fn with_token(secret: Repository, token: &str) -> Repository {
+    Repository {
+        auth: RepositoryAuth::Bearer(SecretString::from(token)),
+        ..secret
+    }
+}
+
+fn resources(secrets: Vec<Repository>) -> Resources {
+    let repositories = secrets
+        .into_iter()
+        .map(|secret| (secret.secret.clone(), Arc::new(secret)));
+    Resources {
+        repositories: repositories.collect(),
+        ..Resources::default()
+    }
+}
+
+fn ask(resources: &Resources, patterns: &[&str], (project, url): (&str, &str)) -> Result<Permitted, Error> {
+    let patterns: Vec<String> = patterns.iter().map(|&pattern| pattern.to_owned()).collect();
+    permitted(resources, &patterns, (project, url))
+}
+
+fn token(permitted: &Permitted) -> &str {
+    match permitted.secret().map(|secret| &secret.auth) {
+        Some(RepositoryAuth::Bearer(token)) => token.expose_secret(),
+        _ => "",
+    }
+}
+
+#[test]
+fn nothing_is_read_that_nobody_lists() {
+    let none = resources(Vec::new());
+    let refused = ask(&none, &[], ("", URL)).unwrap_err();
+    assert_eq!(refused, Error::NotListed { url: URL.to_owned() });
+    assert!(refused.to_string().contains("`applicationSets.repositories`"));
+    let other = [
+        "https://git.example/other/*",
+        "!https://git.example/team/app",
+        "https://git.example/team",
+    ];
+    assert!(matches!(ask(&none, &other, ("", URL)), Err(Error::NotListed { .. })));
+    let permitted = ask(&none, &["https://git.example/team/*"], ("", URL)).unwrap();
+    assert_eq!(permitted.object(), URL);
+}
+
+#[test]
+fn a_repository_secret_lists_and_credentials_do_not() {
+    let credentials = secret("creds", RepositoryKind::Credentials, ("https://git.example/team", ""));
+    let refused = ask(&resources(vec![credentials]), &[], ("", URL));
+    assert!(matches!(refused, Err(Error::NotListed { .. })), "{refused:?}");
+    let declared = secret(
+        "repo",
+        RepositoryKind::Repository,
+        ("https://GIT.example/team/app.git", ""),
+    );
+    let permitted = ask(&resources(vec![declared]), &[], ("any", URL)).unwrap();
+    assert_eq!(
+        permitted.object(),
+        "https://GIT.example/team/app.git",
+        "as it is declared"
+    );
+}
+
+#[test]
+fn a_secret_of_a_project_is_for_that_project() {
+    let secrets = || {
+        vec![with_token(
+            secret("mine", RepositoryKind::Repository, (URL, "shop")),
+            "of-shop",
+        )]
+    };
+    let permitted = ask(&resources(secrets()), &[], ("shop", URL)).unwrap();
+    assert_eq!(permitted.object(), format!("shop/{URL}"));
+    assert_eq!(token(&permitted), "of-shop");
+    for project in ["", "other"] {
+        let refused = ask(&resources(secrets()), &[], (project, URL));
+        assert!(matches!(refused, Err(Error::NotListed { .. })), "{project}");
+        let permitted = ask(&resources(secrets()), &["https://git.example/**"], (project, URL)).unwrap();
+        assert_eq!(token(&permitted), "", "credentials of another project");
+        assert_eq!(permitted.object(), URL);
+    }
+}
+
+#[test]
+fn the_longest_prefix_lends_its_credentials() {
+    let creds = |name: &str, url: &str| with_token(secret(name, RepositoryKind::Credentials, (url, "")), name);
+    let secrets = resources(vec![
+        creds("host", "https://git.example"),
+        creds("team", "https://git.example/team/"),
+        creds("near", "https://git.example/tea"),
+        creds("app", "https://git.example/team/application"),
+    ]);
+    let all = ["https://**"];
+    assert_eq!(token(&ask(&secrets, &all, ("", URL)).unwrap()), "team");
+    assert_eq!(
+        token(&ask(&secrets, &all, ("", "https://git.example/x")).unwrap()),
+        "host"
+    );
+    let own = with_token(secret("own", RepositoryKind::Repository, (URL, "")), "own");
+    let both = resources(vec![creds("host", "https://git.example"), own]);
+    assert_eq!(token(&ask(&both, &[], ("", URL)).unwrap()), "own");
+}
+
+#[test]
+fn credentials_stay_with_their_host() {
+    let creds = with_token(
+        secret("creds", RepositoryKind::Credentials, ("https://git.example", "")),
+        "t0k3n",
+    );
+    let secrets = resources(vec![creds]);
+    for url in [
+        "https://git.example.evil.test/team/app",
+        "https://git.example:8443/team/app",
+        "https://evil.test/git.example/app",
+    ] {
+        let permitted = ask(&secrets, &["https://**"], ("", url)).unwrap();
+        assert_eq!(token(&permitted), "", "{url}");
+    }
+}
+
+#[test]
+fn local_paths_need_a_pattern_that_is_a_path() {
+    let declared = secret("repo", RepositoryKind::Repository, ("file:///srv/git/app", ""));
+    let declared = resources(vec![declared]);
+    for patterns in [
+        &["*", "**", "https://**", "file:**"][..],
+        &["/srv/GIT/*"],
+        &["/srv/*"],
+        &[],
+    ] {
+        let refused = ask(&declared, patterns, ("", "file:///srv/git/app"));
+        assert!(matches!(refused, Err(Error::NotListed { .. })), "{patterns:?}");
+    }
+    for patterns in [["/srv/git/*"], ["file:///srv/git/**"], ["file:///srv/git/app"]] {
+        for url in ["/srv/git/app", "file:///srv/git/app", "file:///srv/git/app.git/"] {
+            assert!(ask(&declared, &patterns, ("", url)).is_ok(), "{patterns:?} {url}");
+        }
+    }
+    let refused = ask(&declared, &["/srv/git/**", "!/srv/git/app"], ("", "/srv/git/app"));
+    assert!(matches!(refused, Err(Error::NotListed { .. })));
+}
+
+#[test]
+fn urls_that_climb_or_carry_users_are_refused() {
+    let none = resources(Vec::new());
+    for (url, reason) in [
+        ("", "empty"),
+        ("/srv/git/../../etc", "`..`"),
+        ("file:///srv//git", "empty part"),
+        ("file://srv/git", "absolute"),
+        ("https://git.example/team/../other", "`..`"),
+        ("https://git.example/team/%2e%2E/other", "`..`"),
+        ("https://git.example/team%2Fapp", "encoded"),
+        ("https://git.example//app", "empty part"),
+        ("https://u:s3cr3t@git.example/app", "names a user"),
+        ("https://git.example/app?x=1", "query"),
+        ("https://git.example/app#x", "fragment"),
+        ("https://git.example\\@evil.test/app", "backslash"),
+        ("http://git.example/app", "`https://`"),
+        ("git://git.example/app", "only `https://`"),
+        ("ext::sh -c id", "by ssh"),
+        ("git@git.example:team/app.git", "by ssh"),
+        ("ssh://git@git.example/app", "by ssh"),
+        ("git.example/app", "no URL"),
+    ] {
+        let refused = ask(&none, &["**", "/**"], ("", url)).unwrap_err();
+        let text = refused.to_string();
+        assert!(matches!(refused, Error::Url { .. }), "{url}: {text}");
+        assert!(text.contains(reason), "{url}: {text}");
+        assert!(!text.contains("s3cr3t"), "{text}");
+    }
+    assert_eq!(shown("https://u:p@h/x"), "https://h/x");
+    assert!(matches!(
+        Location::parse("https://git.example/a%20b"),
+        Ok(Location::Remote(_))
+    ));
+}
+
+#[test]
+fn special_addresses_must_be_named() {
+    let none = resources(Vec::new());
+    for url in [
+        "https://169.254.169.254/latest",
+        "https://[fd00:ec2::254]/latest",
+        "https://[::ffff:169.254.169.254]/latest",
+        "https://2852039166/latest",
+        "https://127.0.0.1/app",
+        "http://localhost:8080/app",
+        "https://0.0.0.0/app",
+        "https://[::1]/app",
+    ] {
+        let refused = ask(&none, &["https://**", "http://**"], ("", url));
+        assert!(matches!(refused, Err(Error::Address { .. })), "{url}: {refused:?}");
+    }
+    for (pattern, url) in [
+        ("https://169.254.169.254/*", "https://169.254.169.254/app"),
+        ("http://localhost:8080/**", "http://localhost:8080/team/app"),
+        ("http://127.0.0.1:*/*", "http://127.0.0.1:4711/app"),
+    ] {
+        assert!(ask(&none, &[pattern], ("", url)).is_ok(), "{pattern}");
+    }
+    let another = ask(
+        &none,
+        &["https://127.0.0.1/*", "https://**"],
+        ("", "https://127.0.0.2/app"),
+    );
+    assert!(matches!(another, Err(Error::Address { .. })), "another one is named");
+}
+
+#[test]
+fn addresses_of_names_are_looked_at() {
+    for refused in [
+        "127.0.0.1",
+        "169.254.1.1",
+        "fe80::1",
+        "::1",
+        "64:ff9b::a9fe:a9fe",
+        "0.0.0.0",
+        "224.0.0.1",
+        // As for plugins, by the same table.
+        "192.0.0.192",
+        "192.0.0.170",
+        "192.0.2.1",
+        "192.88.99.1",
+        "198.18.0.1",
+        "203.0.113.1",
+        "240.0.0.1",
+        "255.255.255.255",
+        "100.100.100.200",
+        "168.63.129.16",
+        "::ffff:140.82.121.4",
+        "::ffff:10.0.0.1",
+        "2001:db8::1",
+        "2001:10::1",
+        "100::1",
+        "fec0::1",
+        "5f00::1",
+    ] {
+        assert!(address::special(refused.parse().unwrap()).is_some(), "{refused}");
+    }
+    for allowed in [
+        "10.0.0.1",
+        "192.168.1.1",
+        "140.82.121.4",
+        "fd12::1",
+        "2606:50c0::1",
+        "100.64.0.1",
+    ] {
+        assert_eq!(address::special(allowed.parse().unwrap()), None, "{allowed}");
+    }
+}
+
+#[test]
+fn what_was_read_with_other_credentials_is_another_repository() {
+    let read = |token: &str| {
+        let declared = with_token(secret("repo", RepositoryKind::Repository, (URL, "")), token);
+        ask(&resources(vec![declared]), &[], ("", URL)).unwrap().fingerprint()
+    };
+    assert_eq!(read("a"), read("a"));
+    assert_ne!(read("a"), read("b"));
+}
+
+#[test]
+fn another_spelling_passes_no_pattern_that_excludes() {
+    let none = resources(Vec::new());
+    let patterns = [
+        "https://**",
+        "!https://git.example/team/app",
+        "!https://git.example/secret/*",
+    ];
+    for url in [
+        URL,
+        "https://git.example/team/app.git",
+        "https://GIT.example:443/Team/%61pp/",
+        "https://git.example./team/app",
+        "https:///git.example/team/app",
+        "https://git.example:443/secret/x",
+    ] {
+        let refused = ask(&none, &patterns, ("", url));
+        assert!(matches!(refused, Err(Error::NotListed { .. })), "{url}");
+    }
+    for url in [
+        "https://git.example/team/app2",
+        "https://git.example:8443/team/app",
+        "https://git.example:443/team/other.git",
+    ] {
+        assert!(ask(&none, &patterns, ("", url)).is_ok(), "{url}");
+    }
+}
+
+#[test]
+fn rows_are_looked_up_by_every_spelling_and_equal_secret() {
+    let shared = secret(
+        "shared",
+        RepositoryKind::Repository,
+        ("git@git.example:Team/app.git", ""),
+    );
+    let mine = secret(
+        "mine",
+        RepositoryKind::Repository,
+        ("https://git.example/team/app.git", "shop"),
+    );
+    let theirs = secret("theirs", RepositoryKind::Repository, (URL, "other"));
+    let all = resources(vec![shared, mine, theirs]);
+    let asked = "https://git.example:443/Team/app";
+    let without = ask(&all, &["https://**"], ("", asked)).unwrap();
+    assert_eq!(without.object(), asked);
+    let has = |permitted: &Permitted, object: &str| permitted.spelled().iter().any(|known| known == object);
+    for object in [
+        "https://git.example/Team/app",
+        "https://git.example/team/app",
+        "https://git.example/team/app.git",
+        "git@git.example:Team/app.git",
+    ] {
+        assert!(has(&without, object), "{object}");
+    }
+    assert!(
+        !has(&without, "shop/https://git.example/team/app.git"),
+        "of another project"
+    );
+    assert!(!has(&without, asked), "the object itself is no other one");
+    assert_eq!(
+        without.urls(),
+        [
+            asked,
+            "https://git.example/Team/app",
+            "https://git.example/Team/app.git"
+        ]
+    );
+
+    let with = ask(&all, &[], ("shop", URL)).unwrap();
+    assert_eq!(with.object(), "shop/https://git.example/team/app.git");
+    for object in [format!("shop/{URL}"), "git@git.example:Team/app.git".to_owned()] {
+        assert!(has(&with, &object), "{object}");
+    }
+    assert!(!has(&with, &format!("other/{URL}")));
+    assert_eq!(with.urls(), [URL, "https://git.example/team/app.git"]);
+}
+
+/// SECURITY: what is shown of a URL is short; what is decided on is not.
+#[test]
+fn long_urls_are_told_apart_to_their_end() {
+    let none = resources(Vec::new());
+    let long = |end: &str| format!("https://git.example/{}/{end}", "x".repeat(1_000));
+    let asked = |url: &str| ask(&none, &["https://git.example/**"], ("", url));
+    let (one, other) = (asked(&long("one")).unwrap(), asked(&long("other")).unwrap());
+    assert_eq!(one.object(), long("one"));
+    assert_ne!(one.fingerprint(), other.fingerprint());
+    assert_eq!(one.fingerprint(), asked(&long("one")).unwrap().fingerprint());
+    let refused = asked(&long(&"y".repeat(2_000))).unwrap_err();
+    assert!(
+        matches!(refused, Error::Url { .. }) && refused.to_string().len() < 600,
+        "{refused}"
+    );
+    let excluded = ask(
+        &none,
+        &["https://git.example/**", &format!("!{}", long("one"))],
+        ("", &long("one")),
+    );
+    assert!(matches!(excluded, Err(Error::NotListed { .. })));
+}

@@ -1,0 +1,88 @@
+//! The files that links lead to.
+//!
+//! In: the path of a link. Out: the content's object. Refuses: ways out of the tree, into
+//! submodules, to directories, through more than [`MAX_LINKS`] links. Never: a directory
+//! read twice for one question.
+
+use std::rc::Rc;
+
+use gix::ObjectId;
+use gix::objs::tree::EntryKind;
+
+use super::reading::Reading;
+use super::{CommitTree, Entry, count};
+use crate::inputs::InputError;
+use crate::repository::{MAX_LINKS, MAX_PATH_BYTES};
+
+const OUTSIDE: &str = "is a symbolic link that leads out of the repository";
+const NOTHING: &str = "is a symbolic link to nothing";
+
+impl CommitTree {
+    /// A directory that a link leads through, read once.
+    fn passed(&self, id: ObjectId, path: &str, reading: &mut Reading<'_>) -> Result<Rc<[Entry]>, InputError> {
+        if let Some(known) = reading.passed.get(&id) {
+            return Ok(Rc::clone(known));
+        }
+        reading.time()?;
+        let entries: Rc<[Entry]> = self.entries(id, path, reading)?.into();
+        reading.passed.insert(id, Rc::clone(&entries));
+        Ok(entries)
+    }
+
+    /// The file a path leads to, links followed within the tree.
+    pub(super) fn resolve(&self, path: &str, reading: &mut Reading<'_>) -> Result<ObjectId, InputError> {
+        let mut links = 0;
+        let mut rest: Vec<String> = path.rsplit('/').map(str::to_owned).collect();
+        let mut place: Vec<ObjectId> = Vec::new();
+        while let Some(part) = rest.pop() {
+            reading.step()?;
+            match part.as_str() {
+                "" | "." => continue,
+                ".." => {
+                    if place.pop().is_none() {
+                        return Err(self.wrong(path, OUTSIDE).into());
+                    }
+                    continue;
+                }
+                _ => {}
+            }
+            let directory = place.last().copied().unwrap_or(self.root);
+            let entries = self.passed(directory, path, reading)?;
+            let found = entries.binary_search_by(|entry| entry.name.as_str().cmp(&part));
+            let Some(entry) = found.ok().and_then(|at| entries.get(at)) else {
+                return Err(self.wrong(path, NOTHING).into());
+            };
+            match entry.kind {
+                EntryKind::Tree => place.push(entry.id),
+                EntryKind::Blob | EntryKind::BlobExecutable if rest.iter().all(|part| part.is_empty()) => {
+                    return Ok(entry.id);
+                }
+                EntryKind::Blob | EntryKind::BlobExecutable => return Err(self.wrong(path, NOTHING).into()),
+                EntryKind::Commit => {
+                    let what = "leads into a submodule, which is not fetched";
+                    return Err(self.wrong(path, what).into());
+                }
+                EntryKind::Link => {
+                    links += 1;
+                    let target = self.target(entry.id, path, reading)?;
+                    rest.extend(target.rsplit('/').map(str::to_owned));
+                    if links > MAX_LINKS || rest.len() > MAX_PATH_BYTES {
+                        return Err(self.wrong(path, "leads through too many symbolic links").into());
+                    }
+                }
+            }
+        }
+        Err(self.wrong(path, "is a symbolic link to a directory").into())
+    }
+
+    /// Where a link leads.
+    fn target(&self, link: ObjectId, path: &str, reading: &Reading<'_>) -> Result<String, InputError> {
+        reading.time()?;
+        let target = self.object(link, (path, count(MAX_PATH_BYTES)))?;
+        let target = String::from_utf8_lossy(&target).into_owned();
+        match target.starts_with('/') {
+            true => Err(self.wrong(path, OUTSIDE).into()),
+            false => Ok(target),
+        }
+    }
+}

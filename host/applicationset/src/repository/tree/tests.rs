@@ -1,0 +1,168 @@
+//! Trees that are larger than they look.
+
+use gix::ObjectId;
+use gix::objs::tree::{Entry, EntryKind};
+use gix::objs::{Commit, Tree as Object};
+
+use super::{CommitTree, open_options};
+use crate::{Budget, Tree as _};
+use tollgate_config::GenerationLimits;
+
+/// A repository without files of its own, for objects.
+struct Forge {
+    _folder: tempfile::TempDir,
+    repository: gix::Repository,
+}
+
+impl Forge {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        gix::init_bare(folder.path()).unwrap();
+        let repository = open_options().open(folder.path()).unwrap().to_thread_local();
+        Self {
+            _folder: folder,
+            repository,
+        }
+    }
+
+    fn blob(&self, text: &str) -> ObjectId {
+        self.repository.write_blob(text).unwrap().detach()
+    }
+
+    fn tree(&self, entries: impl IntoIterator<Item = (String, EntryKind, ObjectId)>) -> ObjectId {
+        let mut entries: Vec<Entry> = entries
+            .into_iter()
+            .map(|(name, kind, oid)| Entry {
+                mode: kind.into(),
+                filename: name.into(),
+                oid,
+            })
+            .collect();
+        entries.sort();
+        self.repository.write_object(Object { entries }).unwrap().detach()
+    }
+
+    fn commit(&self, root: ObjectId) -> CommitTree {
+        let who = gix::actor::Signature::default();
+        let commit = Commit {
+            tree: root,
+            parents: Vec::new().into(),
+            author: who.clone(),
+            committer: who,
+            encoding: None,
+            message: "all".into(),
+            extra_headers: Vec::new(),
+        };
+        let id = self.repository.write_object(commit).unwrap().detach();
+        CommitTree::new(self.repository.clone(), id, "https://r").unwrap()
+    }
+}
+
+fn budget() -> Budget {
+    Budget::new(GenerationLimits::default())
+}
+
+/// SECURITY: a thousand directories of a thousand files: three objects.
+#[test]
+fn a_directory_that_stands_in_many_places_counts_in_each() {
+    let forge = Forge::new();
+    let file = forge.blob("");
+    let square = |width: u32| {
+        let inner = forge.tree((0..width).map(|name| (format!("f{name:04}"), EntryKind::Blob, file)));
+        forge.commit(forge.tree((0..width).map(|name| (format!("d{name:04}"), EntryKind::Tree, inner))))
+    };
+    assert_eq!(square(100).directories(&budget()).unwrap().len(), 100);
+    assert_eq!(square(100).files(&|_| true, &budget()).unwrap().len(), 10_000);
+    let refused = square(1_000).files(&|_| false, &budget()).unwrap_err().to_string();
+    assert!(
+        refused.contains("entries or more, at most 500000 are allowed"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn paths_are_taken_from_the_budget() {
+    let forge = Forge::new();
+    let file = forge.blob("");
+    let leaf = forge.tree([("x".to_owned(), EntryKind::Blob, file)]);
+    let tree = forge.commit(forge.tree((0..100).map(|name| (format!("d{name:02}"), EntryKind::Tree, leaf))));
+    let within = |bytes: u64| {
+        Budget::new(GenerationLimits {
+            bytes,
+            ..GenerationLimits::default()
+        })
+    };
+    assert_eq!(tree.directories(&within(10_000)).unwrap().len(), 100);
+    assert_eq!(tree.files(&|_| true, &within(10_000)).unwrap().len(), 100);
+    for refused in [
+        tree.directories(&within(1_000)).map(drop),
+        tree.files(&|_| true, &within(1_000)).map(drop),
+    ] {
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("at most 1000 are allowed"), "{refused}");
+    }
+}
+
+/// What links lead through is read once, and counts.
+#[test]
+fn directories_behind_links_count_once() {
+    let forge = Forge::new();
+    let file = forge.blob("{}");
+    let linked = |entries: usize, links: usize| {
+        let wide = forge.tree((0..entries).map(|name| (format!("f{name:06}"), EntryKind::Blob, file)));
+        let link = forge.blob("wide/f000000");
+        let links = (0..links).map(|name| (format!("l{name:04}"), EntryKind::Link, link));
+        let root = links.chain([("wide".to_owned(), EntryKind::Tree, wide)]);
+        forge
+            .commit(forge.tree(root))
+            .files(&|path| path.starts_with('l'), &budget())
+    };
+    assert_eq!(linked(1_000, 2_000).unwrap().len(), 2_000);
+    let refused = linked(260_000, 1).unwrap_err().to_string();
+    assert!(
+        refused.contains("entries or more, at most 500000 are allowed"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn links_end() {
+    let forge = Forge::new();
+    let link = |target: &str| forge.blob(target);
+    let chain = |links: usize| {
+        let steps = (0..links).map(|at| (format!("l{at:02}"), EntryKind::Link, link(&format!("l{:02}", at + 1))));
+        let end = (format!("l{links:02}"), EntryKind::Blob, forge.blob("{}"));
+        let tree = forge.commit(forge.tree(steps.chain([end])));
+        tree.files(&|path| path == "l00", &budget())
+    };
+    assert_eq!(chain(40).unwrap()[0].content.as_ref(), b"{}");
+    assert!(chain(41).unwrap_err().to_string().contains("too many symbolic links"));
+    for (target, why) in [
+        ("self", "too many symbolic links"),
+        (".", "to a directory"),
+        ("./", "to a directory"),
+        ("a/../a", "to a directory"),
+        ("..", "out of the repository"),
+        ("a/../../x", "out of the repository"),
+        ("/etc/passwd", "out of the repository"),
+        ("a/none", "to nothing"),
+        ("a/x/", "ok"),
+        ("a/x/y", "to nothing"),
+        ("a/back/a/back/a/x", "ok"),
+    ] {
+        let a = forge.tree([
+            ("back".to_owned(), EntryKind::Link, link("..")),
+            ("x".to_owned(), EntryKind::Blob, forge.blob("{}")),
+        ]);
+        let entries = [
+            ("a".to_owned(), EntryKind::Tree, a),
+            ("self".to_owned(), EntryKind::Link, link(target)),
+        ];
+        let tree = forge.commit(forge.tree(entries));
+        assert_eq!(tree.directories(&budget()).unwrap(), ["a"], "no way through a link");
+        match tree.files(&|path| path == "self", &budget()) {
+            Ok(files) => assert!(why == "ok" && files.len() == 1, "{target}"),
+            Err(refused) => assert!(refused.to_string().contains(why), "{target}: {refused}"),
+        }
+    }
+}

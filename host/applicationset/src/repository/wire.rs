@@ -1,0 +1,461 @@
+//! Git's smart HTTP, one request at a time.
+//!
+//! In: a permitted place, what the git library asks for. Out: answers, counted. Never:
+//! a byte or a moment beyond the bounds; a redirect to another host or repository; a
+//! credential that the library sees, or that goes anywhere but to the permitted host.
+
+use std::io::{self, BufRead, Cursor, Read, Write};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Buf, Bytes};
+use gix::protocol::transport::client::blocking_io::http::{GetResponse, Http, PostBodyDataKind, PostResponse};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, LOCATION};
+use reqwest::{Client, Method, Response};
+use secrecy::ExposeSecret;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout_at;
+use url::Url;
+use zeroize::Zeroizing;
+
+use super::Error;
+use super::address::{Forbidden, Resolver};
+use super::error::quoted;
+use super::exchange::{Exchange, with_causes};
+use super::location::Location;
+use super::permission::Permitted;
+use tollgate_core::glob::normalize_repository;
+use tollgate_state::{RepositoryAuth, Verification};
+
+/// Bytes of one request's body; what the library writes is a few lines.
+const MAX_REQUEST_BYTES: usize = 64 * 1024;
+
+/// Redirects followed to other spellings of the same repository.
+const MAX_REDIRECTS: usize = 3;
+
+/// Time for a connection.
+const CONNECT_TIME: Duration = Duration::from_secs(10);
+
+/// A client for one repository, for one fetch.
+pub(super) struct Wire {
+    line: Arc<Sender>,
+    base: Option<String>,
+}
+
+/// What sends.
+struct Sender {
+    runtime: Option<Runtime>,
+    client: Client,
+    exchange: Arc<Exchange>,
+    authorization: Option<HeaderValue>,
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        // A name that is still being looked up must not hold the thread.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Wire {
+    /// A client, and the URL it begins at.
+    pub(super) fn new(permitted: &Permitted, exchange: &Arc<Exchange>) -> Result<(Self, Url), Error> {
+        let Location::Remote(url) = permitted.location() else {
+            return Err(exchange.protocol("it is not remote"));
+        };
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(2)
+            .thread_name("repository-io")
+            .enable_all()
+            .build();
+        let runtime = runtime.map_err(|error| super::disk::failed(&error))?;
+        let (interrupt, ends) = (exchange.interrupt_handle(), exchange.ends());
+        runtime.spawn(async move {
+            tokio::time::sleep_until(ends).await;
+            interrupt.store(true, Ordering::Relaxed);
+        });
+        let line = Sender {
+            runtime: Some(runtime),
+            client: client(permitted)?,
+            exchange: Arc::clone(exchange),
+            authorization: authorization(permitted)?,
+        };
+        let wire = Self {
+            line: Arc::new(line),
+            base: None,
+        };
+        Ok((wire, url.clone()))
+    }
+
+    fn call(&mut self, (method, url): (Method, &str), headers: HeaderMap) -> io::Result<Arc<Mutex<Call>>> {
+        let url = Url::parse(url).map_err(io::Error::other)?;
+        Ok(Arc::new(Mutex::new(Call {
+            line: Arc::clone(&self.line),
+            method,
+            url,
+            headers,
+            body: Vec::new(),
+            answer: None,
+            piece: Bytes::new(),
+        })))
+    }
+}
+
+fn client(permitted: &Permitted) -> Result<Client, Error> {
+    let mut builder = Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .referer(false)
+        .no_proxy()
+        .http1_only()
+        .connect_timeout(CONNECT_TIME)
+        .dns_resolver(Resolver {
+            named: permitted.named(),
+        })
+        .user_agent(concat!("git/tollgate-", env!("CARGO_PKG_VERSION")));
+    let unusable = |reason: &str| Error::Credential {
+        url: permitted.url().to_owned(),
+        reason: reason.to_owned(),
+    };
+    if let Some(secret) = permitted.secret() {
+        if secret.verification == Verification::Off {
+            builder = builder.tls_danger_accept_invalid_certs(true);
+        }
+        if let Some((chain, key)) = &secret.client_certificate {
+            let pem = Zeroizing::new(format!("{}\n{}", chain.expose_secret(), key.expose_secret()));
+            let identity = reqwest::Identity::from_pem(pem.as_bytes());
+            builder = builder.identity(identity.map_err(|_| unusable("its client certificate is not usable PEM"))?);
+        }
+    }
+    builder.build().map_err(|_| unusable("its TLS settings are not usable"))
+}
+
+fn authorization(permitted: &Permitted) -> Result<Option<HeaderValue>, Error> {
+    let text = match permitted.secret().map(|secret| &secret.auth) {
+        None | Some(RepositoryAuth::Anonymous) => return Ok(None),
+        Some(RepositoryAuth::Unusable { reason }) => {
+            return Err(Error::Credential {
+                url: permitted.url().to_owned(),
+                reason: reason.clone(),
+            });
+        }
+        Some(RepositoryAuth::Bearer(token)) => Zeroizing::new(format!("Bearer {}", token.expose_secret())),
+        Some(RepositoryAuth::Basic { username, password }) => {
+            let pair = Zeroizing::new(format!("{}:{}", username.expose_secret(), password.expose_secret()));
+            let encoded = Zeroizing::new(STANDARD.encode(pair.as_bytes()));
+            Zeroizing::new(format!("Basic {}", encoded.as_str()))
+        }
+    };
+    let mut value = HeaderValue::from_str(&text).map_err(|_| Error::Credential {
+        url: permitted.url().to_owned(),
+        reason: "its credentials have characters no header can carry".to_owned(),
+    })?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}
+
+impl Sender {
+    /// Runs on the calling thread until done or out of time.
+    fn wait<T>(&self, work: impl Future<Output = reqwest::Result<T>>) -> io::Result<T> {
+        let Some(runtime) = &self.runtime else {
+            return Err(io::Error::other("closed"));
+        };
+        let ends = self.exchange.ends();
+        match runtime.block_on(async { timeout_at(ends, work).await }) {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(error)) => Err(self.exchange.refuse(self.broken(error))),
+            Err(_) => Err(self.exchange.refuse(self.exchange.slow())),
+        }
+    }
+
+    fn broken(&self, error: reqwest::Error) -> Error {
+        let error = error.without_url();
+        let url = self.exchange.url().to_owned();
+        let mut cause: Option<&dyn std::error::Error> = Some(&error);
+        while let Some(current) = cause {
+            if let Some(Forbidden(what)) = current.downcast_ref::<Forbidden>() {
+                let hint = "; that is where its name leads";
+                return Error::Address { url, what, hint };
+            }
+            cause = current.source();
+        }
+        Error::Unreachable {
+            url,
+            reason: quoted(&with_causes(&error)),
+        }
+    }
+
+    fn send(&self, call: &mut Call) -> io::Result<Response> {
+        let mut headers = call.headers.clone();
+        if let Some(authorization) = &self.authorization {
+            headers.insert(AUTHORIZATION, authorization.clone());
+        }
+        let body = std::mem::take(&mut call.body);
+        let mut redirects = 0;
+        loop {
+            let request = self.client.request(call.method.clone(), call.url.clone());
+            let request = request.headers(headers.clone()).body(body.clone());
+            let answer = self.wait(request.send())?;
+            let status = answer.status();
+            if status.is_redirection() && call.method == Method::GET && redirects < MAX_REDIRECTS {
+                redirects += 1;
+                call.url = self.next(&call.url, &answer)?;
+                continue;
+            }
+            let (url, status) = (self.exchange.url().to_owned(), status.as_u16());
+            let error = match status {
+                200..=299 => return Ok(answer),
+                300..=399 => Error::Redirect { url },
+                401 | 403 => Error::Refused { url, status },
+                _ => Error::Status { url, status },
+            };
+            return Err(self.exchange.refuse(error));
+        }
+    }
+
+    /// Where a redirect leads, if that is the same repository, differently spelled:
+    /// with `.git` or without, a slash more or less. The caller has a right on that one
+    /// and no other, and the credentials are for it.
+    fn next(&self, from: &Url, answer: &Response) -> io::Result<Url> {
+        let text = answer.headers().get(LOCATION).and_then(|text| text.to_str().ok());
+        let to = text.and_then(|text| from.join(text).ok());
+        let same = |to: &Url| {
+            from.origin() == to.origin()
+                && to.username().is_empty()
+                && to.password().is_none()
+                && from.query() == to.query()
+                && spelling(from).is_some()
+                && spelling(from) == spelling(to)
+        };
+        match to.filter(same) {
+            Some(to) => Ok(to),
+            None => Err(self.exchange.refuse(Error::Redirect {
+                url: self.exchange.url().to_owned(),
+            })),
+        }
+    }
+}
+
+/// One spelling for the URLs of what git's `info/refs` is asked at.
+fn spelling(url: &Url) -> Option<String> {
+    let base = url.path().strip_suffix(REFS)?;
+    Some(normalize_repository(base.trim_end_matches('/')))
+}
+
+const REFS: &str = "/info/refs";
+
+/// A request that is sent when its answer is first read.
+struct Call {
+    line: Arc<Sender>,
+    method: Method,
+    url: Url,
+    headers: HeaderMap,
+    body: Vec<u8>,
+    answer: Option<Response>,
+    piece: Bytes,
+}
+
+impl Call {
+    fn answer(&mut self) -> io::Result<&mut Response> {
+        if self.answer.is_none() {
+            let line = Arc::clone(&self.line);
+            self.answer = Some(line.send(self)?);
+        }
+        self.answer.as_mut().ok_or_else(|| io::Error::other("no answer"))
+    }
+
+    /// The header fields the library looks at, a line each.
+    fn header_lines(&mut self) -> io::Result<Vec<u8>> {
+        let kind = self.answer()?.headers().get(reqwest::header::CONTENT_TYPE);
+        let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        Ok(format!("content-type: {kind}\n").into_bytes())
+    }
+
+    /// Fills `piece` unless the answer is at its end.
+    fn fill(&mut self) -> io::Result<()> {
+        let line = Arc::clone(&self.line);
+        while self.piece.is_empty() {
+            if line.exchange.is_over() {
+                return Err(line.exchange.refuse(line.exchange.slow()));
+            }
+            let answer = self.answer()?;
+            let Some(piece) = line.wait(answer.chunk())? else {
+                return Ok(());
+            };
+            line.exchange.take(piece.len())?;
+            self.piece = piece;
+        }
+        Ok(())
+    }
+}
+
+fn held(call: &Mutex<Call>) -> MutexGuard<'_, Call> {
+    call.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Header fields of an answer as text.
+pub(super) struct HeaderLines {
+    call: Arc<Mutex<Call>>,
+    text: Option<Cursor<Vec<u8>>>,
+}
+
+impl HeaderLines {
+    fn text(&mut self) -> io::Result<&mut Cursor<Vec<u8>>> {
+        if self.text.is_none() {
+            let lines = held(&self.call).header_lines()?;
+            self.text = Some(Cursor::new(lines));
+        }
+        self.text.as_mut().ok_or_else(|| io::Error::other("no header"))
+    }
+}
+
+impl Read for HeaderLines {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.text()?.read(into)
+    }
+}
+
+impl BufRead for HeaderLines {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.text()?.fill_buf()
+    }
+
+    fn consume(&mut self, amount: usize) {
+        if let Some(text) = &mut self.text {
+            text.consume(amount);
+        }
+    }
+}
+
+/// The body of an answer.
+pub(super) struct AnswerBody {
+    call: Arc<Mutex<Call>>,
+    piece: Bytes,
+}
+
+impl Read for AnswerBody {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.fill_buf()?.read(into)?;
+        self.consume(read);
+        Ok(read)
+    }
+}
+
+impl BufRead for AnswerBody {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.piece.is_empty() {
+            let mut call = held(&self.call);
+            call.fill()?;
+            self.piece = std::mem::take(&mut call.piece);
+        }
+        Ok(&self.piece)
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.piece.advance(amount.min(self.piece.len()));
+    }
+}
+
+/// The body of a request, gathered before it is sent.
+pub(super) struct RequestBody(Arc<Mutex<Call>>);
+
+impl Write for RequestBody {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut call = held(&self.0);
+        if call.body.len().saturating_add(bytes.len()) > MAX_REQUEST_BYTES {
+            return Err(io::Error::other("the request is too long"));
+        }
+        call.body.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Http for Wire {
+    type Headers = HeaderLines;
+    type ResponseBody = AnswerBody;
+    type PostBody = RequestBody;
+
+    fn get(
+        &mut self,
+        url: &str,
+        base_url: &str,
+        headers: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> gix::Result<GetResponse<HeaderLines, AnswerBody>> {
+        let call = self
+            .call((Method::GET, url), fields(headers))
+            .map_err(gix::Error::from_error)?;
+        {
+            let mut call = held(&call);
+            call.answer().map_err(gix::Error::from_error)?;
+            let base = call.url.as_str().rsplit_once(REFS).map(|(base, _)| base.to_owned());
+            self.base = base.filter(|base| base != base_url.trim_end_matches('/'));
+        }
+        let (headers, body) = answered(&call);
+        Ok(GetResponse { headers, body })
+    }
+
+    fn post(
+        &mut self,
+        url: &str,
+        _base_url: &str,
+        headers: impl IntoIterator<Item = impl AsRef<str>>,
+        _body: PostBodyDataKind,
+    ) -> gix::Result<PostResponse<HeaderLines, AnswerBody, RequestBody>> {
+        let call = self
+            .call((Method::POST, url), fields(headers))
+            .map_err(gix::Error::from_error)?;
+        let (headers, body) = answered(&call);
+        Ok(PostResponse {
+            post_body: RequestBody(call),
+            headers,
+            body,
+        })
+    }
+
+    fn configure(&mut self, _config: &dyn std::any::Any) -> gix::Result {
+        Ok(())
+    }
+
+    fn redirected_base_url(&self) -> Option<String> {
+        self.base.clone()
+    }
+}
+
+fn answered(call: &Arc<Mutex<Call>>) -> (HeaderLines, AnswerBody) {
+    let headers = HeaderLines {
+        call: Arc::clone(call),
+        text: None,
+    };
+    let body = AnswerBody {
+        call: Arc::clone(call),
+        piece: Bytes::new(),
+    };
+    (headers, body)
+}
+
+/// The library's header lines; it never has credentials to put there.
+fn fields(lines: impl IntoIterator<Item = impl AsRef<str>>) -> HeaderMap {
+    let mut fields = HeaderMap::new();
+    for line in lines {
+        let Some((name, value)) = line.as_ref().split_once(':') else {
+            continue;
+        };
+        let name = HeaderName::from_bytes(name.as_bytes());
+        let value = HeaderValue::from_str(value.trim());
+        if let (Ok(name), Ok(value)) = (name, value)
+            && name != AUTHORIZATION
+        {
+            fields.insert(name, value);
+        }
+    }
+    fields
+}

@@ -1,0 +1,425 @@
+//! Executes a Go template.
+//!
+//! In: a parse, parameters. Out: text. Never: output, steps or nesting without a
+//! bound.
+//!
+//! Source: the documentation of Go's `text/template`; what it leaves open (nil
+//! against missing, scopes of variables) as Go 1.26 does it.
+
+use std::collections::BTreeMap;
+
+use gotmpl::parse::{BranchNode, CommandNode, Expr, ListNode, Node, Number, PipeNode, SmolStr, TemplateNode};
+
+use super::value::{Heap, Value, size};
+use super::{Fault, TEXT_BYTES, fields, functions, print};
+use crate::MissingKey;
+
+/// Templates that call templates, and blocks within blocks.
+const DEPTH: usize = 100;
+
+/// What a node does to the loop it is in.
+enum Flow {
+    Next,
+    Break,
+    Continue,
+}
+
+/// An execution.
+pub(super) struct Executor<'r, 'a> {
+    heap: &'r mut Heap<'a>,
+    defines: &'r BTreeMap<String, ListNode>,
+    missing_key: MissingKey,
+    variables: Vec<(SmolStr, Value)>,
+    /// Variables below this belong to the caller of the template.
+    frame: usize,
+    depth: usize,
+    output: String,
+}
+
+impl<'r, 'a> Executor<'r, 'a> {
+    /// One that has written nothing yet.
+    pub(super) fn new(
+        heap: &'r mut Heap<'a>,
+        defines: &'r BTreeMap<String, ListNode>,
+        missing_key: MissingKey,
+    ) -> Self {
+        Self {
+            heap,
+            defines,
+            missing_key,
+            variables: Vec::new(),
+            frame: 0,
+            depth: 0,
+            output: String::new(),
+        }
+    }
+
+    /// The text that `body` makes of `dot`.
+    ///
+    /// # Errors
+    /// What the template does wrong, or the bound it reaches.
+    pub(super) fn run(mut self, body: &ListNode, dot: &Value) -> Result<String, Fault> {
+        self.variables.push(("$".into(), dot.clone()));
+        match self.walk(body, dot)? {
+            Flow::Next => Ok(self.output),
+            Flow::Break | Flow::Continue => Err(message("`break` or `continue` outside of `range`")),
+        }
+    }
+
+    fn walk(&mut self, list: &ListNode, dot: &Value) -> Result<Flow, Fault> {
+        for node in &list.nodes {
+            self.heap.step()?;
+            match self.node(node, dot)? {
+                Flow::Next => {}
+                flow @ (Flow::Break | Flow::Continue) => return Ok(flow),
+            }
+        }
+        Ok(Flow::Next)
+    }
+
+    fn node(&mut self, node: &Node, dot: &Value) -> Result<Flow, Fault> {
+        match node {
+            Node::Text(text) => self.write(&text.text)?,
+            Node::Action(action) => {
+                let value = self.pipeline(&action.pipe, dot)?;
+                if action.pipe.decl.is_empty() {
+                    self.write_value(&value)?;
+                }
+            }
+            Node::If(branch) | Node::With(branch) => {
+                return self.branch(branch, dot, matches!(node, Node::With(_)));
+            }
+            Node::Range(branch) => return self.nested(|this| this.range(branch, dot)),
+            Node::Template(call) => self.call_template(call, dot)?,
+            Node::List(list) => return self.nested(|this| this.walk(list, dot)),
+            Node::Define(_) => {}
+            Node::Break(_) => return Ok(Flow::Break),
+            Node::Continue(_) => return Ok(Flow::Continue),
+        }
+        Ok(Flow::Next)
+    }
+
+    fn write(&mut self, text: &str) -> Result<(), Fault> {
+        let observed = size(self.output.len()).saturating_add(size(text.len()));
+        if observed > TEXT_BYTES {
+            return Err(Fault::Output {
+                observed,
+                allowed: TEXT_BYTES,
+            });
+        }
+        self.heap.work(text.len())?;
+        self.output.push_str(text);
+        Ok(())
+    }
+
+    fn write_value(&mut self, value: &Value) -> Result<(), Fault> {
+        match value {
+            Value::Missing | Value::Nil => self.write("<no value>"),
+            Value::Text(text) => self.write(text),
+            other => {
+                let text = print::shown(self.heap, other)?;
+                self.write(&text)
+            }
+        }
+    }
+
+    /// Runs within a scope of its own: what it declares ends with it.
+    fn nested<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
+        if self.depth >= DEPTH {
+            return Err(Fault::Depth { allowed: DEPTH });
+        }
+        self.depth += 1;
+        let mark = self.variables.len();
+        let result = run(self);
+        self.variables.truncate(mark);
+        self.depth -= 1;
+        result
+    }
+
+    fn branch(&mut self, branch: &BranchNode, dot: &Value, with: bool) -> Result<Flow, Fault> {
+        self.nested(|this| {
+            let value = this.pipeline(&branch.pipe, dot)?;
+            if value.truth() {
+                let dot = if with { &value } else { dot };
+                this.walk(&branch.body, dot)
+            } else if let Some(other) = &branch.else_body {
+                this.walk(other, dot)
+            } else {
+                Ok(Flow::Next)
+            }
+        })
+    }
+
+    fn range(&mut self, branch: &BranchNode, dot: &Value) -> Result<Flow, Fault> {
+        let over = self.expression_of(&branch.pipe, dot)?;
+        // As Go does: what is ranged over is assigned before its elements are.
+        for name in branch.pipe.decl.iter().filter(|_| branch.pipe.is_assign) {
+            self.assign(name, over.clone())?;
+        }
+        let mut any = false;
+        match &over {
+            Value::Missing | Value::Nil => {}
+            Value::Int(_) | Value::Int64(_) if branch.pipe.decl.len() > 1 => {
+                return Err(message("cannot iterate over a number with two variables"));
+            }
+            Value::Int(count) => {
+                for number in 0..*count {
+                    any = true;
+                    if !self.round(branch, Value::Int(number), &Value::Int(number))? {
+                        break;
+                    }
+                }
+            }
+            Value::Int64(count) => {
+                for number in 0..*count {
+                    any = true;
+                    if !self.round(branch, Value::Int64(number), &Value::Int64(number))? {
+                        break;
+                    }
+                }
+            }
+            Value::List(list) => {
+                for (index, item) in (0_i64..).zip(&list.items) {
+                    any = true;
+                    if !self.round(branch, Value::Int(index), item)? {
+                        break;
+                    }
+                }
+            }
+            Value::Map(map) => {
+                self.heap.fits(map.len(), 64)?;
+                for (key, value) in map.entries() {
+                    any = true;
+                    if !self.round(branch, Value::Text(key), &value)? {
+                        break;
+                    }
+                }
+            }
+            other @ (Value::Bool(_) | Value::Float(_) | Value::Text(_) | Value::Time(_) | Value::Version(_)) => {
+                return Err(message(format!("range cannot iterate over {}", other.type_name())));
+            }
+        }
+        match &branch.else_body {
+            Some(other) if !any => match self.walk(other, dot)? {
+                // As Go does: this loop is the one that ends, not the one around it.
+                Flow::Break => Ok(Flow::Next),
+                flow @ (Flow::Next | Flow::Continue) => Ok(flow),
+            },
+            Some(_) | None => Ok(Flow::Next),
+        }
+    }
+
+    /// One round of a loop; false ends it.
+    fn round(&mut self, branch: &BranchNode, key: Value, item: &Value) -> Result<bool, Fault> {
+        self.heap.step()?;
+        let flow = self.nested(|this| {
+            let pairs: Vec<(&SmolStr, Value)> = match branch.pipe.decl.as_slice() {
+                [] => Vec::new(),
+                [one] => vec![(one, item.clone())],
+                [first, second, ..] => vec![(first, key), (second, item.clone())],
+            };
+            for (name, value) in pairs {
+                if branch.pipe.is_assign {
+                    this.assign(name, value)?;
+                } else {
+                    this.variables.push((name.clone(), value));
+                }
+            }
+            this.walk(&branch.body, item)
+        })?;
+        Ok(!matches!(flow, Flow::Break))
+    }
+
+    fn call_template(&mut self, call: &TemplateNode, dot: &Value) -> Result<(), Fault> {
+        let defines = self.defines;
+        let body = defines
+            .get(call.name.as_str())
+            .ok_or_else(|| message(format!("template `{}` is not defined", call.name)))?;
+        let dot = match &call.pipe {
+            Some(pipe) => self.pipeline(pipe, dot)?,
+            None => Value::Missing,
+        };
+        self.nested(|this| {
+            let frame = std::mem::replace(&mut this.frame, this.variables.len());
+            this.variables.push(("$".into(), dot.clone()));
+            let result = this.walk(body, &dot);
+            this.frame = frame;
+            result.map(|_| ())
+        })
+    }
+
+    fn assign(&mut self, name: &str, value: Value) -> Result<(), Fault> {
+        let frame = self.frame;
+        let slot = self
+            .variables
+            .iter_mut()
+            .skip(frame)
+            .rev()
+            .find(|(known, _)| known == name);
+        match slot {
+            Some((_, slot)) => {
+                *slot = value;
+                Ok(())
+            }
+            None => Err(undefined(name)),
+        }
+    }
+
+    fn variable(&self, name: &str) -> Result<Value, Fault> {
+        let found = self
+            .variables
+            .iter()
+            .skip(self.frame)
+            .rev()
+            .find(|(known, _)| known == name);
+        found.map(|(_, value)| value.clone()).ok_or_else(|| undefined(name))
+    }
+
+    /// A pipeline with what it declares or assigns.
+    fn pipeline(&mut self, pipe: &PipeNode, dot: &Value) -> Result<Value, Fault> {
+        let value = self.expression_of(pipe, dot)?;
+        for name in &pipe.decl {
+            if pipe.is_assign {
+                self.assign(name, value.clone())?;
+            } else {
+                self.heap.charge(64)?;
+                self.variables.push((name.clone(), value.clone()));
+            }
+        }
+        Ok(value)
+    }
+
+    fn expression_of(&mut self, pipe: &PipeNode, dot: &Value) -> Result<Value, Fault> {
+        let mut last = None;
+        for command in &pipe.commands {
+            let value = self.command(command, dot, last.take())?;
+            // Go unwraps an interface here; one that holds nil becomes nothing.
+            last = Some(if value.is_nil() { Value::Missing } else { value });
+        }
+        last.ok_or_else(|| message("a pipeline without a command"))
+    }
+
+    fn command(&mut self, command: &CommandNode, dot: &Value, last: Option<Value>) -> Result<Value, Fault> {
+        let (first, rest) = command
+            .args
+            .split_first()
+            .ok_or_else(|| message("a command without a word"))?;
+        let plain = rest.is_empty() && last.is_none();
+        match first {
+            Expr::Identifier(_, name) => self.call(name, rest, dot, last),
+            Expr::Field(_, path) => self.chain(dot.clone(), path, (rest, dot, last)),
+            Expr::Variable(_, name, path) if !path.is_empty() => {
+                let value = self.variable(name)?;
+                self.chain(value, path, (rest, dot, last))
+            }
+            Expr::Chain(_, inner, path) => {
+                let value = self.argument(inner, dot)?;
+                self.chain(value, path, (rest, dot, last))
+            }
+            _ if !plain => Err(message("cannot give an argument to what is no function")),
+            Expr::Nil(_) => Err(message("nil is not a command")),
+            Expr::Dot(_)
+            | Expr::Variable(_, _, _)
+            | Expr::String(_, _)
+            | Expr::Number(_, _)
+            | Expr::Bool(_, _)
+            | Expr::Pipe(_, _) => self.argument(first, dot),
+        }
+    }
+
+    fn argument(&mut self, expression: &Expr, dot: &Value) -> Result<Value, Fault> {
+        self.heap.step()?;
+        match expression {
+            Expr::Dot(_) => Ok(dot.clone()),
+            Expr::Field(_, path) => self.chain(dot.clone(), path, (&[], dot, None)),
+            Expr::Variable(_, name, path) => {
+                let value = self.variable(name)?;
+                self.chain(value, path, (&[], dot, None))
+            }
+            Expr::Identifier(_, name) => self.call(name, &[], dot, None),
+            Expr::String(_, text) => self.heap.text(&**text),
+            Expr::Number(_, Number::Int(number)) => Ok(Value::Int(*number)),
+            Expr::Number(_, Number::Float(number)) => Ok(Value::Float(*number)),
+            Expr::Number(_, Number::Uint(number)) => Err(message(format!("{number} overflows int"))),
+            Expr::Bool(_, yes) => Ok(Value::Bool(*yes)),
+            Expr::Nil(_) => Ok(Value::Nil),
+            Expr::Pipe(_, pipe) => self.nested_pipe(pipe, dot),
+            Expr::Chain(_, inner, path) => {
+                let value = self.argument(inner, dot)?;
+                self.chain(value, path, (&[], dot, None))
+            }
+        }
+    }
+
+    fn nested_pipe(&mut self, pipe: &PipeNode, dot: &Value) -> Result<Value, Fault> {
+        if self.depth >= DEPTH {
+            return Err(Fault::Depth { allowed: DEPTH });
+        }
+        self.depth += 1;
+        let value = self.pipeline(pipe, dot);
+        self.depth -= 1;
+        value
+    }
+
+    /// Walks `.A.B.C` from `value`; arguments go to a method at its end.
+    fn chain(
+        &mut self,
+        mut value: Value,
+        path: &[SmolStr],
+        (rest, dot, last): (&[Expr], &Value, Option<Value>),
+    ) -> Result<Value, Fault> {
+        let Some((end, before)) = path.split_last() else {
+            return Ok(value);
+        };
+        for name in before {
+            self.heap.step()?;
+            value = fields::field(self.heap, &value, name, (&[], self.missing_key))?;
+        }
+        self.heap.step()?;
+        let mut arguments = Vec::new();
+        // As Go does: what is asked of a missing value is missing too, and its
+        // arguments are not looked at.
+        if !matches!(value, Value::Missing) {
+            for expression in rest {
+                arguments.push(self.argument(expression, dot)?);
+            }
+            arguments.extend(last);
+        }
+        fields::field(self.heap, &value, end, (&arguments, self.missing_key))
+    }
+
+    fn call(&mut self, name: &str, rest: &[Expr], dot: &Value, last: Option<Value>) -> Result<Value, Fault> {
+        if matches!(name, "and" | "or") {
+            return self.decide(name == "or", rest, dot, last);
+        }
+        let mut arguments = Vec::with_capacity(rest.len() + 1);
+        for expression in rest {
+            arguments.push(self.argument(expression, dot)?);
+        }
+        arguments.extend(last);
+        functions::call(self.heap, name, &arguments)
+    }
+
+    /// `and` and `or`: what decides is not followed by another evaluation.
+    fn decide(&mut self, or: bool, rest: &[Expr], dot: &Value, last: Option<Value>) -> Result<Value, Fault> {
+        let mut value = None;
+        for expression in rest {
+            let this = self.argument(expression, dot)?;
+            if this.truth() == or {
+                return Ok(this);
+            }
+            value = Some(this);
+        }
+        last.or(value)
+            .ok_or_else(|| message("wrong number of args for and/or: want at least 1 got 0"))
+    }
+}
+
+/// A fault in words.
+pub(super) fn message(text: impl Into<String>) -> Fault {
+    Fault::Message(text.into())
+}
+
+fn undefined(name: &str) -> Fault {
+    message(format!("undefined variable `{name}`"))
+}

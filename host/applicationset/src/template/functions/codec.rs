@@ -1,0 +1,294 @@
+//! Base64, base32, hashes, JSON and YAML.
+
+use std::fmt::Write as _;
+
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::super::value::{DEPTH, Of};
+use super::json::{self, Style};
+use super::{Args, Entry, write_yaml};
+use crate::template::value::{Heap, Value, size};
+use crate::template::{Fault, layout};
+use crate::{json as counted, yaml};
+
+const COMPACT: Style = Style {
+    pretty: false,
+    html: true,
+};
+const PRETTY: Style = Style {
+    pretty: true,
+    html: true,
+};
+const RAW: Style = Style {
+    pretty: false,
+    html: false,
+};
+
+pub(super) const TABLE: &[Entry] = &[
+    ("b64enc", 1, 1, |heap, args| {
+        let text = args.text(0)?;
+        heap.fits(text.len(), 2)?;
+        heap.text(STANDARD.encode(text.as_bytes()))
+    }),
+    ("b64dec", 1, 1, b64dec),
+    ("b32enc", 1, 1, |heap, args| {
+        let text = args.text(0)?;
+        heap.fits(text.len(), 2)?;
+        heap.text(b32enc(text.as_bytes()))
+    }),
+    ("b32dec", 1, 1, |heap, args| match b32dec(args.text(0)?) {
+        Ok(bytes) => heap.bytes(&bytes),
+        Err(at) => heap.text(format!("illegal base32 data at input byte {at}")),
+    }),
+    ("sha1sum", 1, 1, |heap, args| {
+        hash(heap, args, &digest::SHA1_FOR_LEGACY_USE_ONLY)
+    }),
+    ("sha256sum", 1, 1, |heap, args| hash(heap, args, &digest::SHA256)),
+    ("sha512sum", 1, 1, |heap, args| hash(heap, args, &digest::SHA512)),
+    ("adler32sum", 1, 1, |heap, args| {
+        let text = args.text(0)?;
+        heap.work(text.len())?;
+        heap.text(adler32(text.as_bytes()).to_string())
+    }),
+    ("toJson", 1, 1, |heap, args| lenient(heap, args, COMPACT)),
+    ("toPrettyJson", 1, 1, |heap, args| lenient(heap, args, PRETTY)),
+    ("toRawJson", 1, 1, |heap, args| strict(heap, args, RAW)),
+    ("mustToJson", 1, 1, |heap, args| strict(heap, args, COMPACT)),
+    ("mustToPrettyJson", 1, 1, |heap, args| strict(heap, args, PRETTY)),
+    ("mustToRawJson", 1, 1, |heap, args| strict(heap, args, RAW)),
+    ("fromJson", 1, 1, |heap, args| match from_json(heap, args)? {
+        Ok(value) => heap.json(&value),
+        Err(_) => Ok(Value::Nil),
+    }),
+    ("mustFromJson", 1, 1, |heap, args| match from_json(heap, args)? {
+        Ok(value) => heap.json(&value),
+        Err(error) => Err(args.error(error)),
+    }),
+    ("toYaml", 1, 1, to_yaml),
+    ("fromYaml", 1, 1, |heap, args| from_yaml(heap, args, Wanted::Map)),
+    ("fromYamlArray", 1, 1, |heap, args| from_yaml(heap, args, Wanted::List)),
+];
+
+/// Wrong input gives the error's text, as Argo CD's function does.
+fn b64dec(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let text: String = args
+        .text(0)?
+        .chars()
+        .filter(|letter| !matches!(letter, '\r' | '\n'))
+        .collect();
+    match STANDARD.decode(&text) {
+        Ok(bytes) => heap.bytes(&bytes),
+        Err(error) => {
+            let at = match error {
+                base64::DecodeError::InvalidByte(at, _) => at,
+                _ => text.len(),
+            };
+            heap.text(format!("illegal base64 data at input byte {at}"))
+        }
+    }
+}
+
+const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+
+fn b32enc(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(5) * 8);
+    for chunk in bytes.chunks(5) {
+        let number = (0..5).fold(0_u64, |number, index| {
+            number << 8 | u64::from(chunk.get(index).copied().unwrap_or(0))
+        });
+        let letters = (chunk.len() * 8).div_ceil(5);
+        for index in 0..8 {
+            let digit = usize::try_from(number >> (35 - 5 * index) & 31).unwrap_or(0);
+            let letter = BASE32.get(digit).copied().unwrap_or(b'A');
+            text.push(if index < letters { char::from(letter) } else { '=' });
+        }
+    }
+    text
+}
+
+/// Where it is wrong, if it is.
+fn b32dec(text: &str) -> Result<Vec<u8>, usize> {
+    let text: Vec<u8> = text.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
+    if !text.len().is_multiple_of(8) {
+        return Err(text.len());
+    }
+    let digits: Vec<u8> = text.iter().copied().take_while(|byte| *byte != b'=').collect();
+    let padding = text.len() - digits.len();
+    if !matches!(padding, 0 | 1 | 3 | 4 | 6) || text.iter().skip(digits.len()).any(|byte| *byte != b'=') {
+        return Err(digits.len());
+    }
+    let mut bytes = Vec::with_capacity(digits.len() * 5 / 8);
+    let (mut held, mut bits) = (0_u32, 0_u32);
+    for (at, letter) in digits.iter().enumerate() {
+        let digit = BASE32.iter().position(|known| known == letter).ok_or(at)?;
+        held = (held << 5 | u32::try_from(digit).map_err(|_| at)?) & 0xfff;
+        bits += 5;
+        if bits >= 8 {
+            bits -= 8;
+            bytes.push(u8::try_from(held >> bits & 0xff).map_err(|_| at)?);
+        }
+    }
+    Ok(bytes)
+}
+
+fn hash(heap: &mut Heap<'_>, args: &Args<'_>, algorithm: &'static digest::Algorithm) -> Result<Value, Fault> {
+    let text = args.text(0)?;
+    heap.work(text.len())?;
+    let mut hex = String::new();
+    for byte in digest::digest(algorithm, text.as_bytes()).as_ref() {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    heap.text(hex)
+}
+
+fn adler32(bytes: &[u8]) -> u32 {
+    let (low, high) = bytes.iter().fold((1_u32, 0_u32), |(low, high), byte| {
+        let low = (low + u32::from(*byte)) % 65_521;
+        (low, (high + low) % 65_521)
+    });
+    high << 16 | low
+}
+
+fn strict(heap: &mut Heap<'_>, args: &Args<'_>, style: Style) -> Result<Value, Fault> {
+    let text = json::write(heap, args, style)?;
+    heap.text(text)
+}
+
+/// A value that has no JSON gives an empty text; a bound is still a bound.
+fn lenient(heap: &mut Heap<'_>, args: &Args<'_>, style: Style) -> Result<Value, Fault> {
+    match strict(heap, args, style) {
+        Err(Fault::Message(_)) => heap.text(""),
+        other => other,
+    }
+}
+
+/// JSON of a value, for YAML.
+fn tree(heap: &mut Heap<'_>, value: &Value, depth: usize) -> Result<serde_json::Value, Fault> {
+    if depth > DEPTH {
+        return Err(Fault::Depth { allowed: DEPTH });
+    }
+    let indent = size(depth.saturating_mul(2));
+    heap.charge(indent.saturating_add(64))?;
+    heap.differs(!is_plain(value), || {
+        "`toYaml` of more than plain words, whole numbers, and keys of letters".to_owned()
+    })?;
+    Ok(match value {
+        Value::Missing | Value::Nil => serde_json::Value::Null,
+        Value::Bool(yes) => (*yes).into(),
+        Value::Int(number) | Value::Int64(number) => (*number).into(),
+        Value::Float(number) => (*number).into(),
+        Value::Text(text) => {
+            // Each line is as far in as its value, and each blank may break one.
+            let breaks = text.bytes().filter(|byte| matches!(byte, b' ' | b'\n')).count();
+            let padding = size(breaks).saturating_mul(indent);
+            heap.charge(size(text.len()).saturating_add(padding))?;
+            (&**text).into()
+        }
+        Value::Time(time) => layout::format(time, "2006-01-02T15:04:05.999999999Z07:00").into(),
+        Value::Version(version) => version.to_string().into(),
+        Value::List(list) => {
+            let mut items = Vec::new();
+            for item in &list.items {
+                items.push(tree(heap, item, depth + 1)?);
+            }
+            items.into()
+        }
+        Value::Map(map) => {
+            let mut fields = serde_json::Map::new();
+            for (key, item) in map.entries() {
+                heap.charge(size(key.len()))?;
+                fields.insert(key.to_string(), tree(heap, &item, depth + 1)?);
+            }
+            fields.into()
+        }
+    })
+}
+
+/// Whole numbers that every reader takes for what they are.
+const WHOLE: f64 = 1e15;
+
+/// Whether a value, what is in it aside, is written without quotes, breaks and an order of
+/// keys that only the library upstream knows.
+fn is_plain(value: &Value) -> bool {
+    let is_word = |text: &str| {
+        text.len() <= 64
+            && text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '/')
+            && !text.ends_with(':')
+            && write_yaml::stays_text(text)
+    };
+    match value {
+        Value::Text(text) => {
+            is_word(text)
+                && text
+                    .chars()
+                    .all(|letter| letter.is_ascii_alphanumeric() || "_./:-".contains(letter))
+        }
+        Value::Float(number) => {
+            number.fract() == 0.0 && number.abs() < WHOLE && (*number != 0.0 || number.is_sign_positive())
+        }
+        Value::Map(map) => map.entries().iter().all(|(key, _)| {
+            is_word(key)
+                && key
+                    .chars()
+                    .all(|letter| letter.is_ascii_alphabetic() || "./-".contains(letter))
+        }),
+        Value::Missing | Value::Nil | Value::Bool(_) | Value::Int(_) | Value::Int64(_) | Value::List(_) => true,
+        Value::Time(_) | Value::Version(_) => false,
+    }
+}
+
+/// Quotes and blanks may make a text this much longer.
+const GROWTH: usize = 4;
+
+fn to_yaml(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let value = tree(heap, args.any(0), 0)?;
+    let text = write_yaml::document(&value);
+    heap.fits(text.len(), GROWTH)?;
+    heap.text(text)
+}
+
+#[derive(Clone, Copy)]
+enum Wanted {
+    Map,
+    List,
+}
+
+fn from_yaml(heap: &mut Heap<'_>, args: &Args<'_>, wanted: Wanted) -> Result<Value, Fault> {
+    let text = args.text(0)?;
+    heap.work(text.len().saturating_mul(64))?;
+    let mut taken = 0_u64;
+    let read = yaml::read(text, yaml::Twice::Last, &mut |bytes| {
+        taken = taken.saturating_add(bytes);
+        heap.room(taken)
+    });
+    let value = read.map_err(|error| match error {
+        yaml::Error::Text(what) => args.error(what),
+        yaml::Error::Bound(fault) => fault,
+    })?;
+    match (wanted, &value) {
+        (Wanted::Map, serde_json::Value::Null) => Ok(Value::Map(heap.map(Of::Any)?)),
+        (Wanted::List, serde_json::Value::Null) => heap.list(Of::Any, Vec::new()),
+        (Wanted::Map, serde_json::Value::Object(_)) | (Wanted::List, serde_json::Value::Array(_)) => heap.json(&value),
+        (Wanted::Map, _) => Err(args.error("the YAML is no map")),
+        (Wanted::List, _) => Err(args.error("the YAML is no list")),
+    }
+}
+
+/// The value of a text, or what is wrong with it. It is gone when it has become one of
+/// the heap's: there must be room for it, and nothing of it stays.
+fn from_json(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Result<serde_json::Value, String>, Fault> {
+    let text = args.text(0)?;
+    heap.work(text.len())?;
+    let mut taken = 0_u64;
+    let read = counted::read(text, &mut |bytes| {
+        taken = taken.saturating_add(bytes);
+        heap.room(taken)
+    });
+    match read {
+        Ok(value) => Ok(Ok(value)),
+        Err(counted::Error::Text(what)) => Ok(Err(what)),
+        Err(counted::Error::Bound(fault)) => Err(fault),
+    }
+}

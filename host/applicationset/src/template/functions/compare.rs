@@ -1,0 +1,77 @@
+//! Comparisons of the language.
+
+use std::cmp::Ordering;
+
+use super::{Args, Entry, MANY};
+use crate::template::Fault;
+use crate::template::value::{Heap, Value};
+
+pub(super) const TABLE: &[Entry] = &[
+    ("eq", 1, MANY, |_, args| equal(args).map(Value::Bool)),
+    ("ne", 2, 2, |_, args| equal(args).map(|yes| Value::Bool(!yes))),
+    ("lt", 2, 2, |_, args| {
+        order(args).map(|order| Value::Bool(order == Some(Ordering::Less)))
+    }),
+    ("le", 2, 2, at_most),
+    ("gt", 2, 2, |heap, args| {
+        at_most(heap, args).map(|yes| Value::Bool(!yes.truth()))
+    }),
+    ("ge", 2, 2, |_, args| {
+        order(args).map(|order| Value::Bool(order != Some(Ordering::Less)))
+    }),
+];
+
+fn at_most(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let order = order(args)?;
+    Ok(Value::Bool(matches!(order, Some(Ordering::Less | Ordering::Equal))))
+}
+
+fn incompatible(args: &Args<'_>, left: &Value, right: &Value) -> Fault {
+    args.error(format!(
+        "incompatible types for comparison: {} and {}",
+        left.type_name(),
+        right.type_name()
+    ))
+}
+
+fn equal(args: &Args<'_>) -> Result<bool, Fault> {
+    let left = args.any(0);
+    if args.values.len() < 2 {
+        return Err(args.error("missing argument for comparison"));
+    }
+    for right in args.rest(1) {
+        if pair(args, left, right)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn pair(args: &Args<'_>, left: &Value, right: &Value) -> Result<bool, Fault> {
+    match (left, right) {
+        (Value::Bool(left), Value::Bool(right)) => Ok(left == right),
+        (Value::Int(left) | Value::Int64(left), Value::Int(right) | Value::Int64(right)) => Ok(left == right),
+        (Value::Float(left), Value::Float(right)) => Ok(left == right),
+        (Value::Text(left), Value::Text(right)) => Ok(left == right),
+        (Value::Time(left), Value::Time(right)) => Ok(left.timestamp() == right.timestamp()),
+        (Value::Version(left), Value::Version(right)) => Ok(std::rc::Rc::ptr_eq(left, right)),
+        (left, right) if left.is_nil() || right.is_nil() => Ok(left.is_nil() == right.is_nil()),
+        (Value::List(_), Value::List(_)) | (Value::Map(_), Value::Map(_)) => {
+            Err(args.error(format!("non-comparable type {}", left.type_name())))
+        }
+        (left, right) => Err(incompatible(args, left, right)),
+    }
+}
+
+/// None where numbers have no order.
+fn order(args: &Args<'_>) -> Result<Option<Ordering>, Fault> {
+    match (args.any(0), args.any(1)) {
+        (Value::Int(left) | Value::Int64(left), Value::Int(right) | Value::Int64(right)) => Ok(Some(left.cmp(right))),
+        (Value::Float(left), Value::Float(right)) => Ok(left.partial_cmp(right)),
+        (Value::Text(left), Value::Text(right)) => Ok(Some(left.cmp(right))),
+        (left, right) if std::mem::discriminant(left) == std::mem::discriminant(right) => {
+            Err(args.error("invalid type for comparison"))
+        }
+        (left, right) => Err(incompatible(args, left, right)),
+    }
+}

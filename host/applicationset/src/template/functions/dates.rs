@@ -1,0 +1,208 @@
+//! Dates and durations.
+
+use std::rc::Rc;
+
+use jiff::{SignedDuration, Timestamp, Zoned};
+
+use super::super::layout;
+use super::{Args, Entry};
+use crate::template::Fault;
+use crate::template::value::{Heap, Value};
+
+pub(super) const TABLE: &[Entry] = &[
+    ("now", 0, 0, |_, _| Ok(time(layout::utc(Timestamp::now())))),
+    ("date", 2, 2, |heap, args| {
+        written(heap, args.text(0)?, (args.any(1), "UTC"))
+    }),
+    ("dateInZone", 3, 3, in_zone),
+    ("date_in_zone", 3, 3, in_zone),
+    ("htmlDate", 1, 1, |heap, args| {
+        written(heap, "2006-01-02", (args.any(0), "UTC"))
+    }),
+    ("htmlDateInZone", 2, 2, |heap, args| {
+        written(heap, "2006-01-02", (args.any(0), args.text(1)?))
+    }),
+    ("dateModify", 2, 2, |_, args| modified(args, false)),
+    ("date_modify", 2, 2, |_, args| modified(args, false)),
+    ("mustDateModify", 2, 2, |_, args| modified(args, true)),
+    ("must_date_modify", 2, 2, |_, args| modified(args, true)),
+    ("toDate", 2, 2, |_, args| {
+        let read = layout::parse(args.text(0)?, args.text(1)?).or_else(layout::zero);
+        read.map(time).ok_or_else(|| args.error("no date"))
+    }),
+    ("mustToDate", 2, 2, |_, args| {
+        let (layout, text) = (args.text(0)?, args.text(1)?);
+        let read = layout::parse(layout, text);
+        read.map(time)
+            .ok_or_else(|| args.error(format!("cannot parse `{text}` as `{layout}`")))
+    }),
+    ("unixEpoch", 1, 1, |heap, args| match args.any(0) {
+        Value::Time(time) => heap.text(time.timestamp().as_second().to_string()),
+        other => Err(args.wrong("time.Time", other)),
+    }),
+    ("ago", 1, 1, |heap, args| {
+        let then = moment(args.any(0)).timestamp();
+        let ago = Timestamp::now().duration_since(then);
+        let seconds = ago.as_secs() + i64::from(ago.subsec_nanos() >= 500_000_000);
+        heap.text(shown(i128::from(seconds) * SECOND))
+    }),
+    ("duration", 1, 1, |heap, args| {
+        let seconds = match args.any(0) {
+            Value::Text(text) => text.parse().unwrap_or(0),
+            Value::Int64(number) => *number,
+            _ => 0_i64,
+        };
+        heap.text(shown(i128::from(seconds) * SECOND))
+    }),
+    ("durationRound", 1, 1, |heap, args| {
+        let nanoseconds = match args.any(0) {
+            Value::Text(text) => duration(text).unwrap_or(0),
+            Value::Int64(number) => i128::from(*number),
+            Value::Time(time) => Timestamp::now().duration_since(time.timestamp()).as_nanos(),
+            _ => 0,
+        };
+        heap.text(rounded(nanoseconds))
+    }),
+];
+
+const SECOND: i128 = 1_000_000_000;
+
+fn time(time: Zoned) -> Value {
+    Value::Time(Rc::new(time))
+}
+
+/// Seconds since 1970 or a time; all else is now.
+fn moment(value: &Value) -> Zoned {
+    match value {
+        Value::Time(time) => (**time).clone(),
+        Value::Int(seconds) | Value::Int64(seconds) => {
+            layout::utc(Timestamp::from_second(*seconds).unwrap_or_else(|_| Timestamp::now()))
+        }
+        _ => layout::utc(Timestamp::now()),
+    }
+}
+
+fn written(heap: &mut Heap<'_>, format: &str, (value, zone): (&Value, &str)) -> Result<Value, Fault> {
+    heap.fits(format.len(), 64)?;
+    let time = moment(value).with_time_zone(layout::time_zone(zone));
+    heap.text(layout::format(&time, format))
+}
+
+fn in_zone(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    written(heap, args.text(0)?, (args.any(1), args.text(2)?))
+}
+
+fn modified(args: &Args<'_>, must: bool) -> Result<Value, Fault> {
+    let text = args.text(0)?;
+    let Value::Time(before) = args.any(1) else {
+        return Err(args.wrong("time.Time", args.any(1)));
+    };
+    let Some(nanoseconds) = duration(text) else {
+        return if must {
+            Err(args.error(format!("invalid duration `{text}`")))
+        } else {
+            Ok(args.any(1).clone())
+        };
+    };
+    let by = i64::try_from(nanoseconds).map(SignedDuration::from_nanos);
+    let after = by.ok().and_then(|by| before.checked_add(by).ok());
+    after.map(time).ok_or_else(|| args.error("the date is out of range"))
+}
+
+/// Nanoseconds of `1h30m`, `-1.5s`, `100ms`.
+fn duration(text: &str) -> Option<i128> {
+    let (sign, mut rest) = match (text.strip_prefix('-'), text.strip_prefix('+')) {
+        (Some(rest), _) => (-1, rest),
+        (None, Some(rest)) => (1, rest),
+        (None, None) => (1, text),
+    };
+    if rest == "0" {
+        return Some(0);
+    }
+    let mut total = 0_i128;
+    let mut any = false;
+    while !rest.is_empty() {
+        let number_end = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
+        let (number, after) = rest.split_at_checked(number_end)?;
+        let unit_end = after
+            .find(|letter: char| letter.is_ascii_digit() || letter == '.')
+            .unwrap_or(after.len());
+        let (unit, after) = after.split_at_checked(unit_end)?;
+        let scale = match unit {
+            "ns" => 1,
+            "us" | "µs" | "μs" => 1_000,
+            "ms" => 1_000_000,
+            "s" => SECOND,
+            "m" => 60 * SECOND,
+            "h" => 3600 * SECOND,
+            _ => return None,
+        };
+        total = total.checked_add(scaled(number, scale)?)?;
+        any = true;
+        rest = after;
+    }
+    let total = total * sign;
+    (any && i64::try_from(total).is_ok()).then_some(total)
+}
+
+fn scaled(number: &str, scale: i128) -> Option<i128> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
+    let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let mut parts = 0;
+    let mut unit = scale;
+    for digit in fraction.chars() {
+        unit /= 10;
+        parts += i128::from(digit.to_digit(10)?) * unit;
+    }
+    whole.checked_mul(scale)?.checked_add(parts)
+}
+
+/// As Go writes durations: `1h30m0s`, `1.5s`, `100ms`.
+fn shown(nanoseconds: i128) -> String {
+    let sign = if nanoseconds < 0 { "-" } else { "" };
+    let size = nanoseconds.abs();
+    if size == 0 {
+        return "0s".to_owned();
+    }
+    let fraction = |number: i128, scale: i128| {
+        let text = format!("{}.{:09}", number / scale, number % scale * (SECOND / scale));
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    if size < 1_000 {
+        return format!("{sign}{size}ns");
+    }
+    if size < 1_000_000 {
+        return format!("{sign}{}µs", fraction(size, 1_000));
+    }
+    if size < SECOND {
+        return format!("{sign}{}ms", fraction(size, 1_000_000));
+    }
+    let (hours, minutes) = (size / (3600 * SECOND), size / (60 * SECOND) % 60);
+    let seconds = fraction(size % (60 * SECOND), SECOND);
+    match (hours, minutes) {
+        (0, 0) => format!("{sign}{seconds}s"),
+        (0, minutes) => format!("{sign}{minutes}m{seconds}s"),
+        (hours, minutes) => format!("{sign}{hours}h{minutes}m{seconds}s"),
+    }
+}
+
+/// The largest unit alone.
+fn rounded(nanoseconds: i128) -> String {
+    let size = nanoseconds.abs();
+    let hour = 3600 * SECOND;
+    let units = [
+        (hour * 24 * 365, "y"),
+        (hour * 24 * 30, "mo"),
+        (hour * 24, "d"),
+        (hour, "h"),
+        (60 * SECOND, "m"),
+        (SECOND, "s"),
+    ];
+    units
+        .iter()
+        .find(|(unit, _)| size > *unit)
+        .map_or_else(|| "0s".to_owned(), |(unit, name)| format!("{}{name}", size / unit))
+}

@@ -1,0 +1,157 @@
+//! Maps.
+
+use super::kinds::empty;
+use super::{Args, Entry, MANY, text_of};
+use crate::template::Fault;
+use crate::template::value::{DEPTH, Heap, Map, Of, Value};
+
+pub(super) const TABLE: &[Entry] = &[
+    ("dict", 0, MANY, dict),
+    ("get", 2, 2, |heap, args| match args.map(0)?.get(args.text(1)?) {
+        Some(value) => Ok(value),
+        None => heap.text(""),
+    }),
+    ("set", 3, 3, |heap, args| {
+        let map = args.map(0)?;
+        heap.put(map, std::rc::Rc::clone(args.text(1)?), args.any(2).clone())?;
+        Ok(Value::Map(map.clone()))
+    }),
+    ("unset", 2, 2, |_, args| {
+        let map = args.map(0)?;
+        map.remove(args.text(1)?)?;
+        Ok(Value::Map(map.clone()))
+    }),
+    ("hasKey", 2, 2, |_, args| {
+        Ok(Value::Bool(args.map(0)?.get(args.text(1)?).is_some()))
+    }),
+    ("pluck", 1, MANY, pluck),
+    ("keys", 0, MANY, keys),
+    ("values", 1, 1, values),
+    ("pick", 1, MANY, |heap, args| choose(heap, args, true)),
+    ("omit", 1, MANY, |heap, args| choose(heap, args, false)),
+    ("merge", 1, MANY, |heap, args| merge(heap, args, Which::First)),
+    ("mustMerge", 1, MANY, |heap, args| merge(heap, args, Which::First)),
+    ("mergeOverwrite", 1, MANY, |heap, args| merge(heap, args, Which::Last)),
+    ("mustMergeOverwrite", 1, MANY, |heap, args| {
+        merge(heap, args, Which::Last)
+    }),
+    ("dig", 3, MANY, dig),
+];
+
+fn dict(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let map = heap.map(Of::Any)?;
+    for pair in args.values.chunks(2) {
+        let (key, value) = match pair {
+            [key, value] => (key, value.clone()),
+            [key] => (key, heap.text("")?),
+            _ => continue,
+        };
+        let key = text_of(heap, key)?;
+        heap.put(&map, key, value)?;
+    }
+    Ok(Value::Map(map))
+}
+
+fn pluck(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let key = args.text(0)?;
+    let mut found = Vec::new();
+    for index in 1..args.values.len() {
+        found.extend(args.map(index)?.get(key));
+    }
+    heap.list(Of::Any, found)
+}
+
+/// In the order of the keys; Go has none.
+fn keys(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let mut keys = Vec::new();
+    for index in 0..args.values.len() {
+        let map = args.map(index)?;
+        heap.fits(map.len() + keys.len(), 64)?;
+        keys.extend(map.entries().into_iter().map(|(key, _)| key));
+    }
+    heap.texts(keys)
+}
+
+fn values(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let map = args.map(0)?;
+    heap.fits(map.len(), 64)?;
+    heap.list(Of::Any, map.entries().into_iter().map(|(_, value)| value).collect())
+}
+
+fn choose(heap: &mut Heap<'_>, args: &Args<'_>, named: bool) -> Result<Value, Fault> {
+    let from = args.map(0)?;
+    let names = (1..args.values.len())
+        .map(|index| args.text(index))
+        .collect::<Result<Vec<_>, _>>()?;
+    let chosen = heap.map(Of::Any)?;
+    for (key, value) in from.entries() {
+        heap.work(names.len())?;
+        if names.contains(&&key) == named {
+            heap.put(&chosen, key, value)?;
+        }
+    }
+    Ok(Value::Map(chosen))
+}
+
+/// Whose value counts where two maps have one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    First,
+    Last,
+}
+
+fn merge(heap: &mut Heap<'_>, args: &Args<'_>, which: Which) -> Result<Value, Fault> {
+    let target = args.map(0)?;
+    for index in 1..args.values.len() {
+        let source = args.map(index)?;
+        if !source.same(target) {
+            merge_into(heap, target, source, (which, 0))?;
+        }
+    }
+    Ok(Value::Map(target.clone()))
+}
+
+fn merge_into(heap: &mut Heap<'_>, target: &Map, source: &Map, (which, depth): (Which, usize)) -> Result<(), Fault> {
+    if depth > DEPTH {
+        return Err(Fault::Depth { allowed: DEPTH });
+    }
+    for (key, value) in source.entries() {
+        heap.step()?;
+        match (target.get(&key), &value) {
+            (Some(Value::Map(before)), Value::Map(after)) => {
+                if !before.same(after) {
+                    merge_into(heap, &before, after, (which, depth + 1))?;
+                }
+            }
+            // A value that is nothing does not keep its place.
+            (Some(before), _) if which == Which::First && !empty(&before) => {}
+            (_, value) => {
+                // As upstream it is the same map in both from now on.
+                heap.put(target, key, value.clone())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn dig(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let last = args.values.len().saturating_sub(1);
+    let mut map = args.map(last)?.clone();
+    let names = last.saturating_sub(1);
+    // Each is looked at first, also behind one that is missing.
+    (0..names).try_for_each(|index| args.text(index).map(|_| ()))?;
+    let otherwise = args.any(names);
+    for index in 0..names {
+        let Some(value) = map.get(args.text(index)?) else {
+            return Ok(otherwise.clone());
+        };
+        if index + 1 == names {
+            return Ok(value);
+        }
+        map = match value {
+            Value::Map(map) if map.of == Of::Any => map,
+            other => return Err(args.wrong("map[string]interface {}", &other)),
+        };
+    }
+    Ok(otherwise.clone())
+}

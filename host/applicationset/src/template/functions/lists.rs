@@ -1,0 +1,216 @@
+//! Lists.
+
+use std::rc::Rc;
+
+use super::kinds::{empty, same};
+use super::numbers::whole;
+use super::strings::texts;
+use super::{Args, Entry, MANY, text_of};
+use crate::template::Fault;
+use crate::template::value::{Heap, Of, Value};
+
+pub(super) const TABLE: &[Entry] = &[
+    ("list", 0, MANY, |heap, args| heap.list(Of::Any, args.values.to_vec())),
+    ("tuple", 0, MANY, |heap, args| heap.list(Of::Any, args.values.to_vec())),
+    ("append", 2, 2, push),
+    ("push", 2, 2, push),
+    ("mustAppend", 2, 2, push),
+    ("mustPush", 2, 2, push),
+    ("prepend", 2, 2, prepend),
+    ("mustPrepend", 2, 2, prepend),
+    ("first", 1, 1, |_, args| {
+        Ok(args.list(0)?.items.first().cloned().unwrap_or(Value::Nil))
+    }),
+    ("mustFirst", 1, 1, |_, args| {
+        Ok(args.list(0)?.items.first().cloned().unwrap_or(Value::Nil))
+    }),
+    ("last", 1, 1, |_, args| {
+        Ok(args.list(0)?.items.last().cloned().unwrap_or(Value::Nil))
+    }),
+    ("mustLast", 1, 1, |_, args| {
+        Ok(args.list(0)?.items.last().cloned().unwrap_or(Value::Nil))
+    }),
+    ("rest", 1, 1, |heap, args| part(heap, args, rest)),
+    ("mustRest", 1, 1, |heap, args| part(heap, args, rest)),
+    ("initial", 1, 1, |heap, args| part(heap, args, initial)),
+    ("mustInitial", 1, 1, |heap, args| part(heap, args, initial)),
+    ("reverse", 1, 1, |heap, args| {
+        pick(heap, args, |items| items.iter().rev().cloned().collect())
+    }),
+    ("mustReverse", 1, 1, |heap, args| {
+        pick(heap, args, |items| items.iter().rev().cloned().collect())
+    }),
+    ("compact", 1, 1, |heap, args| pick(heap, args, compact)),
+    ("mustCompact", 1, 1, |heap, args| pick(heap, args, compact)),
+    ("uniq", 1, 1, uniq),
+    ("mustUniq", 1, 1, uniq),
+    ("without", 1, MANY, without),
+    ("mustWithout", 1, MANY, without),
+    ("has", 2, 2, has),
+    ("mustHas", 2, 2, has),
+    ("slice", 1, MANY, slice),
+    ("mustSlice", 1, MANY, slice),
+    ("concat", 0, MANY, concat),
+    ("chunk", 2, 2, chunk),
+    ("mustChunk", 2, 2, chunk),
+    ("sortAlpha", 1, 1, sort),
+    ("toStrings", 1, 1, to_strings),
+];
+
+/// What a slot of a list takes before it is made.
+const SLOT_BYTES: usize = 32;
+
+fn pick(heap: &mut Heap<'_>, args: &Args<'_>, choose: fn(&[Value]) -> Vec<Value>) -> Result<Value, Fault> {
+    let list = args.list(0)?;
+    heap.fits(list.items.len(), SLOT_BYTES)?;
+    heap.list(Of::Any, choose(&list.items))
+}
+
+/// As [`pick`]; of an empty list it is `nil` to Argo CD, which JSON tells from `[]`.
+fn part(heap: &mut Heap<'_>, args: &Args<'_>, choose: fn(&[Value]) -> Vec<Value>) -> Result<Value, Fault> {
+    let is_empty = args.list(0)?.items.is_empty();
+    heap.differs(is_empty, || format!("`{}` of an empty list", args.name))?;
+    pick(heap, args, choose)
+}
+
+fn rest(items: &[Value]) -> Vec<Value> {
+    items.iter().skip(1).cloned().collect()
+}
+
+fn initial(items: &[Value]) -> Vec<Value> {
+    items
+        .split_last()
+        .map(|(_, before)| before.to_vec())
+        .unwrap_or_default()
+}
+
+fn compact(items: &[Value]) -> Vec<Value> {
+    items.iter().filter(|item| !empty(item)).cloned().collect()
+}
+
+fn push(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let list = args.list(0)?;
+    heap.fits(list.items.len() + 1, SLOT_BYTES)?;
+    let items = list.items.iter().chain(args.rest(1)).cloned().collect();
+    heap.list(Of::Any, items)
+}
+
+fn prepend(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let list = args.list(0)?;
+    heap.fits(list.items.len() + 1, SLOT_BYTES)?;
+    let items = args.rest(1).iter().chain(&list.items).cloned().collect();
+    heap.list(Of::Any, items)
+}
+
+fn contains(heap: &mut Heap<'_>, items: &[Value], wanted: &Value) -> Result<bool, Fault> {
+    for item in items {
+        if same(heap, item, wanted, 0)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn uniq(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let mut kept: Vec<Value> = Vec::new();
+    for item in &args.list(0)?.items {
+        if !contains(heap, &kept, item)? {
+            kept.push(item.clone());
+        }
+    }
+    heap.list(Of::Any, kept)
+}
+
+fn without(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let mut kept = Vec::new();
+    for item in &args.list(0)?.items {
+        if !contains(heap, args.rest(1), item)? {
+            kept.push(item.clone());
+        }
+    }
+    heap.list(Of::Any, kept)
+}
+
+fn has(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    if args.any(1).is_nil() {
+        return Ok(Value::Bool(false));
+    }
+    contains(heap, &args.list(1)?.items, args.any(0)).map(Value::Bool)
+}
+
+fn slice(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let list = args.list(0)?;
+    if list.items.is_empty() {
+        return Ok(Value::Nil);
+    }
+    let place = |index: usize, otherwise: usize| match args.values.get(index) {
+        None => Some(otherwise),
+        Some(value) => usize::try_from(whole(value)).ok(),
+    };
+    let range = place(1, 0).zip(place(2, list.items.len()));
+    let items = range.and_then(|(start, end)| list.items.get(start..end));
+    let items = items.ok_or_else(|| args.error("slice bounds out of range"))?;
+    heap.fits(items.len(), SLOT_BYTES)?;
+    // Upstream it is a part of the same list.
+    if list.shared || list.of == Of::Text && Rc::strong_count(list) > 1 {
+        return heap.shared(list.of, items.to_vec());
+    }
+    heap.list(list.of, items.to_vec())
+}
+
+fn concat(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let mut items = Vec::new();
+    for index in 0..args.values.len() {
+        let list = args.list(index)?;
+        heap.fits(items.len() + list.items.len(), SLOT_BYTES)?;
+        items.extend(list.items.iter().cloned());
+    }
+    heap.differs(items.is_empty(), || "`concat` of empty lists".to_owned())?;
+    heap.list(Of::Any, items)
+}
+
+fn chunk(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let size = args.count(0)?;
+    if size == 0 {
+        return Err(args.error("chunks of 0 elements"));
+    }
+    let list = args.list(1)?;
+    let mut chunks = Vec::new();
+    for items in list.items.chunks(size) {
+        chunks.push(heap.list(Of::Any, items.to_vec())?);
+    }
+    heap.list(Of::List, chunks)
+}
+
+/// A list of texts is itself, not a copy, as upstream.
+fn to_strings(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let items = texts(heap, args.any(0))?;
+    let Value::List(list) = args.any(0) else {
+        return heap.texts(items);
+    };
+    if list.of == Of::Text {
+        return Ok(Value::List(Rc::clone(list)));
+    }
+    if list.shared {
+        return heap.shared(Of::Text, items.into_iter().map(Value::Text).collect());
+    }
+    heap.texts(items)
+}
+
+fn sort(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let Value::List(list) = args.any(0) else {
+        let text = text_of(heap, args.any(0))?;
+        return heap.texts([text]);
+    };
+    let mut items = texts(heap, args.any(0))?;
+    heap.work(items.len().saturating_mul(64))?;
+    // SECURITY: upstream sorts texts in place, so whoever else has the list reads it
+    // sorted there and as it was here.
+    let is_held = list.shared || list.of == Of::Text && Rc::strong_count(list) > 1;
+    if is_held && !items.is_sorted() {
+        let why = "`sortAlpha` would change a list that is used elsewhere too; sort a `concat` of it";
+        return Err(Fault::Divergent(why.to_owned()));
+    }
+    items.sort_unstable();
+    heap.texts(items)
+}

@@ -1,0 +1,368 @@
+//! Arithmetic.
+
+use super::{Args, Entry, MANY, text_of};
+use crate::template::Fault;
+use crate::template::print;
+use crate::template::value::{Heap, Of, Value};
+
+pub(super) const TABLE: &[Entry] = &[
+    ("atoi", 1, 1, |_, args| Ok(Value::Int(atoi(args.text(0)?)))),
+    ("int64", 1, 1, |heap, args| {
+        Ok(Value::Int64(bounded(heap, args.any(0))?))
+    }),
+    ("int", 1, 1, |heap, args| Ok(Value::Int(bounded(heap, args.any(0))?))),
+    ("float64", 1, 1, |_, args| Ok(Value::Float(float(args.any(0))))),
+    ("toDecimal", 1, 1, |heap, args| {
+        let text = text_of(heap, args.any(0))?;
+        Ok(Value::Int64(i64::from_str_radix(&text, 8).unwrap_or(0)))
+    }),
+    ("add1", 1, 1, |heap, args| {
+        Ok(Value::Int64(bounded(heap, args.any(0))?.wrapping_add(1)))
+    }),
+    ("add", 0, MANY, |heap, args| {
+        Ok(Value::Int64(wholes(heap, args)?.into_iter().fold(0, i64::wrapping_add)))
+    }),
+    ("sub", 2, 2, |heap, args| {
+        Ok(Value::Int64(
+            bounded(heap, args.any(0))?.wrapping_sub(bounded(heap, args.any(1))?),
+        ))
+    }),
+    ("div", 2, 2, |heap, args| divide(heap, args, i64::wrapping_div)),
+    ("mod", 2, 2, |heap, args| divide(heap, args, i64::wrapping_rem)),
+    ("mul", 1, MANY, |heap, args| {
+        Ok(Value::Int64(wholes(heap, args)?.into_iter().fold(1, i64::wrapping_mul)))
+    }),
+    ("add1f", 1, 1, |_, args| {
+        exact(args, &[float(args.any(0)), 1.0], Operation::Add)
+    }),
+    ("addf", 0, MANY, |_, args| {
+        let numbers: Vec<f64> = std::iter::once(0.0).chain(args.values.iter().map(float)).collect();
+        exact(args, &numbers, Operation::Add)
+    }),
+    ("subf", 1, MANY, |_, args| {
+        exact(args, &floats(args), Operation::Subtract)
+    }),
+    ("mulf", 1, MANY, |_, args| {
+        exact(args, &floats(args), Operation::Multiply)
+    }),
+    ("divf", 1, MANY, |_, args| exact(args, &floats(args), Operation::Divide)),
+    ("max", 1, MANY, |heap, args| {
+        Ok(Value::Int64(wholes(heap, args)?.into_iter().max().unwrap_or(0)))
+    }),
+    ("biggest", 1, MANY, |heap, args| {
+        Ok(Value::Int64(wholes(heap, args)?.into_iter().max().unwrap_or(0)))
+    }),
+    ("min", 1, MANY, |heap, args| {
+        Ok(Value::Int64(wholes(heap, args)?.into_iter().min().unwrap_or(0)))
+    }),
+    ("maxf", 1, MANY, |_, args| {
+        Ok(Value::Float(extreme(args, |best, next| next > best)))
+    }),
+    ("minf", 1, MANY, |_, args| {
+        Ok(Value::Float(extreme(args, |best, next| next < best)))
+    }),
+    ("ceil", 1, 1, |_, args| Ok(Value::Float(float(args.any(0)).ceil()))),
+    ("floor", 1, 1, |_, args| Ok(Value::Float(float(args.any(0)).floor()))),
+    ("round", 2, MANY, round),
+    ("until", 1, 1, |heap, args| {
+        let count = args.int(0)?;
+        let step = if count < 0 { -1 } else { 1 };
+        numbers(heap, args, (0, count, step))
+    }),
+    ("untilStep", 3, 3, |heap, args| {
+        let steps = (args.int(0)?, args.int(1)?, args.int(2)?);
+        numbers(heap, args, steps)
+    }),
+    ("seq", 0, MANY, seq),
+];
+
+/// A value as a whole number: what is none counts as 0.
+pub(super) fn whole(value: &Value) -> i64 {
+    match value {
+        Value::Int(number) | Value::Int64(number) => *number,
+        #[expect(clippy::cast_possible_truncation, reason = "Go cuts what is behind the point too")]
+        Value::Float(number) => *number as i64,
+        Value::Bool(yes) => i64::from(*yes),
+        Value::Text(text) => based(text),
+        _ => 0,
+    }
+}
+
+/// Numbers of 64 bits end here.
+const WHOLE_FLOATS: f64 = 9_223_372_036_854_775_808.0;
+
+/// As [`whole`]. SECURITY: what is beyond 64 bits depends on the machine Argo CD runs on.
+fn bounded(heap: &Heap<'_>, value: &Value) -> Result<i64, Fault> {
+    let is_beyond = matches!(value, Value::Float(number) if number.is_nan() || number.abs() >= WHOLE_FLOATS);
+    heap.differs(is_beyond, || "a number beyond 64 bits".to_owned())?;
+    Ok(whole(value))
+}
+
+fn wholes(heap: &Heap<'_>, args: &Args<'_>) -> Result<Vec<i64>, Fault> {
+    args.values.iter().map(|value| bounded(heap, value)).collect()
+}
+
+/// As `Atoi` of Go: what is too large is the largest there is, whatever follows it.
+fn atoi(text: &str) -> i64 {
+    let (limit, digits) = match text.strip_prefix('-') {
+        Some(digits) => (i64::MIN, digits),
+        None => (i64::MAX, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let mut size = 0_u64;
+    for letter in digits.chars() {
+        let Some(digit) = letter.to_digit(10) else { return 0 };
+        let longer = size.checked_mul(10).and_then(|size| size.checked_add(digit.into()));
+        let Some(longer) = longer else { return limit };
+        size = longer;
+    }
+    match i64::try_from(size) {
+        Ok(number) if limit < 0 => -number,
+        Ok(number) => number,
+        Err(_) => limit,
+    }
+}
+
+/// As `ParseInt` of Go with base 0: digits, with `0x`, `0o`, `0b` or a leading zero for
+/// octal, and `_` between them. Zeros behind a point are cut, as `cast` does it. What is no
+/// number is 0.
+fn based(text: &str) -> i64 {
+    let text = without_zeros(text);
+    let (sign, digits) = match (text.strip_prefix('-'), text.strip_prefix('+')) {
+        (Some(digits), _) => ("-", digits),
+        (None, Some(digits)) => ("", digits),
+        (None, None) => ("", text),
+    };
+    let lower = digits.to_ascii_lowercase();
+    let (radix, rest) = match (lower.get(..2), lower.len()) {
+        (Some("0x"), 3..) => (16, 2),
+        (Some("0o"), 3..) => (8, 2),
+        (Some("0b"), 3..) => (2, 2),
+        _ if lower.len() > 1 && lower.starts_with('0') => (8, 1),
+        _ => (10, 0),
+    };
+    let bare = lower.get(rest..).unwrap_or_default();
+    if bare.contains(['+', '-']) || !separates(bare, rest > 0) {
+        return 0;
+    }
+    i64::from_str_radix(&format!("{sign}{}", bare.replace('_', "")), radix).unwrap_or(0)
+}
+
+/// What stands before a point that zeros follow, with other points among them.
+fn without_zeros(text: &str) -> &str {
+    let mut is_zero = false;
+    for (at, letter) in text.bytes().enumerate().rev() {
+        match letter {
+            b'.' if is_zero => return text.get(..at).unwrap_or(text),
+            b'.' => {}
+            b'0' => is_zero = true,
+            _ => return text,
+        }
+    }
+    text
+}
+
+/// Whether each `_` stands between digits, or behind what says the base.
+fn separates(digits: &str, has_base: bool) -> bool {
+    (has_base || !digits.starts_with('_')) && !digits.ends_with('_') && !digits.contains("__")
+}
+
+/// A value as a number: what is none counts as 0.
+#[expect(clippy::cast_precision_loss, reason = "Go's conversion rounds as well")]
+pub(super) fn float(value: &Value) -> f64 {
+    match value {
+        Value::Int(number) | Value::Int64(number) => *number as f64,
+        Value::Float(number) => *number,
+        Value::Bool(yes) => f64::from(u8::from(*yes)),
+        Value::Text(text) => text.parse().unwrap_or(0.0),
+        _ => 0.0,
+    }
+}
+
+fn floats(args: &Args<'_>) -> Vec<f64> {
+    args.values.iter().map(float).collect()
+}
+
+fn divide(heap: &Heap<'_>, args: &Args<'_>, by: fn(i64, i64) -> i64) -> Result<Value, Fault> {
+    match (bounded(heap, args.any(0))?, bounded(heap, args.any(1))?) {
+        (_, 0) => Err(args.error("integer divide by zero")),
+        (left, right) => Ok(Value::Int64(by(left, right))),
+    }
+}
+
+fn extreme(args: &Args<'_>, better: fn(f64, f64) -> bool) -> f64 {
+    args.values
+        .iter()
+        .map(float)
+        .reduce(|best, next| {
+            if next.is_nan() || better(best, next) {
+                next
+            } else {
+                best
+            }
+        })
+        .unwrap_or(0.0)
+}
+
+fn round(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let on = match args.any(2) {
+        Value::Nil => 0.5,
+        Value::Float(number) => *number,
+        #[expect(clippy::cast_precision_loss, reason = "a constant of a template is small")]
+        Value::Int(number) => *number as f64,
+        other => return Err(args.wrong("float64", other)),
+    };
+    let places = i32::try_from(args.int(1)?).unwrap_or(i32::MAX);
+    let scale = 10_f64.powi(places);
+    let digits = scale * float(args.any(0));
+    let rounded = if digits.fract() >= on {
+        digits.ceil()
+    } else {
+        digits.floor()
+    };
+    Ok(Value::Float(rounded / scale))
+}
+
+/// Numbers from the first up to, not with, the second.
+fn steps(heap: &Heap<'_>, args: &Args<'_>, (start, stop, step): (i64, i64, i64)) -> Result<Vec<i64>, Fault> {
+    let down = stop < start;
+    if (down && step >= 0) || (!down && step <= 0) {
+        return Ok(Vec::new());
+    }
+    let count = start.abs_diff(stop).div_ceil(step.unsigned_abs());
+    let count = usize::try_from(count).map_err(|_| args.error("too many numbers"))?;
+    heap.fits(count, 64)?;
+    let mut numbers = Vec::with_capacity(count);
+    let mut next = Some(start);
+    for _ in 0..count {
+        let Some(number) = next else { break };
+        numbers.push(number);
+        next = number.checked_add(step);
+    }
+    Ok(numbers)
+}
+
+fn numbers(heap: &mut Heap<'_>, args: &Args<'_>, range: (i64, i64, i64)) -> Result<Value, Fault> {
+    let items = steps(heap, args, range)?.into_iter().map(Value::Int).collect();
+    heap.list(Of::Int, items)
+}
+
+fn seq(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let given = (0..args.values.len())
+        .map(|index| args.int(index))
+        .collect::<Result<Vec<_>, _>>()?;
+    let (start, end, step) = match given.as_slice() {
+        [end] => (1, *end, None),
+        [start, end] => (*start, *end, None),
+        [start, step, end] => (*start, *end, Some(*step)),
+        _ => return heap.text(""),
+    };
+    let direction = if end < start { -1 } else { 1 };
+    if direction < 0 && step.is_some_and(|step| step > 0) {
+        return heap.text("");
+    }
+    let stop = end.saturating_add(direction);
+    let numbers = steps(heap, args, (start, stop, step.unwrap_or(direction)))?;
+    let texts: Vec<String> = numbers.iter().map(i64::to_string).collect();
+    heap.text(texts.join(" "))
+}
+
+/// What is done with decimals.
+#[derive(Clone, Copy)]
+enum Operation {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+}
+
+/// A decimal: `digits * 10^exponent`.
+#[derive(Clone, Copy)]
+struct Decimal {
+    digits: i128,
+    exponent: i32,
+}
+
+/// Digits that a division keeps behind the point.
+const PRECISION: i32 = 16;
+
+/// Computes with decimals, so that 0.1 and 0.2 are 0.3; where those would take
+/// more than 38 digits, with binary numbers.
+fn exact(args: &Args<'_>, numbers: &[f64], operation: Operation) -> Result<Value, Fault> {
+    let Some((first, rest)) = numbers.split_first() else {
+        return Ok(Value::Float(0.0));
+    };
+    let mut total = *first;
+    let mut decimal = decimal(total);
+    for number in rest {
+        if matches!(operation, Operation::Divide) && *number == 0.0 {
+            return Err(args.error("decimal division by 0"));
+        }
+        let right = self::decimal(*number);
+        decimal = decimal
+            .zip(right)
+            .and_then(|(left, right)| apply(left, right, operation));
+        total = match operation {
+            Operation::Add => total + number,
+            Operation::Subtract => total - number,
+            Operation::Multiply => total * number,
+            Operation::Divide => total / number,
+        };
+    }
+    let text = decimal.map(|decimal| format!("{}e{}", decimal.digits, decimal.exponent));
+    Ok(Value::Float(text.and_then(|text| text.parse().ok()).unwrap_or(total)))
+}
+
+fn decimal(number: f64) -> Option<Decimal> {
+    if print::special(number).is_some() {
+        return None;
+    }
+    let (digits, point) = print::digits(number);
+    let exponent = point - i32::try_from(digits.len()).ok()?;
+    let digits: i128 = digits.parse().ok()?;
+    let digits = if number < 0.0 { -digits } else { digits };
+    Some(Decimal { digits, exponent })
+}
+
+fn apply(left: Decimal, right: Decimal, operation: Operation) -> Option<Decimal> {
+    match operation {
+        Operation::Multiply => Some(Decimal {
+            digits: left.digits.checked_mul(right.digits)?,
+            exponent: left.exponent.checked_add(right.exponent)?,
+        }),
+        Operation::Divide => divide_decimals(left, right),
+        Operation::Add | Operation::Subtract => {
+            let exponent = left.exponent.min(right.exponent);
+            let (left, right) = (scaled(left, exponent)?, scaled(right, exponent)?);
+            let digits = match operation {
+                Operation::Subtract => left.checked_sub(right)?,
+                _ => left.checked_add(right)?,
+            };
+            Some(Decimal { digits, exponent })
+        }
+    }
+}
+
+fn scaled(decimal: Decimal, exponent: i32) -> Option<i128> {
+    let zeros = u32::try_from(decimal.exponent.checked_sub(exponent)?).ok()?;
+    decimal.digits.checked_mul(10_i128.checked_pow(zeros)?)
+}
+
+/// Rounds half away from zero.
+fn divide_decimals(left: Decimal, right: Decimal) -> Option<Decimal> {
+    let shift = left.exponent - right.exponent + PRECISION;
+    let (numerator, denominator) = match u32::try_from(shift) {
+        Ok(zeros) => (left.digits.checked_mul(10_i128.checked_pow(zeros)?)?, right.digits),
+        Err(_) => {
+            let zeros = u32::try_from(-shift).ok()?;
+            (left.digits, right.digits.checked_mul(10_i128.checked_pow(zeros)?)?)
+        }
+    };
+    let quotient = numerator.checked_div(denominator)?;
+    let rest = numerator.checked_rem(denominator)?;
+    let away = rest.checked_abs()?.checked_mul(2)? >= denominator.checked_abs()?;
+    let sign = if (numerator < 0) == (denominator < 0) { 1 } else { -1 };
+    Some(Decimal {
+        digits: if away { quotient + sign } else { quotient },
+        exponent: -PRECISION,
+    })
+}

@@ -1,0 +1,83 @@
+//! Random texts.
+
+use aws_lc_rs::rand;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::{Args, Entry};
+use crate::template::Fault;
+use crate::template::value::{Heap, Value};
+
+pub(super) const TABLE: &[Entry] = &[
+    ("randAlphaNum", 1, 1, |heap, args| {
+        letters(heap, args, |byte| byte.is_ascii_alphanumeric())
+    }),
+    ("randAlpha", 1, 1, |heap, args| {
+        letters(heap, args, |byte| byte.is_ascii_alphabetic())
+    }),
+    ("randNumeric", 1, 1, |heap, args| {
+        letters(heap, args, |byte| byte.is_ascii_digit())
+    }),
+    ("randAscii", 1, 1, |heap, args| {
+        letters(heap, args, |byte| (32..127).contains(byte))
+    }),
+    ("randBytes", 1, 1, |heap, args| {
+        let count = args.count(0)?;
+        heap.fits(count, 2)?;
+        let bytes = random(args, count)?;
+        heap.text(STANDARD.encode(bytes))
+    }),
+    ("randInt", 2, 2, |_, args| {
+        let (from, to) = (args.int(0)?, args.int(1)?);
+        let span = to
+            .checked_sub(from)
+            .and_then(|span| u64::try_from(span).ok())
+            .filter(|span| *span > 0);
+        let span = span.ok_or_else(|| args.error("the second number must be above the first"))?;
+        let offset = i64::try_from(number(args)? % span).map_err(|_| args.error("out of range"))?;
+        Ok(Value::Int(from.wrapping_add(offset)))
+    }),
+    ("shuffle", 1, 1, shuffle),
+    ("uuidv4", 0, 0, |heap, args| {
+        let bytes: [u8; 16] = random(args, 16)?
+            .try_into()
+            .map_err(|_| args.error("no random bytes"))?;
+        heap.text(uuid::Builder::from_random_bytes(bytes).into_uuid().to_string())
+    }),
+];
+
+fn random(args: &Args<'_>, count: usize) -> Result<Vec<u8>, Fault> {
+    let mut bytes = vec![0; count];
+    rand::fill(&mut bytes).map_err(|_| args.error("no random bytes"))?;
+    Ok(bytes)
+}
+
+fn number(args: &Args<'_>) -> Result<u64, Fault> {
+    let bytes: [u8; 8] = random(args, 8)?.try_into().map_err(|_| args.error("no random bytes"))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+fn letters(heap: &mut Heap<'_>, args: &Args<'_>, wanted: fn(&u8) -> bool) -> Result<Value, Fault> {
+    let count = args.count(0)?;
+    heap.fits(count, 2)?;
+    let mut text = String::with_capacity(count);
+    while text.len() < count {
+        heap.work(4096)?;
+        let bytes = random(args, 1024)?;
+        let chosen = bytes.iter().map(|byte| byte & 0x7f).filter(wanted).map(char::from);
+        text.extend(chosen.take(count - text.len()));
+    }
+    heap.text(text)
+}
+
+fn shuffle(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let mut letters: Vec<char> = args.text(0)?.chars().collect();
+    heap.fits(letters.len(), 16)?;
+    for last in (1..letters.len()).rev() {
+        heap.step()?;
+        let bound = u64::try_from(last + 1).unwrap_or(u64::MAX);
+        let other = usize::try_from(number(args)? % bound).unwrap_or(0);
+        letters.swap(last, other);
+    }
+    heap.text(letters.into_iter().collect::<String>())
+}

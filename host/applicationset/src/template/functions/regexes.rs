@@ -1,0 +1,276 @@
+//! Regular expressions and versions.
+//!
+//! In: texts. Out: values. Never: a search that is long beyond what its bounds make it; a
+//! search after another without a look at the clock.
+
+use std::rc::Rc;
+
+use regex::{Captures, Match, Regex, RegexBuilder};
+
+use super::super::versions::{Version, satisfies};
+use super::{Args, Entry};
+use crate::template::Fault;
+use crate::template::value::{Heap, Of, Value};
+
+pub(super) const TABLE: &[Entry] = &[
+    ("regexMatch", 2, 2, |heap, args| {
+        let pattern = expression(heap, args)?;
+        let text = args.text(1)?;
+        Ok(Value::Bool(pattern.is_some_and(|pattern| pattern.is_match(text))))
+    }),
+    ("mustRegexMatch", 2, 2, |heap, args| {
+        Ok(Value::Bool(compiled(heap, args)?.is_match(args.text(1)?)))
+    }),
+    ("regexFind", 2, 2, find),
+    ("mustRegexFind", 2, 2, find),
+    ("regexFindAll", 3, 3, find_all),
+    ("mustRegexFindAll", 3, 3, find_all),
+    ("regexReplaceAll", 3, 3, |heap, args| replace(heap, args, false)),
+    ("mustRegexReplaceAll", 3, 3, |heap, args| replace(heap, args, false)),
+    ("regexReplaceAllLiteral", 3, 3, |heap, args| replace(heap, args, true)),
+    ("mustRegexReplaceAllLiteral", 3, 3, |heap, args| {
+        replace(heap, args, true)
+    }),
+    ("regexSplit", 3, 3, split),
+    ("mustRegexSplit", 3, 3, split),
+    ("regexQuoteMeta", 1, 1, |heap, args| {
+        let mut quoted = String::new();
+        for letter in args.text(0)?.chars() {
+            if r"\.+*?()|[]{}^$".contains(letter) {
+                quoted.push('\\');
+            }
+            quoted.push(letter);
+        }
+        heap.text(quoted)
+    }),
+    ("semver", 1, 1, |_, args| {
+        Version::read(args.text(0)?).map(|version| Value::Version(Rc::new(version)))
+    }),
+    ("semverCompare", 2, 2, |heap, args| {
+        heap.work(args.text(0)?.len().saturating_mul(64))?;
+        satisfies(args.text(0)?, args.text(1)?).map(Value::Bool)
+    }),
+];
+
+/// Bytes of a pattern. A class of two letters stands for hundreds of ranges.
+const PATTERN_BYTES: usize = 4 * 1024;
+
+/// Bytes of a compiled expression, and of a text it is tried on.
+struct Size {
+    compiled: usize,
+    text: usize,
+}
+
+/// Nothing stops a search while it runs, and it takes time by the product of both: one of
+/// them is small.
+const SMALL: Size = Size {
+    compiled: 64 * 1024,
+    text: 1024 * 1024,
+};
+/// As [`SMALL`].
+const LARGE: Size = Size {
+    compiled: 1024 * 1024,
+    text: 64 * 1024,
+};
+/// Bytes of what a search remembers on its way.
+const SEARCH_BYTES: usize = 256 * 1024;
+
+/// The expression, ready for the text; none where it is none, or too large a one.
+///
+/// # Errors
+/// A bound of pattern or text.
+fn expression(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Option<Rc<Regex>>, Fault> {
+    let (pattern, text) = (args.text(0)?, args.text(1)?);
+    for (what, observed, allowed) in [
+        ("expression", pattern.len(), PATTERN_BYTES),
+        ("text", text.len(), SMALL.text),
+    ] {
+        if observed > allowed {
+            let text = format!("the {what} has {observed} bytes, at most {allowed} are allowed");
+            return Err(Fault::Bound(args.error(text).to_string()));
+        }
+    }
+    heap.work(text.len().saturating_mul(4))?;
+    heap.time()?;
+    if let Some(known) = heap.expression(pattern) {
+        return Ok(Some(known));
+    }
+    heap.work(pattern.len().saturating_mul(4096))?;
+    let translated = translated(pattern);
+    match built(&translated, &SMALL) {
+        Ok(small) => {
+            let small = Rc::new(small);
+            heap.keep_expression(pattern, &small);
+            Ok(Some(small))
+        }
+        Err(regex::Error::CompiledTooBig(_)) if text.len() <= LARGE.text => {
+            Ok(built(&translated, &LARGE).ok().map(Rc::new))
+        }
+        Err(regex::Error::CompiledTooBig(allowed)) => {
+            let text = format!(
+                "the expression takes more than {allowed} bytes, and the text has {}, at most {} are allowed then",
+                text.len(),
+                LARGE.text
+            );
+            Err(Fault::Bound(args.error(text).to_string()))
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+fn built(pattern: &str, size: &Size) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(pattern)
+        .size_limit(size.compiled)
+        .dfa_size_limit(SEARCH_BYTES)
+        .build()
+}
+
+fn compiled(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Rc<Regex>, Fault> {
+    let wrong = |pattern: &str| args.error(format!("`{pattern}` is no regular expression, or too large a one"));
+    expression(heap, args)?.ok_or_else(|| wrong(args.text(0).map_or("", |pattern| pattern)))
+}
+
+/// Go's classes are ASCII and know no sets within sets.
+fn translated(pattern: &str) -> String {
+    let mut made = String::with_capacity(pattern.len() * 2);
+    let mut letters = pattern.chars().peekable();
+    let mut class = 0_usize;
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => escape(&mut made, &mut letters, class > 0),
+            '[' if class == 0 => {
+                class = 1;
+                made.push('[');
+                if let Some(not) = letters.next_if_eq(&'^') {
+                    made.push(not);
+                }
+                if letters.next_if_eq(&']').is_some() {
+                    made.push_str("\\]");
+                }
+            }
+            '[' if letters.peek() == Some(&':') => {
+                made.push('[');
+                class = 2;
+            }
+            '[' => made.push_str("\\["),
+            ']' => {
+                class = class.saturating_sub(1);
+                made.push(']');
+            }
+            '&' | '~' if class > 0 => {
+                made.push('\\');
+                made.push(letter);
+            }
+            other => made.push(other),
+        }
+    }
+    made
+}
+
+fn escape(made: &mut String, letters: &mut std::iter::Peekable<std::str::Chars<'_>>, in_class: bool) {
+    match letters.next() {
+        Some('d') => made.push_str("[0-9]"),
+        Some('D') => made.push_str("[^0-9]"),
+        Some('w') => made.push_str("[0-9A-Za-z_]"),
+        Some('W') => made.push_str("[^0-9A-Za-z_]"),
+        Some('s') => made.push_str(r"[\t\n\x0C\r ]"),
+        Some('S') => made.push_str(r"[^\t\n\x0C\r ]"),
+        Some('b') if !in_class => made.push_str(r"(?-u:\b)"),
+        Some('Q') if !in_class => {
+            let mut quoted = String::new();
+            while let Some(letter) = letters.next() {
+                if letter == '\\' && letters.next_if_eq(&'E').is_some() {
+                    break;
+                }
+                quoted.push(letter);
+            }
+            made.push_str(&regex::escape(&quoted));
+        }
+        Some(other) => {
+            made.push('\\');
+            made.push(other);
+        }
+        None => made.push('\\'),
+    }
+}
+
+fn find(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let pattern = compiled(heap, args)?;
+    heap.text(pattern.find(args.text(1)?).map_or("", |found| found.as_str()))
+}
+
+/// So many at most; none for a negative number means all.
+fn most(args: &Args<'_>) -> Result<usize, Fault> {
+    Ok(usize::try_from(args.int(2)?).unwrap_or(usize::MAX))
+}
+
+fn find_all(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let pattern = compiled(heap, args)?;
+    let (text, most) = (args.text(1)?, most(args)?);
+    let mut texts = Vec::new();
+    for found in pattern.find_iter(text).take(most) {
+        // Each search may look at all that is left.
+        heap.time()?;
+        texts.push(heap.text(found.as_str())?);
+    }
+    heap.list(Of::Text, texts)
+}
+
+fn replace(heap: &mut Heap<'_>, args: &Args<'_>, literal: bool) -> Result<Value, Fault> {
+    let pattern = compiled(heap, args)?;
+    let (text, with) = (args.text(1)?, args.text(2)?);
+    // Each `$` may bring what was found once more.
+    let groups = if literal { 0 } else { with.matches('$').count() };
+    let mut made = String::new();
+    let mut begin = 0;
+    let mut put = |found: Match<'_>, captures: Option<&Captures<'_>>| {
+        heap.time()?;
+        made.push_str(text.get(begin..found.start()).unwrap_or_default());
+        begin = found.end();
+        heap.fits(groups, found.len())?;
+        heap.fits(made.len().saturating_add(with.len()), 1)?;
+        match captures {
+            Some(captures) => captures.expand(with, &mut made),
+            None => made.push_str(with),
+        }
+        heap.fits(made.len(), 1)
+    };
+    if groups == 0 {
+        pattern.find_iter(text).try_for_each(|found| put(found, None))?;
+    } else {
+        for captures in pattern.captures_iter(text) {
+            if let Some(found) = captures.get(0) {
+                put(found, Some(&captures))?;
+            }
+        }
+    }
+    made.push_str(text.get(begin..).unwrap_or_default());
+    heap.text(made)
+}
+
+fn split(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+    let pattern = compiled(heap, args)?;
+    let (text, most) = (args.text(1)?, most(args)?);
+    if most == 0 {
+        return heap.texts(Vec::<&str>::new());
+    }
+    if text.is_empty() && !args.text(0)?.is_empty() {
+        return heap.texts([""]);
+    }
+    let (mut parts, mut begin, mut end) = (Vec::new(), 0, 0);
+    for found in pattern.find_iter(text) {
+        heap.time()?;
+        if parts.len() + 1 == most {
+            break;
+        }
+        end = found.start();
+        if found.end() != 0 {
+            parts.push(heap.text(text.get(begin..end).unwrap_or_default())?);
+        }
+        begin = found.end();
+    }
+    if end != text.len() {
+        parts.push(heap.text(text.get(begin..).unwrap_or_default())?);
+    }
+    heap.list(Of::Text, parts)
+}

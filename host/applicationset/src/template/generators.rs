@@ -1,0 +1,118 @@
+//! Parameters of one generator put into another.
+//!
+//! In: an entry of `generators` as it was written, parameters. Out: the entry
+//! with them put in. Never: a `values` entry lost because its key comes later.
+
+use serde_json::{Map, Value};
+
+use super::{Compiled, Error, Render, Role, Text};
+use crate::{Budget, Engine, MissingKey, Params};
+
+/// Generators whose `values` may name parameters they make themselves.
+const WITH_VALUES: [&str; 6] = [
+    "clusters",
+    "git",
+    "scmProvider",
+    "pullRequest",
+    "clusterDecisionResource",
+    "plugin",
+];
+
+/// An entry of `generators` with the parameters of another put in.
+///
+/// `values` of the generators that have them are rendered entry by entry, keys as
+/// they are; one that names a missing key stays as it was written, for the
+/// generator's own parameters to fill. Empty `params` change nothing.
+///
+/// # Errors
+/// [`Error::Syntax`], [`Error::Execute`], [`Error::MissingKey`], [`Error::Bound`],
+/// [`Error::Divergent`], [`Error::Exceeded`].
+///
+/// Source: Argo CD's `RenderGeneratorParams`.
+pub fn generator(engine: Engine, raw: &Value, params: &Params, budget: &Budget) -> Result<Value, Error> {
+    if params.is_empty() {
+        return Ok(raw.clone());
+    }
+    entry(engine, raw, params, budget)
+}
+
+fn entry(engine: Engine, raw: &Value, params: &Params, budget: &Budget) -> Result<Value, Error> {
+    let Value::Object(fields) = raw else {
+        return Compiled::judged(engine, raw)?.render(params, budget);
+    };
+    let mut rendered = Map::new();
+    for (key, value) in fields {
+        let value = match value {
+            Value::Null => continue,
+            Value::Object(settings) if WITH_VALUES.contains(&key.as_str()) => {
+                with_values(engine, settings, params, budget)?
+            }
+            Value::Object(settings) if matches!(key.as_str(), "matrix" | "merge") => {
+                combined(engine, settings, params, budget)?
+            }
+            other => Compiled::judged(engine, other)?.render(params, budget)?,
+        };
+        rendered.insert(key.clone(), value);
+    }
+    Ok(Value::Object(rendered))
+}
+
+/// The children of a matrix or merge generator are entries too.
+fn combined(engine: Engine, settings: &Map<String, Value>, params: &Params, budget: &Budget) -> Result<Value, Error> {
+    let mut rendered = Map::new();
+    for (key, value) in settings {
+        let value = match value {
+            Value::Null => continue,
+            Value::Array(children) if key == "generators" => Value::Array(
+                children
+                    .iter()
+                    .map(|child| entry(engine, child, params, budget))
+                    .collect::<Result<_, _>>()?,
+            ),
+            other => Compiled::judged(engine, other)?.render(params, budget)?,
+        };
+        rendered.insert(key.clone(), value);
+    }
+    Ok(Value::Object(rendered))
+}
+
+fn with_values(
+    engine: Engine,
+    settings: &Map<String, Value>,
+    params: &Params,
+    budget: &Budget,
+) -> Result<Value, Error> {
+    let mut rendered = Map::new();
+    for (key, value) in settings {
+        let value = match value {
+            Value::Null => continue,
+            Value::Object(values) if key == "values" => own_values(engine, values, params, budget)?,
+            other => Compiled::judged(engine, other)?.render(params, budget)?,
+        };
+        rendered.insert(key.clone(), value);
+    }
+    Ok(Value::Object(rendered))
+}
+
+fn own_values(engine: Engine, values: &Map<String, Value>, params: &Params, budget: &Budget) -> Result<Value, Error> {
+    let strict = match engine {
+        Engine::Fast => Engine::Fast,
+        Engine::Go { .. } => Engine::Go {
+            missing_key: MissingKey::Error,
+        },
+    };
+    let mut resolved = Map::new();
+    let mut with = Render::new(params, budget);
+    for (key, value) in values {
+        let Value::String(text) = value else {
+            resolved.insert(key.clone(), value.clone());
+            continue;
+        };
+        let text = match Text::new(strict, text, Role::Judged)?.render(&mut with) {
+            Err(Error::MissingKey { .. }) => text.clone(),
+            other => other?,
+        };
+        resolved.insert(key.clone(), Value::String(text));
+    }
+    Ok(Value::Object(resolved))
+}

@@ -1,0 +1,135 @@
+//! One Go template.
+//!
+//! In: a text. Out: its parse; the text it renders. Never: a function that
+//! nobody knows: that is told when it is parsed.
+
+use std::collections::BTreeMap;
+
+use gotmpl::parse::{DefineNode, ListNode, Node, Parser};
+
+use super::exec::Executor;
+use super::{Error, Fault, Render, Role, check, divergent, excerpt, portable, told};
+use crate::MissingKey;
+
+/// Ends every source. The parser stops without a word at an `{{end}}` that closes
+/// nothing; then this is not the last thing it saw.
+const LAST: char = '\u{2}';
+
+/// `else`s of one template.
+const MOST_ELSE: usize = 1_000;
+
+/// A template and the templates it defines.
+#[derive(Debug)]
+pub(super) struct Go {
+    source: String,
+    body: ListNode,
+    defines: BTreeMap<String, ListNode>,
+    missing_key: MissingKey,
+    /// Whether functions refuse what Argo CD's could take otherwise.
+    is_exact: bool,
+}
+
+impl Go {
+    /// Parses `source`.
+    ///
+    /// # Errors
+    /// [`Error::Syntax`]; [`Error::Divergent`].
+    pub(super) fn new(source: &str, missing_key: MissingKey, role: Role) -> Result<Self, Error> {
+        let differs = |what: String| divergent(&what, excerpt(source));
+        let may_change = match role {
+            Role::Alone => None,
+            // SECURITY: what one text changes in the parameters, the others read.
+            Role::Beside => portable::changes(source).then_some(true),
+            Role::Judged => Some(false),
+        };
+        if may_change.is_some() {
+            portable::source(source).map_err(differs)?;
+        }
+        let parsed = Self::parsed(source, missing_key)?;
+        if let Some(may_change) = may_change {
+            portable::tree(&parsed.body, may_change).map_err(differs)?;
+        }
+        Ok(Self {
+            is_exact: may_change.is_some(),
+            ..parsed
+        })
+    }
+
+    fn parsed(source: &str, missing_key: MissingKey) -> Result<Self, Error> {
+        let syntax = |message: String| Error::Syntax {
+            template: excerpt(source),
+            message: told(&message),
+        };
+        // SECURITY: the parser goes as deep as a chain of `{{else if}}` is long, without
+        // a bound of its own.
+        let chain = source.matches("else").count();
+        if chain > MOST_ELSE {
+            return Err(syntax(format!(
+                "it has `else` {chain} times, at most {MOST_ELSE} are allowed"
+            )));
+        }
+        let marked = format!("{source}{LAST}");
+        let (body, defines) = Parser::new(&marked, "{{", "}}")
+            .and_then(Parser::parse)
+            .map_err(|error| syntax(error.to_string().replace(LAST, "")))?;
+        let body = unmarked(body).ok_or_else(|| syntax("unexpected `{{end}}` or `{{else}}`".to_owned()))?;
+        let defines = defined(defines).map_err(syntax)?;
+        for list in std::iter::once(&body).chain(defines.values()) {
+            check::list(list).map_err(syntax)?;
+        }
+        Ok(Self {
+            source: source.to_owned(),
+            body,
+            defines,
+            missing_key,
+            is_exact: false,
+        })
+    }
+
+    /// Executes it.
+    ///
+    /// # Errors
+    /// [`Error::Execute`], [`Error::MissingKey`], [`Error::Bound`], [`Error::Divergent`],
+    /// [`Error::Exceeded`].
+    pub(super) fn render(&self, with: &mut Render<'_>) -> Result<String, Error> {
+        self.execute(with).map_err(|fault| fault.at(&self.source))
+    }
+
+    fn execute(&self, with: &mut Render<'_>) -> Result<String, Fault> {
+        let (heap, root) = with.values()?;
+        heap.be_exact(self.is_exact);
+        Executor::new(heap, &self.defines, self.missing_key).run(&self.body, &root)
+    }
+}
+
+/// The body without its mark, if that is its end.
+fn unmarked(mut body: ListNode) -> Option<ListNode> {
+    let Some(Node::Text(last)) = body.nodes.last_mut() else {
+        return None;
+    };
+    let text = last.text.strip_suffix(LAST)?;
+    if text.is_empty() {
+        body.nodes.pop();
+    } else {
+        last.text = text.into();
+    }
+    Some(body)
+}
+
+/// The templates by name. An empty one never takes the place of another; two that
+/// are not empty are a mistake.
+fn defined(nodes: Vec<DefineNode>) -> Result<BTreeMap<String, ListNode>, String> {
+    let mut defines: BTreeMap<String, ListNode> = BTreeMap::new();
+    for node in nodes {
+        let name = node.name.to_string();
+        let before = defines.get(&name);
+        if before.is_some_and(|before| !before.is_empty_tree()) {
+            if node.body.is_empty_tree() {
+                continue;
+            }
+            return Err(format!("multiple definition of template `{name}`"));
+        }
+        defines.insert(name, node.body);
+    }
+    Ok(defines)
+}

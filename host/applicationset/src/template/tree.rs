@@ -1,0 +1,155 @@
+//! A JSON tree with templates in its texts and keys.
+//!
+//! In: JSON. Out: the same with parameters put in. Never: a parse per render.
+
+use serde_json::{Map, Value};
+
+use super::{Error, Render, Role, Text};
+use crate::{Engine, weight};
+
+/// Nested lists and objects of a template.
+const DEPTH: usize = 100;
+
+/// A node.
+#[derive(Debug)]
+pub(super) enum Tree {
+    /// Nothing to put in, here and below; with its bytes.
+    Fixed(Value, u64),
+    /// A text.
+    Text(Text),
+    /// A list.
+    List(Vec<Self>),
+    /// An object; keys are templates too. Entries that are `null` are left out.
+    Object(Vec<(Text, Self)>),
+}
+
+impl Tree {
+    /// Parses every text of `value`.
+    ///
+    /// - `role_of`: what depends on the text at a pointer.
+    ///
+    /// # Errors
+    /// [`Error::Syntax`]; [`Error::Depth`]; [`Error::Divergent`].
+    pub(super) fn new(engine: Engine, value: &Value, role_of: fn(&str) -> Role) -> Result<Self, Error> {
+        let mut pointer = String::new();
+        let mut parse = |text: &str, pointer: &str| {
+            let parsed = Text::new(engine, text, role_of(pointer));
+            parsed.map_err(|error| error.in_field(pointer))
+        };
+        Self::at(value, &mut parse, (&mut pointer, 0))
+    }
+
+    fn at(
+        value: &Value,
+        parse: &mut impl FnMut(&str, &str) -> Result<Text, Error>,
+        (pointer, depth): (&mut String, usize),
+    ) -> Result<Self, Error> {
+        if depth > DEPTH {
+            return Err(Error::Depth { allowed: DEPTH });
+        }
+        Ok(match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => Self::Fixed(value.clone(), weight::NODE),
+            Value::String(text) => match parse(text, pointer)? {
+                Text::Plain(text) => {
+                    let bytes = weight::text(&text).saturating_add(weight::NODE);
+                    Self::Fixed(Value::String(text), bytes)
+                }
+                text @ (Text::Fast(_) | Text::Go(_)) => Self::Text(text),
+            },
+            Value::Array(items) => {
+                let mut parsed = Vec::with_capacity(items.len());
+                for (index, item) in items.iter().enumerate() {
+                    parsed.push(Self::below(item, parse, (pointer, depth), &index.to_string())?);
+                }
+                fixed_list(parsed)
+            }
+            Value::Object(fields) => {
+                let mut parsed = Vec::with_capacity(fields.len());
+                for (key, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+                    let name = parse(key, pointer)?;
+                    parsed.push((name, Self::below(value, parse, (pointer, depth), key)?));
+                }
+                fixed_object(parsed)
+            }
+        })
+    }
+
+    fn below(
+        value: &Value,
+        parse: &mut impl FnMut(&str, &str) -> Result<Text, Error>,
+        (pointer, depth): (&mut String, usize),
+        name: &str,
+    ) -> Result<Self, Error> {
+        let length = pointer.len();
+        pointer.push('/');
+        pointer.push_str(name);
+        let parsed = Self::at(value, parse, (pointer, depth + 1));
+        pointer.truncate(length);
+        parsed
+    }
+
+    /// Puts parameters in.
+    ///
+    /// # Errors
+    /// What rendering a text gives.
+    pub(super) fn render(&self, with: &mut Render<'_>) -> Result<Value, Error> {
+        Ok(match self {
+            Self::Fixed(value, bytes) => {
+                with.budget().bytes(*bytes)?;
+                value.clone()
+            }
+            // The letters are counted where they are made.
+            Self::Text(text) => {
+                with.budget().bytes(weight::BARE_TEXT)?;
+                Value::String(text.render(with)?)
+            }
+            Self::List(items) => {
+                with.budget().bytes(weight::NODE)?;
+                Value::Array(items.iter().map(|item| item.render(with)).collect::<Result<_, _>>()?)
+            }
+            Self::Object(fields) => {
+                with.budget()
+                    .bytes(weight::slots(fields.len()).saturating_add(weight::NODE))?;
+                let mut object = Map::new();
+                for (key, value) in fields {
+                    let value = value.render(with)?;
+                    object.insert(key.render(with)?, value);
+                }
+                Value::Object(object)
+            }
+        })
+    }
+}
+
+/// A list of nothing but fixed nodes is fixed.
+fn fixed_list(items: Vec<Tree>) -> Tree {
+    if !items.iter().all(|item| matches!(item, Tree::Fixed(_, _))) {
+        return Tree::List(items);
+    }
+    let mut total = weight::NODE;
+    let mut values = Vec::with_capacity(items.len());
+    for item in items {
+        if let Tree::Fixed(value, bytes) = item {
+            total = total.saturating_add(bytes);
+            values.push(value);
+        }
+    }
+    Tree::Fixed(Value::Array(values), total)
+}
+
+/// An object of nothing but fixed keys and nodes is fixed.
+fn fixed_object(fields: Vec<(Text, Tree)>) -> Tree {
+    let fixed = |(key, value): &(Text, Tree)| matches!((key, value), (Text::Plain(_), Tree::Fixed(_, _)));
+    if !fields.iter().all(fixed) {
+        return Tree::Object(fields);
+    }
+    let mut total = weight::slots(fields.len()).saturating_add(weight::NODE);
+    let mut object = Map::new();
+    for field in fields {
+        if let (Text::Plain(key), Tree::Fixed(value, bytes)) = field {
+            total = total.saturating_add(bytes).saturating_add(weight::text(&key));
+            object.insert(key, value);
+        }
+    }
+    Tree::Fixed(Value::Object(object), total)
+}

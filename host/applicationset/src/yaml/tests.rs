@@ -1,0 +1,233 @@
+//! YAML, and what it may take.
+
+use serde_json::{Value, json};
+
+use super::{Error, NESTING, Twice, read};
+use crate::weight;
+
+fn within(text: &str, twice: Twice, allowed: u64) -> Result<Value, Error<u64>> {
+    let mut taken = 0;
+    read(text, twice, &mut |bytes| {
+        taken += bytes;
+        if taken > allowed { Err(taken) } else { Ok(()) }
+    })
+}
+
+fn free(text: &str) -> Result<Value, Error<u64>> {
+    within(text, Twice::Last, u64::MAX)
+}
+
+#[test]
+fn documents_are_read_as_argo_cd_reads_them() {
+    for (text, wanted) in [
+        ("", Value::Null),
+        ("# nothing", Value::Null),
+        ("~", Value::Null),
+        ("a: b\n---\nc: d\n", json!({"a": "b"})),
+        // An empty document is one; what follows the first one is not looked at.
+        ("---\n---\na: b\n", Value::Null),
+        ("---\na: b\n---\n[", json!({"a": "b"})),
+        ("{a: b}, x", json!({"a": "b"})),
+        (
+            "a: yes\nb: 'yes'\nc: !!str yes\nd: 0755\ne: 0b11\nf: -0x1F\ng: 1_000\nh: 1.5e3",
+            json!({"a": true, "b": "yes", "c": "yes", "d": 493, "e": 3, "f": -31, "g": 1000, "h": 1500.0}),
+        ),
+        (
+            "- 2001-01-02\n- 1.2.3\n- ''\n-\n- |\n  a\n  b\n",
+            json!(["2001-01-02", "1.2.3", "", null, "a\nb\n"]),
+        ),
+        // Keys mean what values mean, and are texts afterwards.
+        (
+            "yes: 1\n2: x\n010: w\n0x1F: z\n-0: q\n2001-01-02: d\n'on': t\n!!str 5: f\n",
+            json!({"true": 1, "2": "x", "8": "w", "31": "z", "0": "q", "2001-01-02": "d", "on": "t", "5": "f"}),
+        ),
+        ("- &k yes\n- {*k : 1}", json!([true, {"true": 1}])),
+        ("a: !foo 5\nb: !!str 5", json!({"a": "5", "b": "5"})),
+        (
+            "a: &a {x: 1, l: &l [2]}\nb: *a\nc: *l\ne: {<<: [*a, {z: 4}]}\n",
+            json!({
+                "a": {"x": 1, "l": [2]}, "b": {"x": 1, "l": [2]}, "c": [2], "e": {"x": 1, "l": [2], "z": 4},
+            }),
+        ),
+        ("&k a: *k", json!({"a": "a"})),
+        ("[&k b, {*k : 1}]", json!(["b", {"b": 1}])),
+        ("{\"a\": [1, null, \"\\u00e4\"]}", json!({"a": [1, null, "ä"]})),
+    ] {
+        assert_eq!(free(text), Ok(wanted), "{text}");
+    }
+}
+
+#[test]
+fn mistakes_are_said_with_their_place() {
+    for (text, what) in [
+        ("a: [", "line "),
+        ("a: b\n c: d: e", "line 2"),
+        ("a: &a [*a]", "line 1, column 8: an alias stands inside its own anchor"),
+        ("a: *b", "line 1"),
+        ("{[a]: b}", "a key must be text"),
+        ("{~: b}", "a key must be text"),
+        ("{1.5: b}", "a key must be text"),
+        ("{18446744073709551615: b}", "a key must be text"),
+        ("a: .inf", "`.inf` has no JSON"),
+        ("a: !!int '5'", "a tag other than `!!str`"),
+        ("{<<: 1}", "`<<` takes a mapping"),
+    ] {
+        match free(text) {
+            Err(Error::Text(observed)) => assert!(observed.contains(what), "{text}: {observed}"),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_key_that_stands_twice_is_a_mistake_or_the_last_counts() {
+    let text = "a: 1\nb: 2\na: 3";
+    assert_eq!(free(text), Ok(json!({"a": 3, "b": 2})));
+    assert_eq!(
+        within(text, Twice::Refused, u64::MAX),
+        Err(Error::Text(
+            "line 3, column 4: key `a` stands twice in one mapping".to_owned()
+        ))
+    );
+    let merged = "{<<: {a: 1}, a: 2}";
+    assert_eq!(within(merged, Twice::Refused, u64::MAX), Ok(json!({"a": 2})));
+    // As go-yaml v2 has it, what stands last counts.
+    let behind = "{a: 2, b: 3, <<: [{a: 1}, {a: 4, c: 5}]}";
+    for twice in [Twice::Refused, Twice::Last] {
+        assert_eq!(within(behind, twice, u64::MAX), Ok(json!({"a": 1, "b": 3, "c": 5})));
+    }
+    assert_eq!(free("{<<: {a: 1}, <<: {a: 2}}"), Ok(json!({"a": 2})));
+    // SECURITY: which of the two Go takes is chance.
+    for text in ["{true: a, 'true': b}", "{'8': a, 010: b}", "{<<: {'true': a}, yes: b}"] {
+        let said = free(text).unwrap_err();
+        assert!(
+            matches!(&said, Error::Text(what) if what.contains("stands twice")),
+            "{said:?}"
+        );
+    }
+}
+
+#[test]
+fn it_is_counted_as_it_weighs() {
+    for text in ["a: [1, x, {}]\nb: ''\n", "- \n- {a: {b: c}}\n"] {
+        let wanted = free(text).unwrap();
+        // A key is counted as the value it could be.
+        let bytes = weight::of(&wanted) + 3 * weight::NODE;
+        assert_eq!(within(text, Twice::Refused, bytes), Ok(wanted), "{text}");
+        let less = weight::of(&free(text).unwrap()) - 1;
+        assert!(
+            matches!(within(text, Twice::Refused, less), Err(Error::Bound(_))),
+            "{text}"
+        );
+    }
+}
+
+/// SECURITY: a text of some lines that stands for gigabytes.
+#[test]
+fn aliases_stop_before_they_fill_the_memory() {
+    let level = |name: &str, of: &str| format!("{name}: &{name} [{of}]\n");
+    let mut laughs = level("a", "x, x, x, x, x, x, x, x, x, x");
+    for (name, of) in ["b", "c", "d", "e", "f", "g", "h", "i"].iter().zip("abcdefgh".chars()) {
+        laughs.push_str(&level(name, &vec![format!("*{of}"); 10].join(", ")));
+    }
+    let long = format!("a: &a {}\nb: [{}]", "x".repeat(10_000), "*a,".repeat(10_000));
+    let members: Vec<String> = (0..1_000).map(|key| format!("k{key}: 1")).collect();
+    let merged = format!("a: &a {{{}}}\nb: [{}]", members.join(", "), "{<<: *a},".repeat(1_000));
+    for text in [laughs, long, merged] {
+        assert!(text.len() < 100_000);
+        match within(&text, Twice::Last, 16 * 1024 * 1024) {
+            Err(Error::Bound(_)) => {}
+            // Argo CD refuses these itself.
+            Err(Error::Text(what)) => assert!(what.contains("what aliases bring"), "{what}"),
+            Ok(_) => panic!("{} bytes are read", text.len()),
+        }
+    }
+    let few = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n";
+    assert_eq!(within(few, Twice::Last, 10_000).unwrap()["c"][1][1], json!(["x", "x"]));
+}
+
+#[test]
+fn small_values_without_aliases_stop_as_well() {
+    let nothing = "[~,~,~,~]\n---\n".to_owned();
+    assert!(within(&nothing, Twice::Last, 1_000).is_ok());
+    let nothing = format!("[{}]", "~,".repeat(100_000));
+    assert!(matches!(within(&nothing, Twice::Last, 1_000_000), Err(Error::Bound(_))));
+}
+
+#[test]
+fn nesting_ends() {
+    let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+    assert!(free(&nested(NESTING - 1)).is_ok());
+    assert!(matches!(free(&nested(NESTING + 1)), Err(Error::Text(_))));
+    let aliased = |levels: usize| {
+        let anchored = format!("- &a {}\n", nested(NESTING / 2));
+        format!("{anchored}- {}*a{}\n", "[".repeat(levels), "]".repeat(levels))
+    };
+    assert!(free(&aliased(NESTING / 2 - 1)).is_ok());
+    assert!(matches!(free(&aliased(NESTING / 2 + 1)), Err(Error::Text(_))));
+}
+
+/// SECURITY: found by `cargo xtask differential yaml`. Each was another value here.
+#[test]
+fn what_readers_of_version_1_2_read_otherwise() {
+    for (text, wanted) in [
+        ("a: |\n x", json!({"a": "x"})),
+        ("a: >\n x", json!({"a": "x"})),
+        ("a: |+\n x", json!({"a": "x"})),
+        ("a: |+\n", json!({"a": ""})),
+        ("a: |\n x\n", json!({"a": "x\n"})),
+        ("a: .1_0", json!({"a": 0.1})),
+        ("a: ._5", json!({"a": "._5"})),
+        ("a: 0b+1\nb: 0b-1\nc: -0b+1", json!({"a": 1, "b": -1, "c": "-0b+1"})),
+        // The anchor that began last has the name.
+        ("[&x [&x b, *x], *x]", json!([["b", "b"], "b"])),
+        ("a: &a [b]\na: *a", json!({"a": ["b"]})),
+        ("\u{feff}a: b", json!({"a": "b"})),
+        // U+2028 ends a line.
+        ("a: b\u{2028}c: d", json!({"a": "b", "c": "d"})),
+    ] {
+        assert_eq!(free(text), Ok(wanted), "{text:?}");
+    }
+}
+
+/// SECURITY: as above; Argo CD reads something else, or nothing.
+#[test]
+fn what_could_be_read_otherwise_is_refused() {
+    for (text, what) in [
+        ("a: \"\\/\"", "the escape `\\/`"),
+        ("[a?b]", "`?` in a text between brackets"),
+        ("{a: http://x?y}", "`?` in a text between brackets"),
+        ("{a:}", "found unexpected ':'"),
+        ("%YAML 1.1\n---\na: b", "line 1: a directive"),
+        ("a: b\u{85}c: d", "U+0085"),
+        ("a: b\n\u{feff}c: d", "line 2: the character U+FEFF"),
+        ("a: \u{7f}", "U+007F"),
+        ("a: '\0'", "U+0000"),
+        ("! 5", "a tag other than"),
+        ("! <<: {a: b}", "a tag other than"),
+        ("!x [a]", "a tag other than"),
+        ("[!x,y]", "a tag with `,`"),
+        ("[\"a\"!x,y]", "a tag with `,`"),
+        ("!%ff a", "a tag with `,` or `%`"),
+        ("a: |\n ", "blanks at the end"),
+        ("a: &s [{b: c}]\nd: {<<: *s}", "`<<` takes a mapping"),
+        ("\t", "line 1"),
+        ("...", "line 1"),
+        ("&&", "line 1"),
+        ("\"a\\", "line 1"),
+    ] {
+        match free(text) {
+            Err(Error::Text(observed)) => assert!(observed.contains(what), "{text:?}: {observed}"),
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn everyday_marks_are_read() {
+    let text = "a: Hi!, you\nb: 100%\nc: [x!, z]\nd: \"a?b\"\ne: a?b\nf: {g: 'x?y', h: 'a/b'}\n";
+    let wanted = json!({
+        "a": "Hi!, you", "b": "100%", "c": ["x!", "z"], "d": "a?b", "e": "a?b", "f": {"g": "x?y", "h": "a/b"},
+    });
+    assert_eq!(free(text), Ok(wanted));
+}

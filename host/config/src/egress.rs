@@ -1,0 +1,73 @@
+//! Hosts that a plugin may reach, as an operator writes them.
+
+use core::fmt;
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+
+/// An entry as an operator writes it: a text, or an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EgressEntry {
+    /// A host, `*.` and a suffix, or an address; `:port` may follow.
+    pub host: String,
+    /// Port, 1 to 65535; 443 when absent.
+    pub port: Option<u16>,
+    /// Whether RFC 1918 and unique local addresses are permitted.
+    pub private: bool,
+    /// Whether 127/8 and ::1 are permitted; for addresses and `localhost` only.
+    pub loopback: bool,
+    /// PEM text, or a path to it: the only authorities believed for this entry.
+    pub ca: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for EgressEntry {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SpecVisitor)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawEntry {
+    host: String,
+    port: Option<u16>,
+    #[serde(default)]
+    private: bool,
+    #[serde(default)]
+    loopback: bool,
+    ca: Option<String>,
+}
+
+struct SpecVisitor;
+
+impl<'de> serde::de::Visitor<'de> for SpecVisitor {
+    type Value = EgressEntry;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a host, or an object with host, port, private, loopback and ca")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<EgressEntry, E> {
+        Ok(EgressEntry {
+            host: text.to_owned(),
+            ..EgressEntry::default()
+        })
+    }
+
+    fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<EgressEntry, A::Error> {
+        let RawEntry {
+            host,
+            port,
+            private,
+            loopback,
+            ca,
+        } = RawEntry::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(EgressEntry {
+            host,
+            port,
+            private,
+            loopback,
+            ca,
+        })
+    }
+}

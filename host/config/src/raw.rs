@@ -1,0 +1,541 @@
+//! `tollgate.yaml` as it is written, and its checks.
+//!
+//! In: the file's text. Out: [`Config`] or every mistake with its key. Never: a
+//! key that is silently ignored.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::{
+    Applications, ClusterFront, Compatibility, Config, Decisions, Extensions, GatewayIdentity, Limits, Semantics, Tls,
+};
+use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
+use tollgate_core::yaml;
+
+mod application_sets;
+pub mod authentication;
+pub mod kubernetes;
+pub mod plugins;
+mod state;
+mod typed;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawConfig {
+    #[serde(default = "default_listen")]
+    listen: String,
+    #[serde(default)]
+    admin: RawAdmin,
+    tls: Option<RawTls>,
+    state: state::RawState,
+    policies: RawPolicies,
+    #[serde(default)]
+    plugins: plugins::RawPlugins,
+    #[serde(default)]
+    authentication: authentication::RawAuthentication,
+    #[serde(default)]
+    rbac: RawRbac,
+    #[serde(default)]
+    extensions: RawExtensions,
+    #[serde(default)]
+    clusters: RawClusters,
+    kubernetes: Option<kubernetes::RawKubernetes>,
+    applications: Option<RawApplications>,
+    application_sets: Option<application_sets::RawApplicationSets>,
+    #[serde(default)]
+    store: kubernetes::RawStore,
+    #[serde(default)]
+    limits: RawLimits,
+    #[serde(default)]
+    decisions: RawDecisions,
+    drain: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawAdmin {
+    listen: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawTls {
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawPolicies {
+    directory: PathBuf,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawRbac {
+    #[serde(default)]
+    semantics: RawSemantics,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum RawSemantics {
+    #[default]
+    Argocd,
+    Strict,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawExtensions {
+    compat: Option<RawCompatibility>,
+    assertion: Option<RawAssertion>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawApplications {
+    compat: Option<RawCompatibility>,
+    #[serde(default)]
+    gateway_identity: RawGatewayIdentity,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum RawGatewayIdentity {
+    #[default]
+    Refused,
+    Allowed,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum RawCompatibility {
+    Argocd,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawClusters {
+    #[serde(default)]
+    forward: bool,
+    renew_after: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawAssertion {
+    issuer: String,
+    key: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawLimits {
+    header_bytes: Option<usize>,
+    header_count: Option<usize>,
+    body_bytes: Option<u64>,
+    header_timeout: Option<String>,
+    connections: Option<usize>,
+    connections_per_address: Option<usize>,
+    requests_per_person: Option<usize>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawDecisions {
+    keep: Option<usize>,
+    file: Option<PathBuf>,
+}
+
+fn default_listen() -> String {
+    "127.0.0.1:8080".to_owned()
+}
+
+/// Reads and checks the settings file at `path`.
+///
+/// Relative paths in it count from the file's own folder.
+///
+/// # Errors
+/// Every finding of the file is in the result; nothing is used when one of them
+/// is an error.
+pub fn load(path: &Path) -> Loaded<Config> {
+    let file = path.display().to_string();
+    match std::fs::read_to_string(path) {
+        Ok(text) => parse(&text, &file, path.parent().unwrap_or(Path::new(""))),
+        Err(error) => Loaded::refused(vec![
+            Diagnostic::error(
+                Location::new(file, 0),
+                format!("the settings file cannot be read: {error}"),
+            )
+            .with_hint("name it with `--config FILE`"),
+        ]),
+    }
+}
+
+/// Checks the text of a settings file; `base` is where relative paths start.
+pub fn parse(text: &str, file: &str, base: &Path) -> Loaded<Config> {
+    let raw: RawConfig = match typed::read(text) {
+        Ok(raw) => raw,
+        Err(errors) => return Loaded::refused(errors.iter().map(|error| syntax(file, error)).collect()),
+    };
+    let mut check = Check {
+        file,
+        base,
+        places: Places::of_text(text, file.to_owned()),
+        findings: Vec::new(),
+    };
+    let config = check.config(raw);
+    Loaded::new(config, check.findings)
+}
+
+fn syntax(file: &str, error: &serde_saphyr::Error) -> Diagnostic {
+    let text = error.to_string();
+    let mut first = text
+        .lines()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or("not valid YAML")
+        .trim();
+    let mut place = Location::new(file, 0);
+    if let Some(at) = error.location() {
+        let number = |value: u64| u32::try_from(value).unwrap_or(0);
+        place.line = number(at.line());
+        place.column = number(at.column());
+        // The place stands before the finding already.
+        let prefix = format!("error: line {} column {}: ", at.line(), at.column());
+        first = first.strip_prefix(&prefix).unwrap_or(first);
+    }
+    Diagnostic::error(place, first.to_owned()).with_hint("docs/configuration.md lists every key")
+}
+
+/// Where the values of a settings file stand.
+#[derive(Debug)]
+pub struct Places {
+    file: String,
+    /// The file again, with places.
+    document: Option<Rc<yaml::Node>>,
+}
+
+impl Places {
+    /// Of the settings file at `path`; of one that cannot be read, the file alone.
+    pub fn read(path: &Path) -> Self {
+        Self::of_text(
+            &std::fs::read_to_string(path).unwrap_or_default(),
+            path.display().to_string(),
+        )
+    }
+
+    fn of_text(text: &str, file: String) -> Self {
+        Self {
+            file,
+            document: yaml::parse(text).documents.into_iter().next(),
+        }
+    }
+
+    /// Where the value of `key`, such as `authentication.jwt[0].issuer.url`,
+    /// stands, or the deepest part of it that is written.
+    pub fn of(&self, key: &str) -> Location {
+        let mut place = Location::new(self.file.as_str(), 0);
+        let mut at = self.document.as_ref();
+        for part in key.split(['.', '[']) {
+            at = at.and_then(|node| match part.strip_suffix(']') {
+                Some(index) => node.items()?.get(index.parse::<usize>().ok()?),
+                None => node.get(part),
+            });
+            let Some(node) = at else { break };
+            (place.line, place.column) = (node.line, node.column);
+        }
+        place
+    }
+}
+
+struct Check<'a> {
+    file: &'a str,
+    base: &'a Path,
+    places: Places,
+    findings: Vec<Diagnostic>,
+}
+
+impl Check<'_> {
+    fn config(&mut self, raw: RawConfig) -> Config {
+        let listen = self.address("listen", &raw.listen);
+        let admin = raw.admin.listen.as_deref().unwrap_or("127.0.0.1:8081");
+        let admin_listen = self.address("admin.listen", admin);
+        if listen == admin_listen && listen.port() != 0 {
+            self.mistake("admin.listen", &format!("`{admin}` is the public listener's address"));
+        }
+        let control_plane_namespace = raw.state.namespace.clone();
+        let (state, found) = raw.state.check(self.base);
+        self.located(found);
+        let authentication = raw.authentication.check(listen);
+        self.located(authentication.diagnostics);
+        let kubernetes = raw.kubernetes.map(|raw| raw.check(self.base));
+        let kubernetes = kubernetes.and_then(|checked| {
+            self.located(checked.diagnostics);
+            checked.value
+        });
+        let mut plugins = raw.plugins.check(&self.file.into(), &mut self.findings);
+        for folder in [&mut plugins.directory, &mut plugins.cache].into_iter().flatten() {
+            *folder = self.base.join(&*folder);
+        }
+        Config {
+            listen,
+            admin_listen,
+            tls: raw.tls.map(|tls| Tls {
+                certificate: self.base.join(tls.certificate),
+                key: self.base.join(tls.key),
+            }),
+            state,
+            control_plane_namespace,
+            policies_directory: self.base.join(raw.policies.directory),
+            plugins,
+            authentication: authentication.value.unwrap_or_default(),
+            rbac_semantics: match raw.rbac.semantics {
+                RawSemantics::Argocd => Semantics::Argocd,
+                RawSemantics::Strict => Semantics::Strict,
+            },
+            extensions: self.extensions(raw.extensions),
+            clusters: if raw.clusters.forward {
+                ClusterFront::Open
+            } else {
+                ClusterFront::Closed
+            },
+            kubernetes,
+            applications: raw.applications.map(|raw| Applications {
+                semantics: match raw.compat {
+                    None => crate::ServiceAccountSemantics::Strict,
+                    Some(RawCompatibility::Argocd) => crate::ServiceAccountSemantics::Argocd,
+                },
+                mode: None,
+                gateway_identity: match raw.gateway_identity {
+                    RawGatewayIdentity::Refused => GatewayIdentity::Refused,
+                    RawGatewayIdentity::Allowed => GatewayIdentity::Allowed,
+                },
+            }),
+            application_sets: raw.application_sets.map(|raw| raw.check(self)),
+            store: self.store(raw.store),
+            renew_after: self.renew_after(raw.clusters.renew_after.as_deref()),
+            limits: self.limits(&raw.limits),
+            decisions: Decisions {
+                keep: self.bounded("decisions.keep", raw.decisions.keep, 10_000, 1, 1_000_000),
+                file: raw.decisions.file.map(|file| self.base.join(file)),
+            },
+            drain: self.duration("drain", raw.drain.as_deref(), Duration::from_secs(30)),
+        }
+    }
+
+    fn extensions(&mut self, raw: RawExtensions) -> Extensions {
+        let (assertion_issuer, assertion_key) = match raw.assertion {
+            None => ("tollgate".to_owned(), None),
+            Some(assertion) => {
+                if assertion.issuer.is_empty() {
+                    self.mistake("extensions.assertion.issuer", "is empty");
+                }
+                (assertion.issuer, assertion.key.map(|key| self.base.join(key)))
+            }
+        };
+        Extensions {
+            compatibility: match raw.compat {
+                None => Compatibility::None,
+                Some(RawCompatibility::Argocd) => Compatibility::Argocd,
+            },
+            assertion_issuer,
+            assertion_key,
+        }
+    }
+
+    fn limits(&mut self, raw: &RawLimits) -> Limits {
+        Limits {
+            header_bytes: self.bounded("limits.headerBytes", raw.header_bytes, 32 << 10, 8 << 10, 1 << 20),
+            header_count: self.bounded("limits.headerCount", raw.header_count, 100, 10, 1_000),
+            body_bytes: self.bounded("limits.bodyBytes", raw.body_bytes, 1 << 30, 0, 1 << 40),
+            header_timeout: self.duration(
+                "limits.headerTimeout",
+                raw.header_timeout.as_deref(),
+                Duration::from_secs(10),
+            ),
+            connections: self.bounded("limits.connections", raw.connections, 10_000, 1, 1_000_000),
+            connections_per_address: self.bounded(
+                "limits.connectionsPerAddress",
+                raw.connections_per_address,
+                2_500,
+                1,
+                1_000_000,
+            ),
+            requests_per_person: self.bounded("limits.requestsPerPerson", raw.requests_per_person, 100, 1, 100_000),
+        }
+    }
+
+    fn store(&mut self, raw: kubernetes::RawStore) -> super::Store {
+        let grace_period = raw.grace_period().unwrap_or_else(|message| {
+            self.mistake("store.gracePeriod", &message);
+            kubernetes::GRACE_PERIOD
+        });
+        let url = raw.check(self.base).unwrap_or_else(|message| {
+            self.mistake("store", &message);
+            super::StoreUrl::Text(secrecy::SecretString::from(""))
+        });
+        super::Store { url, grace_period }
+    }
+
+    fn address(&mut self, key: &str, text: &str) -> SocketAddr {
+        text.parse().unwrap_or_else(|_| {
+            self.mistake(key, &format!("`{text}` is not an address such as `127.0.0.1:8080`"));
+            SocketAddr::from(([127, 0, 0, 1], 0))
+        })
+    }
+
+    /// Longer than the cache itself allows would say something else than it does.
+    fn renew_after(&mut self, text: Option<&str>) -> Duration {
+        let most = crate::MAX_RENEW_AFTER;
+        let found = self.duration("clusters.renewAfter", text, most);
+        if found > most {
+            self.mistake(
+                "clusters.renewAfter",
+                &format!("`{found:?}` is too long; at most `{most:?}` is allowed"),
+            );
+        }
+        found.min(most)
+    }
+
+    fn duration(&mut self, key: &str, text: Option<&str>, default: Duration) -> Duration {
+        let Some(text) = text else { return default };
+        match crate::duration::parse(text) {
+            Ok(found) if found > Duration::ZERO => found,
+            Ok(_) | Err(_) => {
+                self.mistake(key, &format!("`{text}` is not a duration above zero such as `10s`"));
+                default
+            }
+        }
+    }
+
+    fn bounded<N: PartialOrd + std::fmt::Display + Copy>(
+        &mut self,
+        key: &str,
+        value: Option<N>,
+        default: N,
+        least: N,
+        most: N,
+    ) -> N {
+        match value {
+            None => default,
+            Some(value) if value >= least && value <= most => value,
+            Some(value) => {
+                self.mistake(
+                    key,
+                    &format!("`{value}` is out of bounds, allowed are {least} to {most}"),
+                );
+                default
+            }
+        }
+    }
+
+    /// Findings of a part, which knows keys and not the file.
+    fn located(&mut self, findings: Vec<Diagnostic>) {
+        for mut finding in findings {
+            // A finding begins with its key.
+            let key = finding.message.split('`').nth(1).unwrap_or_default();
+            finding.location = finding.location.clone().or_else(|| Some(self.place(key)));
+            self.findings.push(finding);
+        }
+    }
+
+    fn mistake(&mut self, key: &str, message: &str) {
+        let finding = Diagnostic::error(self.place(key), format!("`{key}` {message}"));
+        self.findings.push(finding);
+    }
+
+    /// Where the value of `key` stands.
+    fn place(&self, key: &str) -> Location {
+        self.places.of(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::parse;
+    use crate::StateSource;
+
+    const NEEDED: &str = "state: {directory: s}\npolicies: {directory: p}\n";
+
+    fn findings(text: &str) -> Vec<String> {
+        let loaded = parse(&format!("{NEEDED}{text}"), "t.yaml", Path::new("/etc"));
+        assert_eq!(loaded.value.is_none(), !loaded.diagnostics.is_empty());
+        loaded.diagnostics.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_least_settings_are_enough_and_open_nothing() {
+        assert_eq!(findings(""), Vec::<String>::new());
+        let config = parse(NEEDED, "t.yaml", Path::new("/etc")).value.unwrap();
+        assert!(config.listen.ip().is_loopback() && config.admin_listen.ip().is_loopback());
+        assert!(!config.authentication.argocd_sessions && !config.authentication.anonymous);
+        assert_eq!(config.state, StateSource::Directory("/etc/s".into()));
+    }
+
+    #[test]
+    fn every_mistake_is_named_with_its_place() {
+        let text = "listen: nowhere\nlimits:\n  headerBytes: 1\n  headerTimeout: 0s\nauthentication:\n  jwt:\n  \
+                    - issuer: {url: 'http://idp.example.org', audiences: [a]}\n    claimMappings: {username: {claim: a, \
+                    prefix: ''}}\n";
+        let found = findings(text);
+        let places: Vec<&str> = found.iter().filter_map(|line| line.split(": error").next()).collect();
+        assert_eq!(
+            places,
+            ["t.yaml:3:9", "t.yaml:9:19", "t.yaml:5:16", "t.yaml:6:18"],
+            "{found:#?}"
+        );
+    }
+
+    #[test]
+    fn every_value_of_a_wrong_type_is_named() {
+        let found = findings(
+            "limits:\n  headerBytes: many\n  bodyBytes: 1Gi\n  connections: 5\ndrain: [a]\nclusters:\n  forward: \
+             \"yes\"\nkubernetes: {maxGroups: x, longestToken: [1]}\ndecisions: {kep: 1}\n",
+        );
+        let places: Vec<&str> = found.iter().filter_map(|line| line.split(": error").next()).collect();
+        assert_eq!(
+            places,
+            [
+                "t.yaml:4:16",
+                "t.yaml:5:14",
+                "t.yaml:7:8",
+                "t.yaml:9:12",
+                "t.yaml:10:25",
+                "t.yaml:10:42",
+                "t.yaml:11:13"
+            ],
+            "{found:#?}"
+        );
+    }
+
+    #[test]
+    fn booleans_are_true_or_false() {
+        for text in ["yes", "y", "on", "\"yes\"", "'y'", "1"] {
+            let found = findings(&format!("clusters: {{forward: {text}}}\n"));
+            assert!(
+                matches!(found.as_slice(), [one] if one.starts_with("t.yaml:3:21: error")),
+                "{text}: {found:?}"
+            );
+        }
+        for text in ["true", "false"] {
+            assert_eq!(findings(&format!("clusters: {{forward: {text}}}\n")), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn unknown_keys_are_named_once_with_their_place() {
+        let found = findings("limits: {headrBytes: 1}\n");
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].starts_with("t.yaml:3:10: error: unknown field `headrBytes`, expected one of headerBytes"),
+            "{found:?}"
+        );
+    }
+}

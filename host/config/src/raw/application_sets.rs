@@ -1,0 +1,108 @@
+//! `applicationSets` of the settings file as it is written.
+//!
+//! In: YAML. Out: [`ApplicationSets`] and every mistake in it, by key. Never: an
+//! unknown key.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::{Check, RawCompatibility};
+use crate::{ApplicationSets, GenerationLimits, GitCache, GitLimits, SetChecks};
+
+/// `applicationSets`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawApplicationSets {
+    compat: Option<RawCompatibility>,
+    #[serde(default)]
+    namespaces: Vec<String>,
+    #[serde(default)]
+    repositories: Vec<String>,
+    #[serde(default)]
+    limits: RawLimits,
+    #[serde(default)]
+    git: RawGit,
+    concurrency: Option<usize>,
+    max_deletions: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawLimits {
+    applications: Option<u64>,
+    parameters: Option<u64>,
+    generators: Option<u64>,
+    bytes: Option<u64>,
+    time: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawGit {
+    time: Option<String>,
+    bytes: Option<u64>,
+    fresh: Option<String>,
+    directory: Option<PathBuf>,
+    cache_bytes: Option<u64>,
+    keep: Option<String>,
+}
+
+impl RawApplicationSets {
+    /// Checks the settings.
+    pub(super) fn check(self, check: &mut Check<'_>) -> ApplicationSets {
+        let (limits, git, cache) = (GenerationLimits::default(), GitLimits::default(), GitCache::default());
+        let list = |kind| format!("applicationSets.limits.{kind}");
+        ApplicationSets {
+            checks: match self.compat {
+                None => SetChecks::Generated,
+                Some(RawCompatibility::Argocd) => SetChecks::Argocd,
+            },
+            namespaces: self.namespaces,
+            repositories: self.repositories,
+            limits: GenerationLimits {
+                applications: check.bounded(
+                    &list("applications"),
+                    self.limits.applications,
+                    limits.applications,
+                    1,
+                    100_000,
+                ),
+                parameters: check.bounded(
+                    &list("parameters"),
+                    self.limits.parameters,
+                    limits.parameters,
+                    1,
+                    1_000_000,
+                ),
+                generators: check.bounded(
+                    &list("generators"),
+                    self.limits.generators,
+                    limits.generators,
+                    1,
+                    10_000,
+                ),
+                bytes: check.bounded(&list("bytes"), self.limits.bytes, limits.bytes, 1_024, 1 << 30),
+                time: check.duration(&list("time"), self.limits.time.as_deref(), limits.time),
+            },
+            git: GitLimits {
+                time: check.duration("applicationSets.git.time", self.git.time.as_deref(), git.time),
+                bytes: check.bounded("applicationSets.git.bytes", self.git.bytes, git.bytes, 1_024, 1 << 34),
+                fresh: check.duration("applicationSets.git.fresh", self.git.fresh.as_deref(), git.fresh),
+            },
+            git_cache: GitCache {
+                directory: self.git.directory.map(|folder| check.base.join(folder)),
+                bytes: check.bounded(
+                    "applicationSets.git.cacheBytes",
+                    self.git.cache_bytes,
+                    cache.bytes,
+                    1 << 20,
+                    1 << 44,
+                ),
+                keep: check.duration("applicationSets.git.keep", self.git.keep.as_deref(), cache.keep),
+            },
+            concurrency: check.bounded("applicationSets.concurrency", self.concurrency, 4, 1, 256),
+            max_deletions: check.bounded("applicationSets.maxDeletions", self.max_deletions, 50, 0, 1_000_000),
+        }
+    }
+}

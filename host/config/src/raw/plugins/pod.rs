@@ -1,0 +1,51 @@
+//! What Kubernetes and clouds tell a pod about its own identities.
+//!
+//! In: the environment, under the names Kubernetes and AWS give. Out: addresses
+//! and files. Never: a token.
+
+use std::path::{Path, PathBuf};
+
+use crate::{Ambient, EksPodIdentity, KubernetesApi};
+
+/// Where Kubernetes mounts a pod's own account.
+const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Hosts of the EKS Pod Identity agent; no other may be asked in plain HTTP.
+/// Source: eks-pod-identity-agent, its link-local addresses.
+const AGENTS: [&str; 2] = ["http://169.254.170.23/", "http://[fd00:ec2::23]/"];
+
+/// What the environment has.
+pub(super) fn ambient() -> Ambient {
+    Ambient {
+        service_account_tokens: std::collections::BTreeMap::new(),
+        kubernetes: kubernetes(),
+        eks_pod_identity: eks(),
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the settings are where the environment is read"
+)]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn kubernetes() -> Option<KubernetesApi> {
+    let (host, port) = (
+        variable("KUBERNETES_SERVICE_HOST")?,
+        variable("KUBERNETES_SERVICE_PORT")?,
+    );
+    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    Some(KubernetesApi {
+        server: format!("https://{host}:{port}"),
+        token_file: Path::new(ACCOUNT).join("token"),
+        ca_file: Path::new(ACCOUNT).join("ca.crt"),
+    })
+}
+
+fn eks() -> Option<EksPodIdentity> {
+    let url = variable("AWS_CONTAINER_CREDENTIALS_FULL_URI")?;
+    let token_file = PathBuf::from(variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")?);
+    let known = AGENTS.iter().any(|agent| url.starts_with(agent));
+    known.then_some(EksPodIdentity { url, token_file })
+}

@@ -1,0 +1,98 @@
+//! What an IP address is for: the one table that all outgoing connections to hosts of
+//! others' choice are judged by.
+//!
+//! In: an address. Out: its [`Range`], none for global unicast. Never: an IPv4 address
+//! believed inside an IPv6 one.
+//!
+//! Source: the IANA special-purpose registries (RFC 6890 and its successors) and the
+//! clouds' metadata services.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A range of addresses that are not global unicast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Range {
+    /// A cloud's metadata service.
+    Metadata,
+    /// 169.254/16 or fe80::/10.
+    LinkLocal,
+    /// 127/8 or ::1.
+    Loopback,
+    /// RFC 1918 or fc00::/7.
+    Private,
+    /// 100.64/10.
+    SharedSpace,
+    /// IPv4 inside IPv6: mapped, compatible, NAT64, 6to4, Teredo.
+    Embedded,
+    /// 0/8 or ::.
+    Unspecified,
+    /// 224/4 or ff00::/8.
+    Multicast,
+    /// 255.255.255.255.
+    Broadcast,
+    /// Documentation and benchmarks.
+    Documentation,
+    /// Everything else that is not global.
+    Reserved,
+}
+
+/// Addresses outside 169.254/16 that answer inside each machine of a cloud: Azure's
+/// wire server and Alibaba's metadata.
+const METADATA_V4: [Ipv4Addr; 2] = [Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(100, 100, 100, 200)];
+
+/// Metadata services within fc00::/7: AWS (IMDS, time, DNS and Pod Identity live in
+/// fd00:ec2::/32) and GCE.
+const METADATA_V6: [[u16; 2]; 2] = [[0xfd00, 0x0ec2], [0xfd20, 0x00ce]];
+
+impl Range {
+    /// The range of an address; none for global unicast.
+    pub fn of(address: IpAddr) -> Option<Self> {
+        match address {
+            IpAddr::V4(v4) => of_v4(v4),
+            IpAddr::V6(v6) => of_v6(v6),
+        }
+    }
+}
+
+fn of_v4(address: Ipv4Addr) -> Option<Range> {
+    let range = match address.octets() {
+        _ if METADATA_V4.contains(&address) => Range::Metadata,
+        [169, 254, 169, 254] | [169, 254, 170, 2 | 23] => Range::Metadata,
+        [255, 255, 255, 255] => Range::Broadcast,
+        [0, ..] => Range::Unspecified,
+        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => Range::Private,
+        [100, 64..=127, ..] => Range::SharedSpace,
+        [127, ..] => Range::Loopback,
+        [169, 254, ..] => Range::LinkLocal,
+        [192, 0, 2, _] | [198, 51, 100, _] | [203, 0, 113, _] | [198, 18..=19, ..] => Range::Documentation,
+        // 192.88.99/24 was the relay of 6to4.
+        [192, 88, 99, _] => Range::Embedded,
+        [192, 0, 0, _] | [240..=255, ..] => Range::Reserved,
+        [224..=239, ..] => Range::Multicast,
+        _ => return None,
+    };
+    Some(range)
+}
+
+fn of_v6(address: Ipv6Addr) -> Option<Range> {
+    let [a, b, c, ..] = address.segments();
+    if METADATA_V6.contains(&[a, b]) {
+        return Some(Range::Metadata);
+    }
+    let range = match (a, b, c) {
+        _ if address.is_unspecified() => Range::Unspecified,
+        _ if address.is_loopback() => Range::Loopback,
+        // ::/96, ::ffff:0:0/96 and ::ffff:0:0:0/96 (RFC 4291, RFC 2765).
+        (0, 0, 0) => Range::Embedded,
+        (0x64, 0xff9b, _) | (0x2002, _, _) | (0x2001, 0, _) => Range::Embedded,
+        (0x2001, 0x0db8, _) | (0x2001, 2, 0) | (0x3fff, 0..=0x0fff, _) => Range::Documentation,
+        // 2001::/23 is the IETF's.
+        (0x2001, 0..=0x01ff, _) => Range::Reserved,
+        (0xfc00..=0xfdff, _, _) => Range::Private,
+        (0xfe80..=0xfebf, _, _) => Range::LinkLocal,
+        (0xff00..=0xffff, _, _) => Range::Multicast,
+        (0x2000..=0x3fff, _, _) => return None,
+        _ => Range::Reserved,
+    };
+    Some(range)
+}

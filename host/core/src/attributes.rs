@@ -1,0 +1,263 @@
+//! What a request asks of Kubernetes, read as kube-apiserver reads it.
+//!
+//! In: method, raw path behind the prefix, raw query. Out: [`Attributes`]. Never:
+//! a header: `X-HTTP-Method-Override` and its like change nothing.
+//!
+//! Source: `k8s.io/apiserver/pkg/endpoints/request/requestinfo.go`. Of its own
+//! is only what is said of requests that run programs.
+
+use http::Method;
+use percent_encoding::percent_decode_str;
+use serde::Serialize;
+
+use crate::diagnostic::shortened;
+use crate::upgrade::Protocol;
+
+mod query;
+#[cfg(test)]
+mod tests;
+
+use query::ListOptions;
+
+/// First segment of paths about resources.
+const PREFIXES: [&str; 2] = ["api", "apis"];
+/// The one of them without an API group.
+const GROUPLESS_PREFIX: &str = "api";
+/// Verbs that stand in the path, of old.
+const PATH_VERBS: [&str; 2] = ["proxy", "watch"];
+/// Verbs of resources that change nothing.
+const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
+/// What follows a namespace's name and is no resource in it.
+const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
+
+/// Bytes of each text that records keep; names of Kubernetes have 253.
+const KEPT_BYTES: usize = 256;
+
+/// Attributes of one request, in the words of SubjectAccessReview.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Attributes {
+    /// Verb RBAC is asked about: `get`, `list`, `watch`, `create`, `update`,
+    /// `patch`, `delete`, `deletecollection`; the method, lower case, for
+    /// requests about no resource; empty for a method no resource knows.
+    /// Upgrades and `proxy` of nodes, pods and services that come by `GET` are
+    /// `create`: they run programs. So are those whose path says `watch`; of another
+    /// method than `GET`, such a path has the verb of the method.
+    pub verb: String,
+    /// What kube-apiserver takes for the verb, where that is another (`get` for an
+    /// `exec` by WebSocket, `watch` where the path says it).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub also_verb: Option<String>,
+    /// Whether it is about a resource.
+    pub resource_request: bool,
+    /// API group; empty for the core group.
+    pub api_group: String,
+    /// API version.
+    pub api_version: String,
+    /// Resource, plural.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
+    /// Subresource.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subresource: Option<String>,
+    /// Namespace; of a namespace itself, its own name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Name of the object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Path, decoded once, as the API server sees it.
+    pub path: String,
+    /// The protocol the connection is to be switched to, where it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upgrade: Option<&'static str>,
+}
+
+impl Attributes {
+    /// Reads a request line.
+    ///
+    /// - `rest`: path behind the front's prefix, as it was sent; with or
+    ///   without its slash at the start.
+    /// - `query`: as it was sent, without `?`.
+    /// - `upgrade`: what the connection is switched to, if it is.
+    ///
+    /// Never fails: what kube-apiserver cannot read either has no resource.
+    pub fn read(method: &Method, rest: &str, query: Option<&str>, upgrade: Option<Protocol>) -> Self {
+        let path = decoded(rest);
+        let mut read = Self {
+            verb: method.as_str().to_ascii_lowercase(),
+            upgrade: upgrade.map(Protocol::as_str),
+            ..Self::default()
+        };
+        read.read_resource(&path, method, query);
+        read.path = path;
+        read.name_what_runs(method);
+        read
+    }
+
+    /// Whether a pod, service or node answers, behind the API server.
+    pub fn is_proxied(&self) -> bool {
+        self.verb == "proxy" || self.subresource.as_deref() == Some("proxy")
+    }
+
+    /// Whether the verb stands in the path, as it did before Kubernetes 1.11:
+    /// `/api/v1/watch/pods`. Such a verb says nothing of the method.
+    pub fn has_verb_in_path(&self) -> bool {
+        let mut parts = self.path.trim_matches('/').split('/');
+        let before = match parts.next() {
+            Some(GROUPLESS_PREFIX) => 1,
+            Some(_) | None => 2,
+        };
+        self.resource_request && parts.nth(before).is_some_and(|verb| PATH_VERBS.contains(&verb))
+    }
+
+    /// Whether it changes nothing and runs nothing. The verb alone does not say so:
+    /// a `POST` below `/watch/` has the verb `watch`.
+    pub fn is_plain_read(&self, method: &Method) -> bool {
+        let is_safe = [Method::GET, Method::HEAD, Method::OPTIONS].contains(method);
+        let reads = !self.resource_request || self.verbs().all(|verb| READ_VERBS.contains(&verb));
+        is_safe && reads && self.upgrade.is_none()
+    }
+
+    /// The same with each text a caller chose cut to 256 bytes, for records:
+    /// thousands of them stay in memory.
+    #[must_use]
+    pub fn shortened(&self) -> Self {
+        let cut = |text: &String| shortened(text, KEPT_BYTES);
+        Self {
+            verb: cut(&self.verb),
+            also_verb: self.also_verb.as_ref().map(cut),
+            resource_request: self.resource_request,
+            api_group: cut(&self.api_group),
+            api_version: cut(&self.api_version),
+            resource: self.resource.as_ref().map(cut),
+            subresource: self.subresource.as_ref().map(cut),
+            namespace: self.namespace.as_ref().map(cut),
+            name: self.name.as_ref().map(cut),
+            path: cut(&self.path),
+            upgrade: self.upgrade,
+        }
+    }
+
+    /// Every verb the request needs: a policy that lets it pass allows each.
+    pub fn verbs(&self) -> impl Iterator<Item = &str> {
+        [Some(self.verb.as_str()), self.also_verb.as_deref()]
+            .into_iter()
+            .flatten()
+    }
+
+    fn read_resource(&mut self, path: &str, method: &Method, query: Option<&str>) {
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let [prefix, behind @ ..] = parts.as_slice() else {
+            return;
+        };
+        if !PREFIXES.contains(prefix) || behind.len() < 2 {
+            return;
+        }
+        let (group, behind) = match behind {
+            behind if *prefix == GROUPLESS_PREFIX => ("", behind),
+            [group, behind @ ..] if behind.len() >= 2 => (*group, behind),
+            _ => return,
+        };
+        let [version, behind @ ..] = behind else { return };
+        self.resource_request = true;
+        group.clone_into(&mut self.api_group);
+        (*version).clone_into(&mut self.api_version);
+        let behind = match behind {
+            // The API server refuses this one before anybody is asked.
+            [verb] if PATH_VERBS.contains(verb) => return,
+            [verb, behind @ ..] if PATH_VERBS.contains(verb) => {
+                (*verb).clone_into(&mut self.verb);
+                behind
+            }
+            behind => {
+                verb_of(method).clone_into(&mut self.verb);
+                behind
+            }
+        };
+        self.read_object(behind);
+        self.refine_verb(query);
+    }
+
+    /// Namespace, resource, name, subresource.
+    fn read_object(&mut self, parts: &[&str]) {
+        let parts = match parts {
+            ["namespaces", namespace, behind @ ..] => {
+                self.namespace = some(namespace);
+                match behind {
+                    [first, ..] if !NAMESPACE_SUBRESOURCES.contains(first) => behind,
+                    _ => parts,
+                }
+            }
+            parts => parts,
+        };
+        let mut parts = parts.iter();
+        self.resource = parts.next().and_then(|part| some(part));
+        self.name = parts.next().and_then(|part| some(part));
+        if self.verb != "proxy" {
+            self.subresource = parts.next().and_then(|part| some(part));
+        }
+    }
+
+    /// Tells one object from many.
+    fn refine_verb(&mut self, query: Option<&str>) {
+        if self.name.is_some() {
+            return;
+        }
+        match self.verb.as_str() {
+            "get" => {
+                let options = ListOptions::read(query.unwrap_or_default());
+                self.verb = if options.watch { "watch" } else { "list" }.to_owned();
+                self.name = options.name;
+            }
+            "delete" => "deletecollection".clone_into(&mut self.verb),
+            _ => {}
+        }
+    }
+
+    /// A program that runs is no read, whatever the method.
+    // SECURITY: `GET` of `nodes/proxy` reaches the kubelet's `exec`, and RBAC of
+    // older clusters asks for `get` alone where a WebSocket opens a shell. A log
+    // is a read by WebSocket too. A verb that stands in the path says nothing of the
+    // method, and a server behind an API group of its own may go by that one.
+    fn name_what_runs(&mut self, method: &Method) {
+        let runs = match self.subresource.as_deref() {
+            None | Some("log") => false,
+            Some("proxy") => true,
+            Some(_) => self.upgrade.is_some(),
+        };
+        let is_read = matches!(*method, Method::GET | Method::HEAD);
+        let says = match (self.verb.as_str(), self.has_verb_in_path()) {
+            ("get", _) if runs => "create",
+            ("watch", true) if runs || self.upgrade.is_some() => "create",
+            ("watch", true) if !is_read => verb_of(method),
+            (_, _) => return,
+        };
+        self.also_verb = Some(std::mem::replace(&mut self.verb, says.to_owned()));
+    }
+}
+
+fn verb_of(method: &Method) -> &'static str {
+    match *method {
+        Method::POST => "create",
+        Method::GET | Method::HEAD => "get",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => "",
+    }
+}
+
+fn some(part: &str) -> Option<String> {
+    Some(part).filter(|part| !part.is_empty()).map(str::to_owned)
+}
+
+/// Decoded once. What is no UTF-8 is nobody's name.
+fn decoded(rest: &str) -> String {
+    let path = percent_decode_str(rest).decode_utf8_lossy();
+    if path.starts_with('/') {
+        path.into_owned()
+    } else {
+        format!("/{path}")
+    }
+}

@@ -1,0 +1,204 @@
+//! What is wrong with a file an operator wrote, and where.
+//!
+//! In: findings of any loader. Out: one line a finding, `file:line:column:
+//! severity: message (hint)`. Never: secret values, output of plugins.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A place in a file. Lines and columns count from 1; 0 means unknown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+pub struct Location {
+    /// Path as the operator would type it.
+    pub file: Arc<str>,
+    /// Line, from 1; 0 when only the file is known.
+    pub line: u32,
+    /// Column, from 1; 0 when only the line is known.
+    pub column: u32,
+}
+
+impl Location {
+    /// A place known to the line.
+    pub fn new(file: impl Into<Arc<str>>, line: u32) -> Self {
+        Self {
+            file: file.into(),
+            line,
+            column: 0,
+        }
+    }
+
+    /// The same file, `lines` further down.
+    #[must_use]
+    pub fn below(&self, lines: u32) -> Self {
+        Self {
+            file: self.file.clone(),
+            line: self.line.saturating_add(lines),
+            column: 0,
+        }
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.line, self.column) {
+            (0, _) => f.write_str(&self.file),
+            (line, 0) => write!(f, "{}:{line}", self.file),
+            (line, column) => write!(f, "{}:{line}:{column}", self.file),
+        }
+    }
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The file is not used; the last good configuration stays.
+    Error,
+    /// The file is used; it probably does not do what its author meant.
+    Warning,
+}
+
+/// One finding about one place in an operator's file.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Diagnostic {
+    /// Whether the file can be used at all.
+    pub severity: Severity,
+    /// Where, as far as known.
+    pub location: Option<Location>,
+    /// What is wrong: lower case, no final period, values in backticks.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl Diagnostic {
+    /// A finding that refuses the file.
+    pub fn error(location: impl Into<Option<Location>>, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Error,
+            location: location.into(),
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    /// A finding that does not refuse the file.
+    pub fn warning(location: impl Into<Option<Location>>, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Warning,
+            location: location.into(),
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    /// The same finding with advice.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Whether the file cannot be used.
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(location) = &self.location {
+            write!(f, "{location}: ")?;
+        }
+        f.write_str(match self.severity {
+            Severity::Error => "error: ",
+            Severity::Warning => "warning: ",
+        })?;
+        f.write_str(&self.message)?;
+        if let Some(hint) = &self.hint {
+            write!(f, " ({hint})")?;
+        }
+        Ok(())
+    }
+}
+
+/// Findings of one load: what came out, if anything, and everything to say
+/// about it. `value` is `None` exactly when an error is among the findings.
+#[derive(Debug)]
+pub struct Loaded<T> {
+    /// The result, when no finding is an error.
+    pub value: Option<T>,
+    /// Every finding, in file order.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+impl<T> Loaded<T> {
+    /// Keeps `value` only when no finding is an error.
+    pub fn new(value: T, diagnostics: Vec<Diagnostic>) -> Self {
+        let refused = diagnostics.iter().any(Diagnostic::is_error);
+        Self {
+            value: (!refused).then_some(value),
+            diagnostics,
+        }
+    }
+
+    /// What `make` makes of the value, with the same findings.
+    pub fn map<U>(self, make: impl FnOnce(T) -> U) -> Loaded<U> {
+        Loaded {
+            value: self.value.map(make),
+            diagnostics: self.diagnostics,
+        }
+    }
+
+    /// Nothing could be made of the input.
+    pub fn refused(diagnostics: Vec<Diagnostic>) -> Self {
+        Self {
+            value: None,
+            diagnostics,
+        }
+    }
+}
+
+/// Writes a finding to the log, at its own level.
+pub fn log(finding: &Diagnostic) {
+    match finding.severity {
+        Severity::Error => tracing::error!("{finding}"),
+        Severity::Warning => tracing::warn!("{finding}"),
+    }
+}
+
+/// At most `most` bytes of `text`, and `…` where there were more.
+pub fn shortened(text: &str, most: usize) -> String {
+    let end = text.floor_char_boundary(most);
+    match text.get(..end) {
+        Some(start) if end < text.len() => format!("{start}…"),
+        Some(_) | None => text.to_owned(),
+    }
+}
+
+/// `text` without control characters, at most `most` bytes of it.
+pub fn one_line(text: &str, most: usize) -> String {
+    let mut line = String::with_capacity(text.len().min(most));
+    for letter in text
+        .chars()
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+    {
+        if line.len() + letter.len_utf8() > most {
+            break;
+        }
+        line.push(letter);
+    }
+    line
+}
+
+/// An error with its causes: `what: why: why`.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

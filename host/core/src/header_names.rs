@@ -1,0 +1,223 @@
+//! Who may write a request header field.
+//!
+//! In: a field name. Out: its [`Owner`]. Never: tells `-`, `_` and `.` apart,
+//! because servers that turn fields into variables do not (RFC 3875, section
+//! 4.1.18): `Argocd_Username` is `Argocd-Username`.
+
+use http::HeaderName;
+
+/// Who may write a field of a request to an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// Only the gateway: identity, credentials, framing, hop-by-hop.
+    Host,
+    /// The operator, through a service's configuration or a plugin: backends
+    /// act on it, so a client must not say it.
+    Operator,
+    /// Anyone.
+    Client,
+}
+
+/// Fields with these prefixes are the gateway's, lower case.
+const HOST_PREFIXES: [&str; 6] = [
+    "argocd-",
+    "impersonate-",
+    "proxy-",
+    "tollgate-",
+    "x-forwarded-",
+    "x-remote-",
+];
+
+/// Fields with these names are the gateway's, lower case and sorted:
+/// credentials, framing, hop-by-hop (RFC 9110, section 7.6.1), who is on the
+/// other side, and the id under which a cluster's audit log has the request.
+/// `expect` is answered by the gateway itself.
+pub const HOST_NAMES: [&str; 18] = [
+    "audit-id",
+    "authorization",
+    "connection",
+    "content-length",
+    "cookie",
+    "cookie2",
+    "expect",
+    "forwarded",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "via",
+    "x-original-forwarded-for",
+    "x-real-ip",
+];
+
+/// Fields with these prefixes tell backends who calls, where from or what for, by the
+/// custom of one proxy or another.
+const OPERATOR_PREFIXES: [&str; 31] = [
+    "cf-access-",
+    "cf-connecting-",
+    "l5d-",
+    "mellon-",
+    "oidc-",
+    "remote-",
+    "shib-",
+    "ssl-client-",
+    "tailscale-user-",
+    "wl-proxy-",
+    "x-amzn-oidc-",
+    "x-appengine-",
+    "x-auth-request-",
+    "x-authenticated-",
+    "x-authentik-",
+    "x-consumer-",
+    "x-credential-",
+    "x-endpoint-api-",
+    "x-envoy-",
+    "x-goog-authenticated-user-",
+    "x-goog-iap-",
+    "x-ms-client-principal",
+    "x-ms-token-",
+    "x-okta-",
+    "x-original-",
+    "x-pomerium-",
+    "x-scope-",
+    "x-ssl-client-",
+    "x-token-user-",
+    "x-vouch-",
+    "x-webauth-",
+];
+
+/// Fields with these names say who calls, or change the method, the path or the
+/// caller's address for some backends, after the gateway decided on the ones it saw;
+/// sorted.
+pub const OPERATOR_NAMES: [&str; 36] = [
+    "client-ip",
+    "fastly-client-ip",
+    "fly-client-ip",
+    "true-client-ip",
+    "x-auth-user",
+    "x-azure-clientip",
+    "x-azure-socketip",
+    "x-client-cert",
+    "x-client-dn",
+    "x-client-ip",
+    "x-client-verify",
+    "x-cluster-client-ip",
+    "x-email",
+    "x-grafana-user",
+    "x-groups",
+    "x-http-method",
+    "x-http-method-override",
+    "x-jwt-assertion",
+    "x-method-override",
+    "x-org-id",
+    "x-orgid",
+    "x-proxyuser-ip",
+    "x-rewrite-url",
+    "x-role",
+    "x-roles",
+    "x-tenant",
+    "x-tenant-id",
+    "x-user",
+    "x-user-email",
+    "x-user-groups",
+    "x-user-id",
+    "x-user-name",
+    "x-user-roles",
+    "x-userid",
+    "x-userinfo",
+    "x-username",
+];
+
+/// What of a client says how content is to be read and sent, and nothing of who it is;
+/// sorted. It passes where an extension lists the fields that may.
+pub const CONTENT_NAMES: [&str; 25] = [
+    "accept",
+    "accept-charset",
+    "accept-encoding",
+    "accept-language",
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-type",
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "if-unmodified-since",
+    "last-event-id",
+    "origin",
+    "pragma",
+    "range",
+    "sec-websocket-extensions",
+    "sec-websocket-key",
+    "sec-websocket-protocol",
+    "sec-websocket-version",
+    "traceparent",
+    "tracestate",
+    "user-agent",
+];
+
+/// Longest of all names and prefixes above, in bytes, rounded up.
+const COMPARED_BYTES: usize = 32;
+
+/// Who may write the field `name` (lower case, as `HeaderName` has it).
+pub fn owner(name: &str) -> Owner {
+    // Letters that begin none of the names: most fields end here.
+    if let Some(b'b' | b'd' | b'g' | b'j' | b'n' | b'q' | b'y' | b'z') = name.as_bytes().first() {
+        return Owner::Client;
+    }
+    if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+        return plain_owner(name);
+    }
+    let mut folded = [0_u8; COMPARED_BYTES];
+    for (to, from) in folded.iter_mut().zip(name.bytes()) {
+        *to = if from.is_ascii_alphanumeric() { from } else { b'-' };
+    }
+    let length = name.len().min(COMPARED_BYTES);
+    // A cut name is longer than every exact name and still has its prefix.
+    folded
+        .get(..length)
+        .and_then(|folded| std::str::from_utf8(folded).ok())
+        .map_or(Owner::Host, plain_owner)
+}
+
+/// Whether only the gateway itself may write the field `name` of a request to an upstream.
+/// Neither a client nor a plugin can.
+pub fn is_host_owned(name: &HeaderName) -> bool {
+    owner(name.as_str()) == Owner::Host
+}
+
+/// Whether a cluster could take the field for one that says whom a request is
+/// from.
+pub fn is_impersonation(name: &str) -> bool {
+    let behind = name.strip_prefix("impersonate").map(str::as_bytes);
+    matches!(behind, Some([first, ..]) if !first.is_ascii_alphanumeric())
+}
+
+fn plain_owner(name: &str) -> Owner {
+    let prefixed = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    if HOST_NAMES.binary_search(&name).is_ok() || prefixed(&HOST_PREFIXES) {
+        Owner::Host
+    } else if OPERATOR_NAMES.binary_search(&name).is_ok() || prefixed(&OPERATOR_PREFIXES) {
+        Owner::Operator
+    } else {
+        Owner::Client
+    }
+}
+
+/// Fields between two neighbors only, besides those `Connection` names.
+/// Source: RFC 9110, section 7.6.1.
+pub const HOP_BY_HOP: [&str; 8] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+];

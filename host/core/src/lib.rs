@@ -1,0 +1,21 @@
+//! The vocabulary that all of Tollgate shares: who asks, what of Kubernetes is asked,
+//! how names and texts are matched, and where a mistake in a file stands.
+//!
+//! Nothing here opens a file or a socket, waits, or knows a policy.
+
+pub mod access;
+pub mod address;
+pub mod agent;
+pub mod attributes;
+pub mod claims;
+pub mod diagnostic;
+pub mod dns;
+pub mod glob;
+pub mod header_names;
+pub mod json_path;
+pub mod plugin;
+pub mod principal;
+pub mod session;
+pub mod upgrade;
+pub mod user;
+pub mod yaml;

@@ -1,0 +1,107 @@
+//! Sessions: the credentials that people come with.
+
+use core::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// The kinds of credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AccessType {
+    /// `pat:<agent>:<token>`.
+    PersonalAccessToken,
+    /// An ID token with the agent claim.
+    OidcIdToken,
+    /// Cookie `_gitlab_kas` with agent and CSRF token.
+    SessionCookie,
+    /// `ci:<agent>:<token>`.
+    CiJobToken,
+}
+
+impl AccessType {
+    /// The word of the wire and of records.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::PersonalAccessToken => "personal_access_token",
+            Self::OidcIdToken => "oidc_id_token",
+            Self::SessionCookie => "session_cookie",
+            Self::CiJobToken => "ci_job_token",
+        }
+    }
+}
+
+/// What the ids of [`SessionId::of_one_token`] begin with.
+const ONE_TOKEN: &str = "token-";
+
+/// What a session is known by: the credential a person came with.
+///
+/// Its text form is `pat:<uuid>`, `cookie:<uuid>`, `oidc:<hash>`,
+/// `oidc:token-<hash>` or `ci:<hash>`; none of them is a secret.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId {
+    access_type: AccessType,
+    id: Arc<str>,
+}
+
+impl SessionId {
+    /// - `id`: without its prefix; ASCII letters, digits and `-_`.
+    pub fn new(access_type: AccessType, id: impl Into<Arc<str>>) -> Self {
+        Self {
+            access_type,
+            id: id.into(),
+        }
+    }
+
+    /// Of an ID token that does not say which sign-in it is of: the next token of
+    /// the same person is another session.
+    ///
+    /// - `hash`: ASCII letters and digits.
+    pub fn of_one_token(hash: &str) -> Self {
+        Self::new(AccessType::OidcIdToken, format!("{ONE_TOKEN}{hash}"))
+    }
+
+    /// Whether ending it ends nothing but one ID token.
+    pub fn is_of_one_token(&self) -> bool {
+        self.access_type == AccessType::OidcIdToken && self.id.starts_with(ONE_TOKEN)
+    }
+
+    /// Reads the text form.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (prefix, id) = text.split_once(':')?;
+        let access_type = match prefix {
+            "pat" => AccessType::PersonalAccessToken,
+            "cookie" => AccessType::SessionCookie,
+            "oidc" => AccessType::OidcIdToken,
+            "ci" => AccessType::CiJobToken,
+            _ => return None,
+        };
+        let plain = !id.is_empty()
+            && id
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+        plain.then(|| Self::new(access_type, id))
+    }
+
+    /// Which kind of credential.
+    pub fn access_type(&self) -> AccessType {
+        self.access_type
+    }
+
+    /// Without the prefix.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let prefix = match self.access_type {
+            AccessType::PersonalAccessToken => "pat",
+            AccessType::OidcIdToken => "oidc",
+            AccessType::SessionCookie => "cookie",
+            AccessType::CiJobToken => "ci",
+        };
+        write!(f, "{prefix}:{}", self.id)
+    }
+}

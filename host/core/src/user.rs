@@ -1,0 +1,109 @@
+//! People and CI jobs, and whom a cluster sees in their place.
+
+use serde::{Deserialize, Serialize};
+
+/// A person, by number and name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// Number in the directory; 0 for somebody only an issuer knows.
+    pub id: i64,
+    /// Name in the directory, or the mapped username.
+    pub username: String,
+}
+
+/// Roles in one project or group that `user_access` lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// Number of the project or group.
+    pub id: i64,
+    /// Its path; empty where a platform elsewhere gave only the number.
+    pub path: String,
+    /// From reporter up to the effective one.
+    pub roles: Vec<Role>,
+}
+
+/// Whom the cluster sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessAs {
+    /// The agent: the cluster's credential alone, nobody is impersonated.
+    Agent,
+    /// The person, with the roles that let them in.
+    User {
+        /// Listed projects, in the configuration's order.
+        projects: Vec<Membership>,
+        /// Listed groups, in the configuration's order.
+        groups: Vec<Membership>,
+    },
+    /// Whoever the issuer's `claimMappings` say.
+    Mapped(Identity),
+    /// A CI job.
+    CiJob(Box<CiJob>),
+    /// A fixed identity, for CI jobs whose configuration says so.
+    Impersonate(Identity),
+}
+
+/// A CI job, as the platform describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CiJob {
+    /// Number of the job.
+    pub id: i64,
+    /// Number of its pipeline.
+    pub pipeline: i64,
+    /// Number of its project.
+    pub project: i64,
+    /// Numbers of the groups above its project.
+    pub groups: Vec<i64>,
+    /// Slug and tier of its environment, where it has one.
+    pub environment: Option<(String, String)>,
+}
+
+/// What a role of a member may be, in the order of what it may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// May look at little.
+    Guest,
+    /// May look.
+    Reporter,
+    /// May change; the least that reaches agents.
+    Developer,
+    /// May administer.
+    Maintainer,
+    /// May do all.
+    Owner,
+}
+
+impl Role {
+    /// Every role, least first.
+    pub const LADDER: [Self; 5] = [
+        Self::Guest,
+        Self::Reporter,
+        Self::Developer,
+        Self::Maintainer,
+        Self::Owner,
+    ];
+
+    /// The word of the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Guest => "guest",
+            Self::Reporter => "reporter",
+            Self::Developer => "developer",
+            Self::Maintainer => "maintainer",
+            Self::Owner => "owner",
+        }
+    }
+}
+
+/// A Kubernetes identity: `user.Info`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// Never empty.
+    pub username: String,
+    /// In order, without duplicates.
+    pub groups: Vec<String>,
+    /// Empty counts as none.
+    pub uid: Option<String>,
+    /// Lower-case keys and their values.
+    pub extra: Vec<(String, Vec<String>)>,
+}

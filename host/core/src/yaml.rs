@@ -1,0 +1,262 @@
+//! YAML documents as trees that know where each value stands.
+//!
+//! In: the text of one file, or of one value inside a file. Out: [`Parsed`],
+//! every document that could be read and every mistake.
+//! Never: a value in an error text or in `Debug`; unbounded alias expansion.
+
+use std::fmt;
+use std::rc::Rc;
+
+mod json;
+mod parse;
+
+pub use json::from_json;
+pub use parse::parse;
+
+/// What one text held.
+#[derive(Debug, Default)]
+pub struct Parsed {
+    /// Documents in order, empty ones left out.
+    pub documents: Vec<Rc<Node>>,
+    /// Every mistake, in order.
+    pub problems: Vec<Problem>,
+}
+
+/// A mistake in the text itself.
+#[derive(Debug)]
+pub struct Problem {
+    /// Line from 1.
+    pub line: u32,
+    /// Column from 1.
+    pub column: u32,
+    /// What is wrong; never a value.
+    pub message: String,
+}
+
+/// A value and where it stands.
+#[derive(Clone)]
+pub struct Node {
+    /// The value.
+    pub content: Content,
+    /// Line of its first character, from 1.
+    pub line: u32,
+    /// Column of its first character, from 1.
+    pub column: u32,
+    /// Line of the first line of its text: below the `|` of a block scalar.
+    pub text_line: u32,
+    /// Nodes in this tree, aliases counted as often as they are used, long texts as several.
+    weight: u64,
+    /// Collections inside one another.
+    height: usize,
+}
+
+/// The three kinds of YAML nodes.
+#[derive(Clone)]
+pub enum Content {
+    /// A scalar.
+    Scalar(Scalar),
+    /// A list.
+    Sequence(Vec<Rc<Node>>),
+    /// A mapping, in the order it is written; keys are unique.
+    Mapping(Vec<Entry>),
+}
+
+/// A scalar before its type is decided.
+#[derive(Clone)]
+pub struct Scalar {
+    /// Text after escapes and folding.
+    pub text: Rc<str>,
+    /// How it is written.
+    pub style: Style,
+}
+
+/// How a scalar is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Without quotes: may be null, a boolean or a number.
+    Plain,
+    /// In quotes, or tagged `!!str`.
+    Quoted,
+    /// A `|` or `>` block.
+    Block,
+}
+
+/// What a scalar means in YAML's core schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// Nothing, `~` or `null`.
+    Null,
+    /// `true` or `false`.
+    Boolean(bool),
+    /// An integer or a floating point number.
+    Number,
+    /// Anything else.
+    Text,
+}
+
+/// One key of a mapping.
+#[derive(Clone)]
+pub struct Entry {
+    /// The key's text.
+    pub key: Rc<str>,
+    /// Line of the key, from 1.
+    pub line: u32,
+    /// Column of the key, from 1.
+    pub column: u32,
+    /// The value.
+    pub value: Rc<Node>,
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}:{}", self.kind(), self.line, self.column)
+    }
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Scalar(scalar) => scalar.kind(),
+            Self::Sequence(_) => "a list",
+            Self::Mapping(_) => "a mapping",
+        })
+    }
+}
+
+impl fmt::Debug for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind())
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}:{}", self.value.kind(), self.line, self.column)
+    }
+}
+
+impl Scalar {
+    fn kind(&self) -> &'static str {
+        match self.meaning() {
+            Meaning::Null => "nothing",
+            Meaning::Boolean(_) => "a boolean",
+            Meaning::Number => "a number",
+            Meaning::Text => "text",
+        }
+    }
+
+    /// What the scalar means; only plain scalars are more than text.
+    pub fn meaning(&self) -> Meaning {
+        if self.style != Style::Plain {
+            return Meaning::Text;
+        }
+        match &*self.text {
+            "" | "~" | "null" | "Null" | "NULL" => Meaning::Null,
+            "true" | "True" | "TRUE" => Meaning::Boolean(true),
+            "false" | "False" | "FALSE" => Meaning::Boolean(false),
+            text if is_number(text) => Meaning::Number,
+            _ => Meaning::Text,
+        }
+    }
+
+    /// Whether Kubernetes, whose YAML reader follows version 1.1, takes this
+    /// for a boolean although the core schema of 1.2 does not.
+    pub fn is_old_boolean(&self) -> bool {
+        const OLD: [&str; 4] = ["yes", "no", "on", "off"];
+        self.style == Style::Plain && OLD.contains(&self.text.to_ascii_lowercase().as_str())
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if let Some(digits) = unsigned.strip_prefix("0x") {
+        return !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    }
+    if let Some(digits) = unsigned.strip_prefix("0o") {
+        return !digits.is_empty() && digits.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
+    }
+    if matches!(unsigned, ".inf" | ".Inf" | ".INF" | ".nan" | ".NaN" | ".NAN") {
+        return true;
+    }
+    let starts = unsigned.starts_with(|first: char| first.is_ascii_digit() || first == '.');
+    let numeric = unsigned
+        .bytes()
+        .all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
+    starts && numeric && unsigned.parse::<f64>().is_ok()
+}
+
+impl Node {
+    /// `text`, `number`, `list` and so on, for error texts.
+    pub fn kind(&self) -> &'static str {
+        match &self.content {
+            Content::Scalar(scalar) => scalar.kind(),
+            Content::Sequence(_) => "a list",
+            Content::Mapping(_) => "a mapping",
+        }
+    }
+
+    /// The scalar, if it is one.
+    pub fn scalar(&self) -> Option<&Scalar> {
+        match &self.content {
+            Content::Scalar(scalar) => Some(scalar),
+            Content::Sequence(_) | Content::Mapping(_) => None,
+        }
+    }
+
+    /// Whether the value is null.
+    pub fn is_null(&self) -> bool {
+        self.scalar().is_some_and(|scalar| scalar.meaning() == Meaning::Null)
+    }
+
+    /// The entries, if it is a mapping.
+    pub fn entries(&self) -> Option<&[Entry]> {
+        match &self.content {
+            Content::Mapping(entries) => Some(entries),
+            Content::Scalar(_) | Content::Sequence(_) => None,
+        }
+    }
+
+    /// The items, if it is a list.
+    pub fn items(&self) -> Option<&[Rc<Self>]> {
+        match &self.content {
+            Content::Sequence(items) => Some(items),
+            Content::Scalar(_) | Content::Mapping(_) => None,
+        }
+    }
+
+    /// A key's value, if this is a mapping that has it and it is not null.
+    pub fn get(&self, key: &str) -> Option<&Rc<Self>> {
+        let entry = self.entries()?.iter().find(|entry| &*entry.key == key)?;
+        (!entry.value.is_null()).then_some(&entry.value)
+    }
+
+    /// A mapping without keys, at the start of its text.
+    pub fn empty_mapping() -> Self {
+        Self {
+            content: Content::Mapping(Vec::new()),
+            line: 1,
+            column: 1,
+            text_line: 1,
+            weight: 1,
+            height: 1,
+        }
+    }
+
+    fn null(at: (u32, u32)) -> Self {
+        let scalar = Scalar {
+            text: Rc::from(""),
+            style: Style::Plain,
+        };
+        Self {
+            content: Content::Scalar(scalar),
+            line: at.0,
+            column: at.1,
+            text_line: at.0,
+            weight: 1,
+            height: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,48 @@
+//! JSON values as trees, without a text.
+//!
+//! In: what an API server sent. Out: [`Node`]s whose places are not known, but for
+//! the lines inside of texts. Never: a text in between.
+
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use super::{Content, Entry, Node, Scalar, Style};
+
+/// The value as a tree. Its depth is bounded by the JSON parser's.
+pub fn from_json(value: &Value) -> Rc<Node> {
+    let (content, text_line) = match value {
+        Value::Null => (scalar("null", Style::Plain), 0),
+        Value::Bool(true) => (scalar("true", Style::Plain), 0),
+        Value::Bool(false) => (scalar("false", Style::Plain), 0),
+        Value::Number(number) => (scalar(&number.to_string(), Style::Plain), 0),
+        // Lines of a text of several count from its first one.
+        Value::String(text) => (scalar(text, Style::Quoted), u32::from(text.contains('\n'))),
+        Value::Array(items) => (Content::Sequence(items.iter().map(from_json).collect()), 0),
+        Value::Object(members) => {
+            let entry = |(key, value): (&String, &Value)| Entry {
+                key: Rc::from(key.as_str()),
+                line: 0,
+                column: 0,
+                value: from_json(value),
+            };
+            (Content::Mapping(members.iter().map(entry).collect()), 0)
+        }
+    };
+    Rc::new(Node {
+        content,
+        line: 0,
+        column: 0,
+        text_line,
+        // Both bound aliases, which JSON has none of.
+        weight: 1,
+        height: 0,
+    })
+}
+
+fn scalar(text: &str, style: Style) -> Content {
+    Content::Scalar(Scalar {
+        text: Rc::from(text),
+        style,
+    })
+}

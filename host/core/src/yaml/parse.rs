@@ -1,0 +1,344 @@
+//! From parser events to trees.
+//!
+//! In: the text. Out: [`Parsed`]. Never: expansion without bounds, recursion.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput, Tag, options};
+
+use super::{Content, Entry, Node, Parsed, Problem, Scalar, Style};
+
+/// Nodes a document may gain through aliases. Real documents use a handful;
+/// ten nested "billion laughs" levels would need ten thousand million.
+const ALIASED_NODES: u64 = 100_000;
+
+/// Bytes of a text that count as one more node: copies of an alias share the text here, and
+/// not where a tree becomes something else.
+const TEXT_BYTES: usize = 256;
+
+/// Collections inside one another, aliases followed.
+const NESTING: usize = 64;
+
+/// Mistakes after which the rest of a text is not looked at.
+const PROBLEMS: usize = 50;
+
+/// Reads every document of `text`.
+///
+/// A mistake ends its document; reading goes on with the next one, so that all
+/// mistakes of a file are found at once. Aliases and merge keys (`<<`) are
+/// followed within bounds on nodes and nesting.
+pub fn parse(text: &str) -> Parsed {
+    let options = options! {
+        emit_comments: false,
+        block_nesting_limit: NESTING,
+        flow_nesting_limit: NESTING,
+        simple_key_max_lookahead: 4096,
+    };
+    let mut parser = Parser::new_from_str_with_options(text, options);
+    let mut builder = Builder::default();
+    while builder.parsed.problems.len() < PROBLEMS {
+        match parser.next_event() {
+            None => break,
+            Some(Ok((event, span))) => builder.take(event, span),
+            Some(Err(error)) => {
+                builder.fail(position(error.marker()), error.info());
+                if !recover(&mut parser, &mut builder) {
+                    break;
+                }
+            }
+        }
+    }
+    builder.parsed
+}
+
+/// Skips to the next document after a mistake; `false` when there is none.
+fn recover<'a>(parser: &mut Parser<'a, StrInput<'a>>, builder: &mut Builder) -> bool {
+    builder.reset();
+    // A second mistake while skipping belongs to the document already reported.
+    parser.proceed_next_document().unwrap_or(false)
+}
+
+fn position(marker: &Marker) -> (u32, u32) {
+    let line = u32::try_from(marker.line()).unwrap_or(u32::MAX);
+    let column = u32::try_from(marker.col()).unwrap_or(u32::MAX);
+    (line, column.saturating_add(1))
+}
+
+/// A collection whose end has not come yet.
+struct Open {
+    at: (u32, u32),
+    anchor: usize,
+    kind: OpenKind,
+}
+
+enum OpenKind {
+    Sequence(Vec<Rc<Node>>),
+    Mapping {
+        entries: Vec<Entry>,
+        seen: HashMap<Rc<str>, u32>,
+        key: Option<Key>,
+    },
+}
+
+struct Key {
+    text: Rc<str>,
+    at: (u32, u32),
+    merge: bool,
+}
+
+#[derive(Default)]
+struct Builder {
+    parsed: Parsed,
+    open: Vec<Open>,
+    anchors: HashMap<usize, Rc<Node>>,
+    aliased: u64,
+}
+
+impl Builder {
+    fn fail(&mut self, at: (u32, u32), message: impl Into<String>) {
+        self.parsed.problems.push(Problem {
+            line: at.0,
+            column: at.1,
+            message: message.into(),
+        });
+    }
+
+    fn reset(&mut self) {
+        self.open.clear();
+        self.anchors.clear();
+        self.aliased = 0;
+    }
+
+    fn take(&mut self, event: Event<'_>, span: Span) {
+        let at = position(&span.start);
+        match event {
+            Event::DocumentStart(..) => self.reset(),
+            Event::Scalar(text, style, anchor, tag) => {
+                let node = scalar(&text, style, tag.as_deref(), span);
+                self.place(Rc::new(node), anchor);
+            }
+            Event::SequenceStart(_, anchor, _) => {
+                self.open.push(Open {
+                    at,
+                    anchor,
+                    kind: OpenKind::Sequence(Vec::new()),
+                });
+            }
+            Event::MappingStart(_, anchor, _) => {
+                let kind = OpenKind::Mapping {
+                    entries: Vec::new(),
+                    seen: HashMap::new(),
+                    key: None,
+                };
+                self.open.push(Open { at, anchor, kind });
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.close(),
+            Event::Alias(id) => self.alias(id, at),
+            // Streams, document ends and comments carry no value; anchors and
+            // unresolved aliases are not asked for.
+            _ => {}
+        }
+    }
+
+    fn alias(&mut self, id: usize, at: (u32, u32)) {
+        let Some(node) = self.anchors.get(&id).cloned() else {
+            self.fail(at, "an alias stands inside its own anchor");
+            return self.place(Rc::new(Node::null(at)), 0);
+        };
+        self.aliased = self.aliased.saturating_add(node.weight);
+        if self.aliased > ALIASED_NODES {
+            self.fail(at, format!("aliases expand to more than {ALIASED_NODES} values"));
+            self.aliased = 0;
+            return self.place(Rc::new(Node::null(at)), 0);
+        }
+        if self.open.len().saturating_add(node.height) > NESTING {
+            self.fail(at, format!("aliases nest deeper than {NESTING} levels"));
+            return self.place(Rc::new(Node::null(at)), 0);
+        }
+        self.place(node, 0);
+    }
+
+    fn close(&mut self) {
+        let Some(open) = self.open.pop() else { return };
+        let (content, weight, height) = match open.kind {
+            OpenKind::Sequence(items) => {
+                let (weight, height) = measure(items.iter());
+                (Content::Sequence(items), weight, height)
+            }
+            OpenKind::Mapping { entries, .. } => {
+                let (weight, height) = measure(entries.iter().map(|entry| &entry.value));
+                let keys = entries.iter().map(|entry| of_text(&entry.key));
+                let weight = keys.fold(weight, u64::saturating_add);
+                (Content::Mapping(entries), weight, height)
+            }
+        };
+        let (line, column) = open.at;
+        let node = Node {
+            content,
+            line,
+            column,
+            text_line: line,
+            weight,
+            height,
+        };
+        self.place(Rc::new(node), open.anchor);
+    }
+
+    /// Puts a finished node where it belongs: a key, a value, an item or a
+    /// whole document.
+    fn place(&mut self, node: Rc<Node>, anchor: usize) {
+        if anchor != 0 {
+            self.anchors.insert(anchor, node.clone());
+        }
+        let at = (node.line, node.column);
+        let Some(Open { kind, .. }) = self.open.last_mut() else {
+            if !node.is_null() {
+                self.parsed.documents.push(node);
+            }
+            return;
+        };
+        let problem = match kind {
+            OpenKind::Sequence(items) => {
+                items.push(node);
+                None
+            }
+            OpenKind::Mapping { key: key @ None, .. } => {
+                let (read, problem) = read_key(&node);
+                *key = Some(read);
+                problem
+            }
+            OpenKind::Mapping {
+                entries,
+                seen,
+                key: key @ Some(_),
+            } => key.take().and_then(|key| insert(entries, seen, &key, node)),
+        };
+        if let Some(message) = problem {
+            self.fail(at, message);
+        }
+    }
+}
+
+fn measure<'a>(children: impl Iterator<Item = &'a Rc<Node>>) -> (u64, usize) {
+    let (weight, height) = children.fold((1_u64, 0), |(weight, height), child| {
+        (weight.saturating_add(child.weight), height.max(child.height))
+    });
+    (weight, height.saturating_add(1))
+}
+
+/// What a text adds to the weight of its node.
+fn of_text(text: &str) -> u64 {
+    u64::try_from(text.len() / TEXT_BYTES).unwrap_or(u64::MAX)
+}
+
+fn read_key(node: &Node) -> (Key, Option<String>) {
+    let at = (node.line, node.column);
+    match node.scalar() {
+        Some(scalar) => {
+            let merge = scalar.style == Style::Plain && &*scalar.text == "<<";
+            (
+                Key {
+                    text: scalar.text.clone(),
+                    at,
+                    merge,
+                },
+                None,
+            )
+        }
+        None => {
+            let key = Key {
+                text: Rc::from(""),
+                at,
+                merge: false,
+            };
+            (key, Some(format!("a key must be text, found {}", node.kind())))
+        }
+    }
+}
+
+/// Adds one key; a key that is there already is a mistake, merged ones yield.
+fn insert(entries: &mut Vec<Entry>, seen: &mut HashMap<Rc<str>, u32>, key: &Key, value: Rc<Node>) -> Option<String> {
+    if key.merge {
+        return merge(entries, seen, &value);
+    }
+    let (line, column) = key.at;
+    let entry = Entry {
+        key: key.text.clone(),
+        line,
+        column,
+        value,
+    };
+    match seen.insert(key.text.clone(), line) {
+        None => entries.push(entry),
+        // 0 marks a merged key, which an explicit one replaces.
+        Some(0) => {
+            entries.retain(|old| old.key != key.text);
+            entries.push(entry);
+        }
+        Some(first) => {
+            return Some(format!(
+                "key `{}` stands twice in one mapping, first on line {first}",
+                key.text
+            ));
+        }
+    }
+    None
+}
+
+fn merge(entries: &mut Vec<Entry>, seen: &mut HashMap<Rc<str>, u32>, value: &Rc<Node>) -> Option<String> {
+    let sources: Vec<&Rc<Node>> = match value.items() {
+        Some(items) => items.iter().collect(),
+        None => vec![value],
+    };
+    for source in sources {
+        let Some(merged) = source.entries() else {
+            return Some(format!(
+                "`<<` takes a mapping or a list of mappings, found {}",
+                source.kind()
+            ));
+        };
+        for entry in merged {
+            if !seen.contains_key(&entry.key) {
+                seen.insert(entry.key.clone(), 0);
+                entries.push(entry.clone());
+            }
+        }
+    }
+    None
+}
+
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, span: Span) -> Node {
+    let (line, column) = position(&span.start);
+    let (written, text_line) = match style {
+        ScalarStyle::Plain => (Style::Plain, line),
+        ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => (Style::Quoted, line),
+        // The parser gives the first line that is not blank; the blank ones
+        // above it are part of the text.
+        ScalarStyle::Literal | ScalarStyle::Folded => {
+            let blank = text.bytes().take_while(|byte| *byte == b'\n').count();
+            (
+                Style::Block,
+                line.saturating_sub(u32::try_from(blank).unwrap_or(u32::MAX)).max(1),
+            )
+        }
+    };
+    let as_text = tag.is_some_and(|tag| tag.core_suffix() == Some("str") || tag.is_custom());
+    let style = if as_text && written == Style::Plain {
+        Style::Quoted
+    } else {
+        written
+    };
+    let content = Content::Scalar(Scalar {
+        text: Rc::from(text),
+        style,
+    });
+    Node {
+        content,
+        line,
+        column,
+        text_line,
+        weight: of_text(text).saturating_add(1),
+        height: 0,
+    }
+}

@@ -1,0 +1,248 @@
+//! Changes of AppProjects: `spec.destinationServiceAccounts`.
+//!
+//! In: an AppProject as it is stored, what somebody sends or asks for. Out: the
+//! object to store. Refuses: what differs elsewhere, entries that are there or are
+//! not, entries Argo CD would refuse. Never: another key of the object changed.
+
+use serde_json::{Map, Value};
+
+use tollgate_config::ServiceAccountSemantics;
+use tollgate_core::diagnostic::{Diagnostic, Location};
+use tollgate_policy::impersonate::service_account::{self};
+use tollgate_state::DestinationServiceAccount;
+
+/// The one key of `spec` that is written.
+const ENTRIES: &str = "destinationServiceAccounts";
+
+/// Why an AppProject is not changed so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Something else than the entries differs.
+    #[error("`{key}` differs from what is stored; only `spec.destinationServiceAccounts` can be changed here")]
+    Differs {
+        /// Path of the key, such as `spec.roles`.
+        key: String,
+    },
+    /// It is not of the shape of an AppProject.
+    #[error("`{key}` is not {expected}")]
+    Shape {
+        /// Path of the key.
+        key: String,
+        /// What it has to be.
+        expected: &'static str,
+    },
+    /// Entries that could not act, in Argo CD's words.
+    #[error("{}", .0.join("; "))]
+    Invalid(Vec<String>),
+    /// The entry is there already.
+    #[error("specified destination service account is already defined in project")]
+    Present,
+    /// The entry is not there.
+    #[error("specified destination service account does not exist in project")]
+    Absent,
+}
+
+/// An entry as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Pattern of the cluster's API server URL.
+    pub server: String,
+    /// Pattern of the destination namespace.
+    pub namespace: String,
+    /// `name` or `namespace:name`.
+    pub account: String,
+}
+
+impl Entry {
+    fn to_value(&self) -> Value {
+        let mut members = Map::new();
+        members.insert("server".to_owned(), self.server.as_str().into());
+        members.insert("namespace".to_owned(), self.namespace.as_str().into());
+        members.insert("defaultServiceAccount".to_owned(), self.account.as_str().into());
+        Value::Object(members)
+    }
+
+    fn is(&self, entry: &Value) -> bool {
+        let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
+        text("server") == self.server
+            && text("namespace") == self.namespace
+            && text("defaultServiceAccount") == self.account
+    }
+}
+
+/// The object with the entry behind the others.
+///
+/// # Errors
+/// [`Error::Present`], [`Error::Shape`]. Source: Argo CD, `argocd proj
+/// add-destination-service-account`.
+pub fn add(stored: &Value, entry: &Entry) -> Result<Value, Error> {
+    let mut object = stored.clone();
+    let entries = entries_mut(&mut object)?;
+    if entries.iter().any(|known| entry.is(known)) {
+        return Err(Error::Present);
+    }
+    entries.push(entry.to_value());
+    Ok(object)
+}
+
+/// The object without the entry.
+///
+/// # Errors
+/// [`Error::Absent`], [`Error::Shape`]. Source: Argo CD, `argocd proj
+/// remove-destination-service-account`.
+pub fn remove(stored: &Value, entry: &Entry) -> Result<Value, Error> {
+    let mut object = stored.clone();
+    let entries = entries_mut(&mut object)?;
+    let before = entries.len();
+    entries.retain(|known| !entry.is(known));
+    if entries.len() == before {
+        return Err(Error::Absent);
+    }
+    Ok(object)
+}
+
+fn entries_mut(object: &mut Value) -> Result<&mut Vec<Value>, Error> {
+    let shape = |key: &str, expected| Error::Shape {
+        key: key.to_owned(),
+        expected,
+    };
+    let spec = object
+        .as_object_mut()
+        .map(|members| members.entry("spec").or_insert_with(|| Value::Object(Map::new())));
+    let spec = spec.ok_or_else(|| shape("project", "an object"))?;
+    if spec.is_null() {
+        *spec = Value::Object(Map::new());
+    }
+    let spec = spec.as_object_mut().ok_or_else(|| shape("spec", "an object"))?;
+    let entries = spec.entry(ENTRIES).or_insert_with(|| Value::Array(Vec::new()));
+    if entries.is_null() {
+        *entries = Value::Array(Vec::new());
+    }
+    entries
+        .as_array_mut()
+        .ok_or_else(|| shape("spec.destinationServiceAccounts", "a list"))
+}
+
+/// What is stored, with the entries of what somebody sent.
+///
+/// An absent key and `null` are one. Of `metadata` and what stands beside `spec`,
+/// only what is sent is compared; what is not sent stays. Of `spec`, every key has
+/// to be as it is stored.
+///
+/// # Errors
+/// [`Error::Differs`] names the first key that does, by name; [`Error::Shape`].
+pub fn with_entries_of(stored: &Value, sent: &Value) -> Result<Value, Error> {
+    let shape = |key: &str, expected| Error::Shape {
+        key: key.to_owned(),
+        expected,
+    };
+    let sent = sent.as_object().ok_or_else(|| shape("project", "an object"))?;
+    let metadata = sent.get("metadata").and_then(Value::as_object);
+    let metadata = metadata.ok_or_else(|| shape("project.metadata", "an object"))?;
+    let spec = sent.get("spec").and_then(Value::as_object);
+    let spec = spec.ok_or_else(|| shape("project.spec", "an object"))?;
+    let differs = |key: String| Error::Differs { key };
+    let beside = sent
+        .iter()
+        .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "spec"));
+    for (key, value) in beside {
+        if is_other(stored.get(key), Some(value)) {
+            return Err(differs(key.clone()));
+        }
+    }
+    let own = stored.get("metadata");
+    for (key, value) in metadata.iter().filter(|(key, _)| !is_kept(key)) {
+        if is_other(own.and_then(|own| own.get(key)), Some(value)) {
+            return Err(differs(format!("metadata.{key}")));
+        }
+    }
+    let empty = Map::new();
+    let own = stored.get("spec").and_then(Value::as_object).unwrap_or(&empty);
+    let mut keys: Vec<&String> = own.keys().chain(spec.keys()).filter(|key| *key != ENTRIES).collect();
+    keys.sort();
+    if let Some(key) = keys.into_iter().find(|key| is_other(own.get(*key), spec.get(*key))) {
+        return Err(differs(format!("spec.{key}")));
+    }
+    let wanted = match spec.get(ENTRIES) {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(entries)) => entries.clone(),
+        Some(_) => return Err(shape("spec.destinationServiceAccounts", "a list")),
+    };
+    let mut object = stored.clone();
+    let entries = entries_mut(&mut object)?;
+    *entries = wanted;
+    // None where there were none is no change.
+    let is_nothing = entries.is_empty() && own.get(ENTRIES).is_none_or(Value::is_null);
+    Ok(if is_nothing { stored.clone() } else { object })
+}
+
+/// What the version and its like say is not the caller's.
+fn is_kept(key: &str) -> bool {
+    matches!(
+        key,
+        "resourceVersion" | "managedFields" | "creationTimestamp" | "generation"
+    )
+}
+
+fn is_other(stored: Option<&Value>, sent: Option<&Value>) -> bool {
+    let some = |value: Option<&Value>| value.filter(|value| !value.is_null()).cloned();
+    some(stored) != some(sent)
+}
+
+/// Whether the entries of an object can be stored.
+///
+/// # Errors
+/// [`Error::Shape`] and [`Error::Invalid`]; both name the entry by its number
+/// from 0.
+pub fn validate(object: &Value, semantics: ServiceAccountSemantics) -> Result<(), Error> {
+    let found = service_account::validate(&entries(object)?, semantics);
+    if found.is_empty() {
+        return Ok(());
+    }
+    let named = |finding: &Diagnostic| {
+        let at = finding.location.as_ref().map_or_else(String::new, ToString::to_string);
+        format!("`{at}`: {}", finding.message)
+    };
+    Err(Error::Invalid(found.iter().map(named).collect()))
+}
+
+/// The entries as the gateway judges them; each has its key for a place.
+///
+/// # Errors
+/// [`Error::Shape`], naming the entry by its number from 0.
+pub fn entries(object: &Value) -> Result<Vec<DestinationServiceAccount>, Error> {
+    let listed = object.get("spec").and_then(|spec| spec.get(ENTRIES));
+    let listed = listed.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let read = |(number, entry): (usize, &Value)| {
+        let at = format!("spec.destinationServiceAccounts[{number}]");
+        let members = entry.as_object().ok_or_else(|| Error::Shape {
+            key: at.clone(),
+            expected: "an object",
+        })?;
+        let known = ["server", "namespace", "defaultServiceAccount"];
+        if let Some(key) = members.keys().find(|key| !known.contains(&key.as_str())) {
+            return Err(Error::Shape {
+                key: format!("{at}.{key}"),
+                expected: "one of `server`, `namespace`, `defaultServiceAccount`",
+            });
+        }
+        let text = |key: &str| match members.get(key) {
+            None | Some(Value::Null) => Ok(String::new()),
+            Some(Value::String(text)) => Ok(text.clone()),
+            Some(_) => Err(Error::Shape {
+                key: format!("{at}.{key}"),
+                expected: "text",
+            }),
+        };
+        Ok(DestinationServiceAccount {
+            server: text("server")?,
+            namespace: text("namespace")?,
+            default_service_account: text("defaultServiceAccount")?,
+            location: Location::new(at.as_str(), 0),
+        })
+    };
+    listed.iter().enumerate().map(read).collect()
+}
+
+#[cfg(test)]
+mod tests;

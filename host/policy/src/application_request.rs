@@ -1,0 +1,222 @@
+//! What a request into a cluster in an Application's name is to Argo CD, and what was found
+//! out about it.
+//!
+//! In: [`Attributes`]. Out: whether it reads or writes, what RBAC it needs besides, and
+//! what it does to which object. Never: a request taken for a read that may change
+//! something; one about several objects, or about none yet, taken for one about one.
+
+use std::sync::Arc;
+
+use tollgate_core::attributes::Attributes;
+
+use crate::impersonate::Impersonation;
+
+/// Subresources of pods behind which programs run.
+const RUNS: [&str; 3] = ["attach", "exec", "portforward"];
+/// Group and resource of pods.
+const PODS: (&str, Option<&str>) = ("", Some("pods"));
+/// Group and resource of Secrets.
+const SECRETS: (&str, Option<&str>) = ("", Some("secrets"));
+/// Reviews about whoever asks: group and resource. They keep nothing.
+const ABOUT_ONESELF: [(&str, &str); 3] = [
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authentication.k8s.io", "selfsubjectreviews"),
+];
+
+/// Whether a request may change something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It changes nothing: `get`, `list` and `watch` of objects, `GET`, `HEAD` and
+    /// `OPTIONS` of other paths, reviews about oneself.
+    Read,
+    /// Everything else: dry runs, what runs programs, verbs nobody knows.
+    Write,
+}
+
+impl Access {
+    /// The word of policies.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+
+    /// What a request is.
+    pub fn of(attributes: &Attributes) -> Self {
+        let path_only = !attributes.resource_request && attributes.upgrade.is_none();
+        let reads = match attributes.verb.as_str() {
+            "get" | "list" | "watch" if attributes.resource.is_some() => {
+                !runs(attributes) && !attributes.has_verb_in_path()
+            }
+            "get" | "head" | "options" => path_only,
+            "create" => is_about_oneself(attributes),
+            _ => false,
+        };
+        if reads { Self::Read } else { Self::Write }
+    }
+}
+
+/// What Argo CD asks for besides `applications`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// For logs of pods.
+    Logs,
+    /// For what runs programs or opens connections into the cluster: `exec`,
+    /// `attach`, `portforward`, `proxy`, and every upgrade but those of logs and
+    /// watches.
+    Exec,
+}
+
+impl Need {
+    /// What a request needs besides; most need nothing.
+    pub fn of(attributes: &Attributes) -> Option<Self> {
+        let is_log = attributes.api_group.is_empty()
+            && attributes.resource.as_deref() == Some("pods")
+            && attributes.subresource.as_deref() == Some("log");
+        match (runs(attributes), is_log) {
+            (true, _) => Some(Self::Exec),
+            (false, true) => Some(Self::Logs),
+            (false, false) => None,
+        }
+    }
+
+    /// Resource and action of Argo CD's RBAC; the object is the Application's.
+    pub const fn rbac(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Logs => ("logs", "get"),
+            Self::Exec => ("exec", "create"),
+        }
+    }
+
+    /// What callers read who lack it.
+    pub fn refusal(self) -> &'static str {
+        match self {
+            Self::Logs => "you may not read logs of this application",
+            Self::Exec => "you may not run programs in this application",
+        }
+    }
+}
+
+/// What a request does, as Argo CD's server tells operations on live objects apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// It asks what the cluster serves, or what whoever asks may do: about no object.
+    Discover,
+    /// It reads one object, or the log of one pod.
+    Get,
+    /// It runs a program in one pod, or opens a connection to it.
+    Run,
+    /// It changes one object that is there.
+    Update,
+    /// It deletes one object.
+    Delete,
+    /// Everything else: new objects, several at once, watches, Secrets, which Argo CD
+    /// never shows, and subresources of which it knows nothing.
+    Other,
+}
+
+impl Operation {
+    /// What a request does.
+    pub fn of(attributes: &Attributes) -> Self {
+        let access = Access::of(attributes);
+        if access == Access::Read && (!attributes.resource_request || attributes.verb == "create") {
+            return Self::Discover;
+        }
+        let (group, resource) = (attributes.api_group.as_str(), attributes.resource.as_deref());
+        if attributes.name.is_none() || (group, resource) == SECRETS || attributes.has_verb_in_path() {
+            return Self::Other;
+        }
+        let subresource = attributes.subresource.as_deref();
+        let is_pod = (group, resource) == PODS;
+        match (attributes.verb.as_str(), subresource) {
+            ("get" | "create", Some(runs)) if is_pod && RUNS.contains(&runs) => Self::Run,
+            ("get", Some("log")) if is_pod => Self::Get,
+            ("get", None | Some("scale" | "status")) if access == Access::Read => Self::Get,
+            ("update" | "patch", None | Some("scale")) => Self::Update,
+            ("delete", None) => Self::Delete,
+            (_, _) => Self::Other,
+        }
+    }
+
+    /// The word of policies.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Discover => "discover",
+            Self::Get => "get",
+            Self::Run => "run",
+            Self::Update => "update",
+            Self::Delete => "delete",
+            Self::Other => "other",
+        }
+    }
+
+    /// The action of `applications` that an object of the Application needs besides
+    /// `get` and `sync`; none where those, or [`Need`], are enough.
+    pub fn action(self) -> Option<&'static str> {
+        match self {
+            Self::Update => Some("update"),
+            Self::Delete => Some("delete"),
+            Self::Discover | Self::Get | Self::Run | Self::Other => None,
+        }
+    }
+}
+
+/// Who acts in the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whom {
+    /// The gateway's own identity there.
+    Controller,
+    /// The service account of the Application, without what travels along.
+    Account(Arc<Impersonation>),
+}
+
+/// What the project's lists say of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// They permit it.
+    Permitted,
+    /// They do not, with the reason for the caller.
+    Refused(String),
+}
+
+/// Whether the object of a request is the Application's, and the caller may do to it
+/// what the request does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owned {
+    /// Nobody asked: `ApplicationAccess::asks_object` says that it takes none, or the
+    /// lists refuse the request already.
+    Unasked,
+    /// It is, and the caller may.
+    Permitted,
+    /// It is not, or it cannot be told, or the caller may not, with the reason for the
+    /// caller.
+    Refused(String),
+}
+
+/// What was found out about the object of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    /// What the project's lists say.
+    pub listed: &'a Listed,
+    /// Whether the object is the Application's.
+    pub owned: &'a Owned,
+}
+
+/// Whether programs run or connections open.
+fn runs(attributes: &Attributes) -> bool {
+    let runs = |part: &str| RUNS.contains(&part);
+    attributes.also_verb.is_some()
+        || attributes.is_proxied()
+        || attributes.subresource.as_deref().is_some_and(runs)
+        || (attributes.upgrade.is_some() && attributes.verb == "create")
+}
+
+/// Whether only the one who asks is asked about, and nothing is kept.
+fn is_about_oneself(attributes: &Attributes) -> bool {
+    let asked = (attributes.api_group.as_str(), attributes.resource.as_deref());
+    let known = |(group, resource): &(&str, &str)| asked == (*group, Some(*resource));
+    let plain = attributes.subresource.is_none() && attributes.name.is_none() && attributes.namespace.is_none();
+    plain && attributes.upgrade.is_none() && ABOUT_ONESELF.iter().any(known)
+}

@@ -1,0 +1,226 @@
+//! Every Application of a snapshot with what governs it: its project, the cluster
+//! it goes to, the service account that acts for it.
+//!
+//! In: objects, the rules of `policies/applications`. Out: [`Applications`], found
+//! by namespace and name. Never: a decision about a caller; work that was done for
+//! the snapshot before and is still true.
+
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use rustc_hash::FxBuildHasher;
+
+use crate::impersonate::service_account::{self, Acting, Fallback, List, Target, Tried};
+use tollgate_config::GatewayIdentity;
+use tollgate_config::{ImpersonationMode, ServiceAccountSemantics};
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_state::{Application, Cluster, ObjectName, Project, destination};
+
+mod build;
+mod global;
+mod merge;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod tracking;
+
+pub use settings::{ENABLED_KEY, ENFORCED_KEY, Inheritance};
+pub use tracking::{Identity, Tracking};
+
+/// Every Application of a snapshot.
+#[derive(Debug, Default)]
+pub struct Applications {
+    /// Whether accounts act.
+    pub mode: ImpersonationMode,
+    /// Who acts when no entry matches, after `argocd-cm` had its word.
+    pub fallback: Fallback,
+    /// Whether a right to an Application is one to its objects.
+    pub inheritance: Inheritance,
+    /// How live objects say whose they are.
+    pub tracking: Arc<Tracking>,
+    semantics: ServiceAccountSemantics,
+    control_plane_namespace: Arc<str>,
+    clusters: Arc<[Cluster]>,
+    projects: BTreeMap<String, Arc<Prepared>>,
+    by_namespace: HashMap<String, Members, FxBuildHasher>,
+    /// What is wrong with settings in `argocd-cm`.
+    findings: Vec<Diagnostic>,
+}
+
+/// An Application with what governs it.
+#[derive(Debug)]
+pub struct Governed {
+    /// The Application.
+    pub application: Arc<Application>,
+    /// Its project with what it has of global projects; none where there is no such
+    /// project, or it does not take Applications of that namespace.
+    pub project: Option<Arc<Project>>,
+    /// The cluster it goes to.
+    pub destination: Result<Arc<Cluster>, destination::Error>,
+    /// Who acts for it when accounts act.
+    pub acting: Result<Acting, service_account::Error>,
+    /// The accounts of its project, compiled.
+    accounts: Option<Arc<List>>,
+}
+
+/// A project with what it has of global projects, and its accounts.
+#[derive(Debug)]
+struct Prepared {
+    own: Arc<Project>,
+    globals: Vec<Arc<Project>>,
+    merged: Arc<Project>,
+    accounts: Arc<List>,
+    /// What is odd about its own accounts.
+    findings: Vec<Diagnostic>,
+}
+
+/// The Applications of one namespace.
+type Members = HashSet<Named, FxBuildHasher>;
+
+/// An Application that is found by its name within its namespace.
+#[derive(Debug)]
+struct Named(Arc<Governed>);
+
+impl Named {
+    fn name(&self) -> &str {
+        &self.0.application.name.name
+    }
+}
+
+impl Borrow<str> for Named {
+    fn borrow(&self) -> &str {
+        self.name()
+    }
+}
+
+// Equal and hashed as the `str` it is borrowed as.
+impl PartialEq for Named {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Named {}
+
+impl Hash for Named {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name().hash(state);
+    }
+}
+
+impl Applications {
+    /// The Application of this name; none where there is no such one. Allocates
+    /// nothing.
+    pub fn find(&self, namespace: &str, name: &str) -> Option<&Arc<Governed>> {
+        self.by_namespace.get(namespace)?.get(name).map(|named| &named.0)
+    }
+
+    /// The name by which live objects know an Application.
+    pub fn instance_name(&self, application: &ObjectName) -> String {
+        tracking::instance_name(application, &self.control_plane_namespace)
+    }
+
+    /// Every Application, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Governed>> {
+        self.by_namespace.values().flatten().map(|named| &named.0)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_namespace.values().map(HashSet::len).sum()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The project of this name with what it has of global projects.
+    pub fn project(&self, name: &str) -> Option<&Arc<Project>> {
+        self.projects.get(name).map(|prepared| &prepared.merged)
+    }
+
+    /// What is wrong with `argocd-cm`: that there is none, a broken `globalProjects`
+    /// (errors: nothing of the load may be used), a switch nobody reads (warning); what
+    /// is odd about lists of accounts, and which projects have accounts while none acts
+    /// (warnings), each with its place.
+    pub fn findings(&self) -> Vec<Diagnostic> {
+        let mut found = self.findings.clone();
+        for prepared in self.projects.values() {
+            found.extend(prepared.findings.iter().cloned());
+            let accounts = prepared.own.destination_service_accounts.first();
+            if let (ImpersonationMode::Off, Some(first)) = (self.mode, accounts) {
+                let message = format!(
+                    "project `{}` has `destinationServiceAccounts`, but impersonation is off: nobody acts as them",
+                    prepared.own.name
+                );
+                let hint = format!("set `{ENABLED_KEY}` of argocd-cm to `true`, or to `audit` to try it");
+                found.push(Diagnostic::warning(first.location.clone(), message).with_hint(hint));
+            }
+        }
+        found
+    }
+
+    /// What it means that the gateway acts in its own name where no account does, or that
+    /// it does not.
+    pub fn gateway_finding(&self, identity: GatewayIdentity) -> Option<Diagnostic> {
+        let (because, which) = match (self.mode, self.fallback) {
+            (ImpersonationMode::Off, _) => (
+                "impersonation is off",
+                "every request into the cluster of an Application",
+            ),
+            (ImpersonationMode::Audit, _) => (
+                "impersonation is only audited",
+                "every request into the cluster of an Application",
+            ),
+            (ImpersonationMode::Enforce, Fallback::Controller) => (
+                "the fallback is the controller",
+                "every request for an Application whose project names no account for it",
+            ),
+            (ImpersonationMode::Enforce, Fallback::DefaultServiceAccount | Fallback::Deny) => return None,
+        };
+        let (message, hint) = match identity {
+            GatewayIdentity::Allowed => (
+                format!("{because}: {which} is made with the gateway's own rights there, which are more than its own"),
+                format!("name accounts in projects, and set `{ENABLED_KEY}` of argocd-cm to `true`"),
+            ),
+            GatewayIdentity::Refused => (
+                format!("{because}, and the gateway does not act in its own name: {which} is refused"),
+                format!("set `{ENABLED_KEY}` of argocd-cm to `true`, or `applications.gatewayIdentity` to `allowed`"),
+            ),
+        };
+        Some(Diagnostic::warning(None, message).with_hint(hint))
+    }
+}
+
+impl Governed {
+    /// What each entry of the project's list said on the way to the account, the one
+    /// that decided last. Empty where there is no project or no cluster. Allocates:
+    /// for people and load time.
+    pub fn tried(&self) -> Vec<Tried> {
+        match (&self.accounts, &self.destination) {
+            // Patterns are tried, and they ask nothing of the control plane.
+            (Some(accounts), Ok(cluster)) => accounts.explain(&target(&self.application, cluster, "")),
+            (None, _) | (Some(_), Err(_)) => Vec::new(),
+        }
+    }
+}
+
+fn target<'a>(application: &'a Application, cluster: &'a Cluster, control_plane_namespace: &'a str) -> Target<'a> {
+    Target {
+        control_plane_namespace,
+        cluster,
+        namespace: &application.destination.namespace,
+        application_namespace: &application.name.namespace,
+    }
+}
+
+/// Whether a project takes Applications of `namespace`: the control plane's own
+/// always, others when `sourceNamespaces` says so.
+///
+/// Source: Argo CD, `AppProject.IsAppNamespacePermitted`.
+pub fn takes_from(project: &Project, control_plane_namespace: &str, namespace: &str) -> bool {
+    tollgate_core::glob::namespace_enabled(namespace, control_plane_namespace, &project.source_namespaces)
+}

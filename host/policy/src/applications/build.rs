@@ -1,0 +1,194 @@
+//! Makes the index, from the one before as far as nothing changed.
+//!
+//! In: objects, rules. Out: [`Applications`]. Never: an Application taken over
+//! whose project, cluster or rules are others than before.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use rustc_hash::{FxBuildHasher, FxHashMap};
+
+use super::global::Globals;
+use super::{Applications, Governed, Named, Prepared, Tracking, merge, settings, takes_from, target};
+use crate::impersonate::service_account::{Error, Fallback, List, Rules};
+use tollgate_config::ImpersonationMode;
+use tollgate_config::ServiceAccountSemantics;
+use tollgate_state::{Application, Cluster, Destination, Project, Resources, destination};
+
+impl Applications {
+    /// Finds out what governs each Application of `resources`.
+    ///
+    /// Some 20 ms for 10,000 Applications in 500 projects; what is the same `Arc` as
+    /// in `previous` is taken over.
+    ///
+    /// - `mode_override`: whether accounts act, whatever `argocd-cm` says.
+    /// - `previous`: the index of the snapshot before.
+    pub fn build(
+        resources: &Resources,
+        rules: &Rules,
+        mode_override: Option<ImpersonationMode>,
+        previous: Option<&Self>,
+    ) -> Self {
+        let semantics = rules.semantics;
+        let argocd_cm = &resources.argocd_cm;
+        let (globals, mut findings) = Globals::read(argocd_cm, resources, semantics);
+        if mode_override.is_none() {
+            findings.extend(settings::findings(resources));
+        }
+        let of_before = previous.filter(|before| before.semantics == semantics);
+        let clusters = match previous {
+            Some(before) if *before.clusters == *resources.clusters => Arc::clone(&before.clusters),
+            Some(_) | None => Arc::from(resources.clusters.as_slice()),
+        };
+        let control_plane: Arc<str> = Arc::from(resources.control_plane_namespace.as_str());
+        let fallback = settings::fallback(argocd_cm, rules.fallback);
+        let projects = prepare(resources, &globals, semantics, of_before);
+        let unchanged = of_before.filter(|before| {
+            before.fallback == fallback
+                && before.control_plane_namespace == control_plane
+                && Arc::ptr_eq(&before.clusters, &clusters)
+        });
+        let mut building = Building {
+            control_plane: &control_plane,
+            clusters: &clusters,
+            projects: &projects,
+            fallback,
+            resolved: FxHashMap::default(),
+            taken: FxHashMap::default(),
+        };
+        let mut by_namespace: HashMap<String, super::Members, _> = HashMap::default();
+        for (name, application) in &resources.applications {
+            let project = building.project(application);
+            let before = unchanged.and_then(|before| before.find(&name.namespace, &name.name));
+            let governed = match before {
+                Some(before) if is_same(before, application, project) => Arc::clone(before),
+                Some(_) | None => Arc::new(building.govern(application, project)),
+            };
+            match by_namespace.get_mut(&name.namespace) {
+                Some(members) => drop(members.insert(Named(governed))),
+                None => {
+                    let as_before = previous.and_then(|before| before.by_namespace.get(&name.namespace));
+                    let room = as_before.map_or(0, HashSet::len);
+                    let mut members = HashSet::with_capacity_and_hasher(room, FxBuildHasher);
+                    members.insert(Named(governed));
+                    by_namespace.insert(name.namespace.clone(), members);
+                }
+            }
+        }
+        Self {
+            mode: mode_override.unwrap_or_else(|| settings::mode(argocd_cm)),
+            fallback,
+            inheritance: settings::inheritance(argocd_cm),
+            tracking: Arc::new(Tracking::of(argocd_cm)),
+            semantics,
+            control_plane_namespace: control_plane,
+            clusters,
+            projects,
+            by_namespace,
+            findings,
+        }
+    }
+}
+
+/// Whether an Application and its project are the objects they were.
+fn is_same(before: &Governed, application: &Arc<Application>, project: Option<&Arc<Prepared>>) -> bool {
+    let same_project = match (&before.project, project) {
+        (Some(before), Some(now)) => Arc::ptr_eq(before, &now.merged),
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    };
+    same_project && Arc::ptr_eq(&before.application, application)
+}
+
+fn prepare(
+    resources: &Resources,
+    globals: &Globals,
+    semantics: ServiceAccountSemantics,
+    previous: Option<&Applications>,
+) -> BTreeMap<String, Arc<Prepared>> {
+    let mut projects = BTreeMap::new();
+    for (name, own) in &resources.projects {
+        let globals = globals.of(own, &resources.projects);
+        let before = previous.and_then(|before| before.projects.get(name));
+        let prepared = match before {
+            Some(before) if before.is_of(own, &globals) => Arc::clone(before),
+            Some(_) | None => Arc::new(Prepared::new(own, globals, semantics)),
+        };
+        projects.insert(name.clone(), prepared);
+    }
+    projects
+}
+
+impl Prepared {
+    fn new(own: &Arc<Project>, globals: Vec<Arc<Project>>, semantics: ServiceAccountSemantics) -> Self {
+        let merged = merge::merge(own, &globals);
+        let accounts = List::compile(&merged.destination_service_accounts, semantics);
+        Self {
+            findings: accounts.findings(own.destination_service_accounts.len()),
+            accounts: Arc::new(accounts),
+            own: Arc::clone(own),
+            globals,
+            merged,
+        }
+    }
+
+    fn is_of(&self, own: &Arc<Project>, globals: &[Arc<Project>]) -> bool {
+        let mut pairs = self.globals.iter().zip(globals);
+        Arc::ptr_eq(&self.own, own)
+            && self.globals.len() == globals.len()
+            && pairs.all(|(before, now)| Arc::ptr_eq(before, now))
+    }
+}
+
+/// What one build works out once for many Applications.
+struct Building<'a> {
+    control_plane: &'a str,
+    clusters: &'a [Cluster],
+    projects: &'a BTreeMap<String, Arc<Prepared>>,
+    fallback: Fallback,
+    /// By name and server of a destination.
+    resolved: FxHashMap<(&'a str, &'a str), Result<Arc<Cluster>, destination::Error>>,
+    /// By project and namespace: the project, if it takes Applications from there.
+    taken: FxHashMap<(&'a str, &'a str), Option<&'a Arc<Prepared>>>,
+}
+
+impl<'a> Building<'a> {
+    fn project(&mut self, application: &'a Application) -> Option<&'a Arc<Prepared>> {
+        let key = (application.project.as_str(), application.name.namespace.as_str());
+        let (projects, control_plane) = (self.projects, self.control_plane);
+        *self.taken.entry(key).or_insert_with(|| {
+            let project = projects.get(key.0)?;
+            takes_from(&project.own, control_plane, key.1).then_some(project)
+        })
+    }
+
+    fn resolve(&mut self, wanted: &'a Destination) -> Result<Arc<Cluster>, destination::Error> {
+        let clusters = self.clusters;
+        let resolved = self.resolved.entry((&wanted.name, &wanted.server));
+        resolved
+            .or_insert_with(|| destination::resolve(wanted, clusters).map(Arc::new))
+            .clone()
+    }
+
+    fn govern(&mut self, application: &'a Arc<Application>, project: Option<&Arc<Prepared>>) -> Governed {
+        let destination = self.resolve(&application.destination);
+        let acting = match (project, &destination) {
+            (None, _) => Err(Error::Project {
+                project: application.project.clone(),
+                namespace: application.name.namespace.clone(),
+            }),
+            (Some(_), Err(error)) => Err(Error::Destination(error.clone())),
+            (Some(project), Ok(cluster)) => {
+                let target = target(application, cluster, self.control_plane);
+                project.accounts.acting(&target, self.fallback)
+            }
+        };
+        Governed {
+            application: Arc::clone(application),
+            project: project.map(|project| Arc::clone(&project.merged)),
+            destination,
+            acting,
+            accounts: project.map(|project| Arc::clone(&project.accounts)),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Global projects: whose lists stand behind those of others.
+//!
+//! In: `globalProjects` of `argocd-cm`, labels. Out: the global projects of a
+//! project, in order. Refuses: a value that cannot be read, with its place. Never:
+//! a selector that takes every project because it was misspelled.
+//!
+//! Source: Argo CD, `GetGlobalProjects`; Kubernetes, `LabelSelectorAsSelector`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use crate::rego::parse_yaml;
+use tollgate_config::ServiceAccountSemantics;
+use tollgate_core::diagnostic::{Diagnostic, Location};
+use tollgate_state::{ConfigMap, Project, Resources};
+
+const KEY: &str = "globalProjects";
+
+/// Every global project, in the order of the setting.
+#[derive(Debug, Default)]
+pub(super) struct Globals {
+    entries: Vec<Global>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Global {
+    #[serde(default)]
+    project_name: String,
+    #[serde(default)]
+    label_selector: Selector,
+}
+
+/// Takes every project when it asks for nothing.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Selector {
+    #[serde(default)]
+    match_labels: BTreeMap<String, String>,
+    #[serde(default)]
+    match_expressions: Vec<Requirement>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Requirement {
+    key: String,
+    operator: Operator,
+    #[serde(default)]
+    values: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+enum Operator {
+    In,
+    NotIn,
+    Exists,
+    DoesNotExist,
+}
+
+impl Globals {
+    /// Reads the setting; what is wrong with it is an error, and there are none then.
+    pub(super) fn read(
+        argocd_cm: &ConfigMap,
+        resources: &Resources,
+        semantics: ServiceAccountSemantics,
+    ) -> (Self, Vec<Diagnostic>) {
+        let projects = &resources.projects;
+        let none = |found| (Self::default(), found);
+        let Some(setting) = argocd_cm.data.get(KEY).filter(|text| !text.value.trim().is_empty()) else {
+            return none(Vec::new());
+        };
+        let entries: Option<Vec<Global>> = match parse_yaml(&setting.location.file, &setting.value) {
+            Ok(entries) => entries,
+            Err(finding) => return none(vec![within(&setting.location, finding)]),
+        };
+        let entries = entries.unwrap_or_default();
+        let mut found = Vec::new();
+        for (at, entry) in entries.iter().enumerate() {
+            for problem in entry.problems() {
+                let message = format!("`{KEY}[{at}]`: {problem}");
+                found.push(Diagnostic::error(setting.location.clone(), message));
+            }
+            if !entry.project_name.is_empty() && !projects.contains_key(&entry.project_name) {
+                let message = format!("`{KEY}[{at}]`: there is no project `{}`", entry.project_name);
+                let (location, hint) = (setting.location.clone(), "what it denies is denied nowhere");
+                // SECURITY: a load that lost what such a project denies would permit more
+                // than the one before.
+                let finding = match (semantics, resources.is_set_aside(&entry.project_name)) {
+                    (ServiceAccountSemantics::Strict, _) | (_, true) => Diagnostic::error(location, message),
+                    (ServiceAccountSemantics::Argocd, false) => Diagnostic::warning(location, message),
+                };
+                found.push(finding.with_hint(hint));
+            }
+        }
+        if found.iter().any(Diagnostic::is_error) {
+            return none(found);
+        }
+        (Self { entries }, found)
+    }
+
+    /// The global projects of `project`, in order; it is never its own.
+    pub(super) fn of(&self, project: &Project, projects: &BTreeMap<String, Arc<Project>>) -> Vec<Arc<Project>> {
+        let mut globals = Vec::new();
+        for entry in &self.entries {
+            if entry.project_name == project.name || !entry.label_selector.takes(&project.labels) {
+                continue;
+            }
+            // One that does not exist ends the list in Argo CD; by the stricter reading
+            // the load was refused.
+            let Some(global) = projects.get(&entry.project_name) else {
+                break;
+            };
+            globals.push(Arc::clone(global));
+        }
+        globals
+    }
+}
+
+/// The place of a finding in the setting as one in the file the setting stands in.
+fn within(setting: &Location, finding: Diagnostic) -> Diagnostic {
+    let line = finding.location.as_ref().map_or(0, |place| place.line);
+    Diagnostic {
+        location: Some(setting.below(line.saturating_sub(1))),
+        message: format!("`{KEY}`: {}", finding.message),
+        ..finding
+    }
+}
+
+impl Global {
+    fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.project_name.is_empty() {
+            problems.push("`projectName` is missing".to_owned());
+        }
+        for Requirement { key, operator, values } in &self.label_selector.match_expressions {
+            match (operator, values.is_empty()) {
+                (Operator::In | Operator::NotIn, true) => {
+                    problems.push(format!("`{key}` is to be `{operator:?}` of no values, one is needed"));
+                }
+                (Operator::Exists | Operator::DoesNotExist, false) => {
+                    problems.push(format!("`{key}` has values, `{operator:?}` takes none"));
+                }
+                (Operator::In | Operator::NotIn, false) | (Operator::Exists | Operator::DoesNotExist, true) => {}
+            }
+            if key.is_empty() {
+                problems.push("`key` is empty".to_owned());
+            }
+        }
+        problems
+    }
+}
+
+impl Selector {
+    fn takes(&self, labels: &BTreeMap<String, String>) -> bool {
+        let equal = |(key, value): (&String, &String)| labels.get(key) == Some(value);
+        self.match_labels.iter().all(equal) && self.match_expressions.iter().all(|wanted| wanted.is_met(labels))
+    }
+}
+
+impl Requirement {
+    fn is_met(&self, labels: &BTreeMap<String, String>) -> bool {
+        let value = labels.get(&self.key);
+        match self.operator {
+            Operator::In => value.is_some_and(|value| self.values.contains(value)),
+            Operator::NotIn => value.is_none_or(|value| !self.values.contains(value)),
+            Operator::Exists => value.is_some(),
+            Operator::DoesNotExist => value.is_none(),
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What `argocd-cm` says of impersonation.
+//!
+//! In: its data. Out: a [`ImpersonationMode`], whether no match is the controller's. Never: a
+//! value read as something near it.
+
+use crate::impersonate::service_account::Fallback;
+use tollgate_config::ImpersonationMode;
+use tollgate_core::diagnostic::{Diagnostic, one_line};
+use tollgate_state::{ConfigMap, Resources};
+
+/// Switches accounts on: exactly `true`; exactly `audit`, which Argo CD reads as
+/// off, writes down what they would refuse.
+pub const ENABLED_KEY: &str = "application.sync.impersonation.enabled";
+/// Exactly `false` lets the gateway's own identity act where no entry matches.
+pub const ENFORCED_KEY: &str = "application.sync.impersonation.enforced";
+
+/// Whether `applications, update` and `delete` are rights to the Application's objects.
+const INHERITANCE_KEY: &str = "server.rbac.disableApplicationFineGrainedRBACInheritance";
+
+/// Whether a right to change or delete an Application is one to its objects.
+///
+/// Source: Argo CD, `ApplicationFineGrainedRBACInheritanceDisabled`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Inheritance {
+    /// It is not: `update/<group>/<kind>/<namespace>/<name>` is. Argo CD's default.
+    #[default]
+    Disabled,
+    /// It is, as before Argo CD 3.0.
+    Enabled,
+}
+
+/// Bytes of a value that a finding repeats.
+const SHOWN_BYTES: usize = 64;
+
+/// What is wrong with what says whether accounts act: no `argocd-cm` is an error,
+/// nothing of the load may be used; a value that is none of those that mean
+/// something is a warning. Only where nothing else says it.
+// SECURITY: mode off lets the gateway's own identity act; that something was not
+// found is no reason for it.
+pub(super) fn findings(resources: &Resources) -> Option<Diagnostic> {
+    if resources.argocd_cm_at.is_none() {
+        let message =
+            "there is no ConfigMap `argocd-cm`, which says whether Applications act as their service accounts";
+        let hint = format!(
+            "add `argocd-cm` to the state, with `{ENABLED_KEY}` or without, or say it with `--enable-impersonation`"
+        );
+        return Some(Diagnostic::error(None, message).with_hint(hint));
+    }
+    let setting = resources.argocd_cm.data.get(ENABLED_KEY)?;
+    match &*setting.value {
+        "true" | "false" | "audit" | "" => None,
+        other => {
+            let other = one_line(other, SHOWN_BYTES);
+            let message = format!("`{ENABLED_KEY}` is `{other}`, which means off: nobody acts as a service account");
+            let hint = "`true`, `audit` and `false` are its values, to the letter";
+            Some(Diagnostic::warning(setting.location.clone(), message).with_hint(hint))
+        }
+    }
+}
+
+pub(super) fn mode(argocd_cm: &ConfigMap) -> ImpersonationMode {
+    match text(argocd_cm, ENABLED_KEY) {
+        Some("true") => ImpersonationMode::Enforce,
+        Some("audit") => ImpersonationMode::Audit,
+        Some(_) | None => ImpersonationMode::Off,
+    }
+}
+
+/// - `of_rules`: what the rules of the front say.
+pub(super) fn fallback(argocd_cm: &ConfigMap, of_rules: Fallback) -> Fallback {
+    match text(argocd_cm, ENFORCED_KEY) {
+        Some("false") => Fallback::Controller,
+        Some(_) | None => of_rules,
+    }
+}
+
+/// What `argocd-cm` says. Argo CD answers every request with an error where the value is
+/// no boolean; that is no right to anything here either.
+pub(super) fn inheritance(argocd_cm: &ConfigMap) -> Inheritance {
+    match text(argocd_cm, INHERITANCE_KEY) {
+        Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Inheritance::Enabled,
+        Some(_) | None => Inheritance::Disabled,
+    }
+}
+
+fn text<'a>(argocd_cm: &'a ConfigMap, key: &str) -> Option<&'a str> {
+    argocd_cm.data.get(key).map(|text| &*text.value)
+}

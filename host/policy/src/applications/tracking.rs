@@ -1,0 +1,267 @@
+//! Which live objects are an Application's: what Argo CD writes on what it applies.
+//!
+//! In: `argocd-cm`, a live object. Out: whether the object names the Application.
+//! Security: only what the cluster has stored is looked at, never what a request
+//! carries.
+//!
+//! Source: Argo CD, `util/argo/resource_tracking.go` and `isSelfReferencedObj` of
+//! `controller/state.go`.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use tollgate_state::{ConfigMap, ObjectName};
+
+/// Names the Application and the object itself: `app:group/Kind:namespace/name`.
+const TRACKING_ID: &str = "argocd.argoproj.io/tracking-id";
+/// Which of several Argo CDs applied it.
+const INSTALLATION_ID: &str = "argocd.argoproj.io/installation-id";
+/// Label of the method `label`, unless `argocd-cm` says another.
+const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
+
+/// How Argo CD marks the objects of its Applications.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tracking {
+    method: Method,
+    /// Of this installation; empty when it has none.
+    installation_id: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Method {
+    /// By the annotation, with or without a label beside it.
+    Annotation,
+    /// By this label alone.
+    Label(String),
+}
+
+/// The kind and the name of an object, as the cluster serves it.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity<'a> {
+    /// API group; empty for the core group.
+    pub group: &'a str,
+    /// Kind.
+    pub kind: &'a str,
+    /// None for an object of the cluster.
+    pub namespace: Option<&'a str>,
+    /// Name.
+    pub name: &'a str,
+}
+
+impl Default for Tracking {
+    fn default() -> Self {
+        Self {
+            method: Method::Annotation,
+            installation_id: String::new(),
+        }
+    }
+}
+
+impl Tracking {
+    /// What `argocd-cm` says. A method nobody knows is the annotation, as in Argo CD.
+    pub(super) fn of(argocd_cm: &ConfigMap) -> Self {
+        let text = |key: &str| {
+            let text = argocd_cm.data.get(key).map(|text| &*text.value);
+            text.filter(|text| !text.is_empty())
+        };
+        let method = match text("application.resourceTrackingMethod") {
+            Some("label") => {
+                let label = text("application.instanceLabelKey").unwrap_or(INSTANCE_LABEL);
+                Method::Label(label.to_owned())
+            }
+            Some(_) | None => Method::Annotation,
+        };
+        Self {
+            method,
+            installation_id: text("installationID").unwrap_or_default().to_owned(),
+        }
+    }
+
+    /// Whether a live object says that it is the Application's of this instance name.
+    ///
+    /// The annotation must name the object itself: controllers copy annotations to
+    /// what they make. The label says nothing of the object.
+    pub fn names(&self, instance: &str, object: Identity<'_>, live: &ObjectMeta) -> bool {
+        let annotation = |key: &str| live.annotations.as_ref()?.get(key).map(String::as_str);
+        match &self.method {
+            Method::Label(key) => {
+                let label = live.labels.as_ref().and_then(|labels| labels.get(key));
+                label.is_some_and(|label| label == instance)
+            }
+            Method::Annotation => {
+                let installation = annotation(INSTALLATION_ID).unwrap_or_default();
+                let named = annotation(TRACKING_ID).and_then(Named::read);
+                installation == self.installation_id && named.is_some_and(|named| named.is(instance, object))
+            }
+        }
+    }
+}
+
+/// The name Argo CD tracks an Application by.
+///
+/// Source: Argo CD, `Application.InstanceName`.
+pub(super) fn instance_name(application: &ObjectName, control_plane_namespace: &str) -> String {
+    match application.namespace == control_plane_namespace {
+        true => application.name.clone(),
+        false => format!("{}_{}", application.namespace, application.name),
+    }
+}
+
+/// A tracking id, read.
+struct Named<'a> {
+    application: &'a str,
+    group: &'a str,
+    kind: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+}
+
+impl<'a> Named<'a> {
+    fn read(text: &'a str) -> Option<Self> {
+        let (application, rest) = text.split_once(':')?;
+        let (group_kind, place) = rest.split_once(':')?;
+        let (group, kind) = group_kind.split_once('/')?;
+        let (namespace, name) = place.split_once('/')?;
+        let whole = !kind.contains('/') && !name.contains('/');
+        whole.then_some(Self {
+            application,
+            group,
+            kind,
+            namespace,
+            name,
+        })
+    }
+
+    /// An object of the cluster has the Application's destination namespace in its id.
+    fn is(&self, instance: &str, object: Identity<'_>) -> bool {
+        self.application == instance
+            && self.group == object.group
+            && self.kind == object.kind
+            && self.name == object.name
+            && object.namespace.is_none_or(|namespace| namespace == self.namespace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{Identity, Tracking, instance_name};
+    use tollgate_core::diagnostic::Location;
+    use tollgate_state::{ConfigMap, ObjectName, Text};
+
+    const WEB: Identity<'_> = Identity {
+        group: "apps",
+        kind: "Deployment",
+        namespace: Some("cart"),
+        name: "web",
+    };
+
+    fn tracking(settings: &[(&str, &str)]) -> Tracking {
+        let mut argocd_cm = ConfigMap::default();
+        for (key, value) in settings {
+            let text = Text {
+                value: (*value).into(),
+                location: Location::new("argocd-cm", 1),
+            };
+            argocd_cm.data.insert((*key).to_owned(), text);
+        }
+        Tracking::of(&argocd_cm)
+    }
+
+    fn names(tracking: &Tracking, object: Identity<'_>, live: Value) -> bool {
+        tracking.names("cart", object, &serde_json::from_value(live).unwrap())
+    }
+
+    #[test]
+    fn the_annotation_names_application_and_object() {
+        let id = |text: &str| {
+            names(
+                &Tracking::default(),
+                WEB,
+                json!({"annotations": {"argocd.argoproj.io/tracking-id": text}}),
+            )
+        };
+        assert!(id("cart:apps/Deployment:cart/web"));
+        for other in [
+            "",
+            "cart",
+            "cart:apps/Deployment",
+            "other:apps/Deployment:cart/web",
+            "argocd_cart:apps/Deployment:cart/web",
+            "cart:/Deployment:cart/web",
+            "cart:apps/ReplicaSet:cart/web",
+            "cart:apps/Deployment:other/web",
+            "cart:apps/Deployment:cart/web-1",
+            "cart:apps/Deployment:cart/web/x",
+            "cart:apps/v1/Deployment:cart/web",
+            "cart:apps/Deployment:x:cart/web",
+        ] {
+            assert!(!id(other), "{other}");
+        }
+        assert!(!names(&Tracking::default(), WEB, json!({})));
+        assert!(!names(
+            &Tracking::default(),
+            WEB,
+            json!({"labels": {"app.kubernetes.io/instance": "cart"}})
+        ));
+    }
+
+    #[test]
+    fn an_object_of_the_cluster_has_the_destination_namespace_in_its_id() {
+        let namespace = Identity {
+            group: "",
+            kind: "Namespace",
+            namespace: None,
+            name: "cart",
+        };
+        let live = json!({"annotations": {"argocd.argoproj.io/tracking-id": "cart:/Namespace:anywhere/cart"}});
+        assert!(names(&Tracking::default(), namespace, live));
+    }
+
+    #[test]
+    fn another_installation_is_another_argo_cd() {
+        let live = |id: &str| {
+            json!({"annotations": {
+                "argocd.argoproj.io/tracking-id": "cart:apps/Deployment:cart/web",
+                "argocd.argoproj.io/installation-id": id,
+            }})
+        };
+        let ours = tracking(&[("installationID", "ours")]);
+        assert!(names(&ours, WEB, live("ours")));
+        assert!(!names(&ours, WEB, live("theirs")));
+        assert!(!names(
+            &ours,
+            WEB,
+            json!({"annotations": {"argocd.argoproj.io/tracking-id": "cart:apps/Deployment:cart/web"}})
+        ));
+        assert!(!names(&Tracking::default(), WEB, live("theirs")));
+    }
+
+    #[test]
+    fn the_method_of_argocd_cm_decides() {
+        let both = json!({
+            "annotations": {"argocd.argoproj.io/tracking-id": "other:apps/Deployment:cart/web"},
+            "labels": {"app.kubernetes.io/instance": "cart", "example.org/app": "other"},
+        });
+        let method = |method: &str| tracking(&[("application.resourceTrackingMethod", method)]);
+        assert!(names(&method("label"), WEB, both.clone()));
+        for annotation in ["annotation", "annotation+label", "", "nonsense"] {
+            assert!(!names(&method(annotation), WEB, both.clone()), "{annotation}");
+        }
+        let key = tracking(&[
+            ("application.resourceTrackingMethod", "label"),
+            ("application.instanceLabelKey", "example.org/app"),
+        ]);
+        assert!(!names(&key, WEB, both));
+    }
+
+    #[test]
+    fn an_application_outside_the_control_plane_has_its_namespace_in_its_name() {
+        let name = |namespace: &str| ObjectName {
+            namespace: namespace.to_owned(),
+            name: "cart".to_owned(),
+        };
+        assert_eq!(instance_name(&name("argocd"), "argocd"), "cart");
+        assert_eq!(instance_name(&name("team"), "argocd"), "team_cart");
+    }
+}

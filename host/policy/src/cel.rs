@@ -1,0 +1,448 @@
+//! Short expressions in CEL: claim mappings, claim rules, match conditions.
+//!
+//! In: source an operator wrote, values a stranger may have sent. Out: a
+//! boolean, a text or a list of texts. Never: unbounded work. The crate has no
+//! type check, no cost limit and no interrupt, so the bounds are set here,
+//! before evaluation: on the source, on the parsed tree, on the work the tree
+//! can do (`cel/cost.rs`) and on the size of what is handed in (`cel/input.rs`).
+//!
+//! Source: <https://github.com/google/cel-spec>; names of functions as in
+//! Kubernetes' `AuthenticationConfiguration`.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use cel::common::ast::Expr;
+use cel::{ExecutionError, Value};
+
+use tollgate_core::diagnostic::Location;
+
+mod cost;
+mod guard;
+mod input;
+mod library;
+mod spelling;
+#[cfg(test)]
+mod tests;
+
+pub use input::Variables;
+pub use spelling::Spelling;
+
+/// Bytes of one expression's source.
+pub const SOURCE_BYTES: usize = 4096;
+/// Brackets open at once in the source.
+pub const BRACKET_DEPTH: usize = 12;
+/// Nodes of the parsed expression, macros expanded.
+pub const NODES: usize = 500;
+/// Nodes between the root of the parsed expression and a leaf.
+pub const TREE_DEPTH: usize = 64;
+/// `all`, `exists`, `exists_one`, `map` and `filter` inside one another.
+pub const COMPREHENSION_DEPTH: usize = 2;
+/// Bytes of a text an expression may give.
+pub const RESULT_BYTES: usize = 16 * 1024;
+/// Texts a list an expression gives may hold.
+pub const RESULT_ITEMS: usize = 4096;
+
+/// Why an expression was refused, or what stopped it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Nothing but white space.
+    #[error("the expression is empty")]
+    Empty,
+    /// The source is too long.
+    #[error("the expression has {observed} bytes, {SOURCE_BYTES} are allowed")]
+    TooLong {
+        /// Bytes of the source.
+        observed: usize,
+    },
+    /// Brackets are nested too deeply.
+    #[error("brackets are nested {observed} deep at byte {at}, {BRACKET_DEPTH} are allowed")]
+    TooDeep {
+        /// Depth reached.
+        observed: usize,
+        /// Byte of the source, from 0.
+        at: usize,
+    },
+    /// The source is no CEL.
+    #[error("line {line}, column {column}: {message}")]
+    Syntax {
+        /// Line, from 1; 0 when unknown.
+        line: u32,
+        /// Column, from 1; 0 when unknown.
+        column: u32,
+        /// The parser's words, shortened.
+        message: String,
+    },
+    /// The parser panicked, ran out of time or could not be started.
+    #[error("the expression could not be parsed: {reason}")]
+    Parser {
+        /// What happened.
+        reason: &'static str,
+    },
+    /// The parsed tree has too many nodes.
+    #[error("the expression has more than {NODES} parts")]
+    TooManyNodes,
+    /// The parsed tree is too deep.
+    #[error("the expression is nested more than {TREE_DEPTH} deep")]
+    TooNested,
+    /// Comprehensions inside comprehensions.
+    #[error("`{macro_name}` stands inside {COMPREHENSION_DEPTH} others, {COMPREHENSION_DEPTH} levels are allowed")]
+    ComprehensionTooDeep {
+        /// What kind of macro it is, as far as the parsed tree tells.
+        macro_name: &'static str,
+    },
+    /// A name nobody declared.
+    #[error("`{name}` is not known here, known are {known}")]
+    UnknownVariable {
+        /// The name.
+        name: String,
+        /// What is declared, in backticks.
+        known: String,
+    },
+    /// A function outside the allow-list.
+    #[error("function `{name}` is not available")]
+    UnknownFunction {
+        /// Its name.
+        name: String,
+    },
+    /// A form that is not supported, such as a message literal.
+    #[error("{what} cannot be used here")]
+    Unsupported {
+        /// The form.
+        what: &'static str,
+    },
+    /// Even small inputs would make it too slow.
+    #[error("the expression could do too much work: {observed} steps for lists of {items}, {allowed} are allowed")]
+    TooMuchWork {
+        /// Estimated steps.
+        observed: u64,
+        /// Length of the lists the estimate is for.
+        items: u64,
+        /// Steps allowed.
+        allowed: u64,
+    },
+    /// A list or a map handed in is longer than this expression can bear.
+    #[error("`{variable}` holds a list or map of {observed} items, this expression allows {allowed}")]
+    TooManyItems {
+        /// Variable.
+        variable: String,
+        /// Its items.
+        observed: usize,
+        /// Items allowed.
+        allowed: usize,
+    },
+    /// A value handed in is too large or too deep.
+    #[error("`{variable}` has {what} of {observed}, {allowed} are allowed")]
+    InputTooLarge {
+        /// Variable.
+        variable: String,
+        /// What is too large.
+        what: &'static str,
+        /// Observed.
+        observed: usize,
+        /// Allowed.
+        allowed: usize,
+    },
+    /// Evaluation failed: a missing key, an overflow, a wrong type.
+    #[error("{reason}")]
+    Evaluation {
+        /// What failed; never a value that was handed in.
+        reason: String,
+    },
+    /// Evaluation panicked.
+    #[error("evaluation panicked")]
+    Panicked,
+    /// The result has another type.
+    #[error("the result is of type `{observed}`, `{expected}` is expected")]
+    WrongType {
+        /// Type of the result.
+        observed: &'static str,
+        /// Type wanted.
+        expected: &'static str,
+    },
+    /// The result is too large.
+    #[error("the result has {what} of {observed}, {allowed} are allowed")]
+    ResultTooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// Observed.
+        observed: usize,
+        /// Allowed.
+        allowed: usize,
+    },
+}
+
+/// A compiled expression. Cheap to share, never changes.
+pub struct Expression {
+    source: Arc<str>,
+    location: Option<Location>,
+    program: cel::Program,
+    patterns: Vec<library::Pattern>,
+    names: Vec<String>,
+    items: usize,
+}
+
+impl std::fmt::Debug for Expression {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Expression")
+            .field("source", &self.source)
+            .field("location", &self.location)
+            .field("items", &self.items)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Expression {
+    /// Checks and compiles `source`, an expression over `variables`.
+    ///
+    /// - `variables`: every name the expression may use.
+    /// - `location`: where the source stands, kept for messages.
+    ///
+    /// Takes some 100 µs and a short-lived thread with a large stack: call it
+    /// at load, never per request.
+    ///
+    /// # Errors
+    /// Whatever exceeds the bounds of this module, does not parse, or uses a
+    /// variable or function that does not exist.
+    pub fn compile(source: &str, variables: &[&str], location: Option<Location>) -> Result<Self, Error> {
+        guard::scan(source)?;
+        let (program, patterns, checked) = guard::parse_and_check(source, variables)?;
+        Ok(Self {
+            source: source.into(),
+            location,
+            program,
+            patterns,
+            names: checked.names,
+            items: checked.items,
+        })
+    }
+
+    /// The source as written.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Where the source stands, if that was said.
+    pub fn location(&self) -> Option<&Location> {
+        self.location.as_ref()
+    }
+
+    /// Items a list or map handed to this expression may hold. The more work
+    /// an expression does per item, the fewer.
+    pub fn items_allowed(&self) -> usize {
+        self.items
+    }
+
+    /// Whether the expression mentions `claims.<field>`, with dot, index, `?.`
+    /// or `has`, for `variable` = `claims`. Kubernetes wants `email_verified`
+    /// looked at where `email` is used.
+    pub fn mentions(&self, variable: &str, field: &str) -> bool {
+        guard::mentions(self.program.expression(), variable, field)
+    }
+
+    /// Evaluates a predicate.
+    ///
+    /// # Errors
+    /// Anything but a boolean is [`Error::WrongType`]; all errors deny.
+    pub fn eval_bool(&self, variables: &[(&str, &serde_json::Value)]) -> Result<bool, Error> {
+        self.eval_bool_in(&self.convert(variables)?)
+    }
+
+    /// Evaluates a predicate over values converted before, for several
+    /// expressions over the same values.
+    ///
+    /// # Errors
+    /// As [`Expression::eval_bool`].
+    pub fn eval_bool_in(&self, variables: &Variables) -> Result<bool, Error> {
+        match self.run(variables)? {
+            Value::Bool(value) => Ok(value),
+            other => Err(wrong_type(&other, "bool")),
+        }
+    }
+
+    /// Evaluates to a text of at most [`RESULT_BYTES`].
+    ///
+    /// # Errors
+    /// Anything but a text is [`Error::WrongType`].
+    pub fn eval_string(&self, variables: &[(&str, &serde_json::Value)]) -> Result<String, Error> {
+        self.eval_string_in(&self.convert(variables)?)
+    }
+
+    /// As [`Expression::eval_string`], over values converted before.
+    ///
+    /// # Errors
+    /// As [`Expression::eval_string`].
+    pub fn eval_string_in(&self, variables: &Variables) -> Result<String, Error> {
+        match self.run(variables)? {
+            Value::String(value) => bounded_text(&value),
+            other => Err(wrong_type(&other, "string")),
+        }
+    }
+
+    /// Evaluates to texts, over values converted before: a text, a list of texts,
+    /// or a list of such lists, in their order. `null` is nothing.
+    ///
+    /// # Errors
+    /// Anything else is [`Error::WrongType`].
+    pub fn eval_texts_in(&self, variables: &Variables) -> Result<Vec<String>, Error> {
+        let mut texts = Vec::new();
+        match self.run(variables)? {
+            Value::Null => {}
+            Value::List(values) => {
+                for value in values.iter() {
+                    match value {
+                        Value::List(inner) => inner.iter().try_for_each(|value| push_text(value, &mut texts))?,
+                        value => push_text(value, &mut texts)?,
+                    }
+                }
+            }
+            value => push_text(&value, &mut texts)?,
+        }
+        Ok(texts)
+    }
+
+    /// The names its text literals can be, or be the start of; those that are
+    /// only compared are left out.
+    pub fn spellings(&self) -> Vec<Spelling> {
+        spelling::of(self.program.expression())
+    }
+
+    /// Evaluates to a list of texts. A single text is a list of one; `""` and
+    /// `null` are the empty list, as Kubernetes' group mappings have it.
+    ///
+    /// # Errors
+    /// Anything else is [`Error::WrongType`].
+    pub fn eval_strings(&self, variables: &[(&str, &serde_json::Value)]) -> Result<Vec<String>, Error> {
+        match self.run(&self.convert(variables)?)? {
+            Value::Null => Ok(Vec::new()),
+            Value::String(value) if value.is_empty() => Ok(Vec::new()),
+            Value::String(value) => Ok(vec![bounded_text(&value)?]),
+            Value::List(values) if values.len() > RESULT_ITEMS => Err(Error::ResultTooLarge {
+                what: "a length",
+                observed: values.len(),
+                allowed: RESULT_ITEMS,
+            }),
+            Value::List(values) => values
+                .iter()
+                .map(|value| match value {
+                    Value::String(value) => bounded_text(value),
+                    other => Err(wrong_type(other, "list of strings")),
+                })
+                .collect(),
+            other => Err(wrong_type(&other, "list of strings")),
+        }
+    }
+
+    fn convert(&self, variables: &[(&str, &serde_json::Value)]) -> Result<Variables, Error> {
+        let used = variables
+            .iter()
+            .filter(|(name, _)| self.names.iter().any(|used| used == name));
+        Variables::of(used.copied())
+    }
+
+    /// SECURITY: the only place an expression is evaluated; the caller's value
+    /// sizes are compared with what the cost estimate assumed.
+    fn run(&self, variables: &Variables) -> Result<Value, Error> {
+        variables.check_items(&self.names, self.items)?;
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let mut context = variables.context().new_inner_scope();
+            for pattern in &self.patterns {
+                context.add_variable_as_val(pattern.name.clone(), Box::new(pattern.value.clone()));
+            }
+            Value::resolve(self.program.expression(), &context)
+        }));
+        match outcome {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(Error::Evaluation {
+                reason: describe(&error),
+            }),
+            Err(_) => Err(Error::Panicked),
+        }
+    }
+}
+
+/// Takes one more text.
+fn push_text(value: &Value, texts: &mut Vec<String>) -> Result<(), Error> {
+    let Value::String(text) = value else {
+        return Err(wrong_type(value, "list of strings"));
+    };
+    if texts.len() >= RESULT_ITEMS {
+        return Err(Error::ResultTooLarge {
+            what: "a length",
+            observed: texts.len().saturating_add(1),
+            allowed: RESULT_ITEMS,
+        });
+    }
+    texts.push(bounded_text(text)?);
+    Ok(())
+}
+
+/// A text that is not too long.
+fn bounded_text(text: &Arc<String>) -> Result<String, Error> {
+    if text.len() > RESULT_BYTES {
+        return Err(Error::ResultTooLarge {
+            what: "a text",
+            observed: text.len(),
+            allowed: RESULT_BYTES,
+        });
+    }
+    Ok(text.as_str().to_owned())
+}
+
+fn wrong_type(value: &Value, expected: &'static str) -> Error {
+    let observed = match value {
+        Value::List(_) => "list",
+        Value::Map(_) => "map",
+        Value::Function(..) => "function",
+        Value::Int(_) => "int",
+        Value::UInt(_) => "uint",
+        Value::Float(_) => "double",
+        Value::String(_) => "string",
+        Value::Bytes(_) => "bytes",
+        Value::Bool(_) => "bool",
+        Value::Duration(_) => "duration",
+        Value::Timestamp(_) => "timestamp",
+        Value::Opaque(_) => "optional",
+        Value::Struct(_) => "struct",
+        Value::Null => "null",
+    };
+    Error::WrongType { observed, expected }
+}
+
+/// What failed, without the values: they may be a stranger's, or claims that
+/// do not belong in a log.
+fn describe(error: &ExecutionError) -> String {
+    match error {
+        ExecutionError::NoSuchKey(key) => format!("no such key `{}`", shorten(key)),
+        ExecutionError::UndeclaredReference(name) => format!("`{}` has no value", shorten(name)),
+        ExecutionError::NoSuchOverload(overload) => {
+            let types = overload.argument_types().join("`, `");
+            format!("`{}` does not take `{types}`", shorten(overload.function()))
+        }
+        ExecutionError::UnexpectedType { got, want } => {
+            format!("a value is of type `{}`, `{}` is expected", shorten(got), shorten(want))
+        }
+        ExecutionError::FunctionError { function, .. } => format!("function `{}` failed", shorten(function)),
+        ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => "division by zero".to_owned(),
+        ExecutionError::Overflow(operator, ..) => format!("overflow in `{operator}`"),
+        ExecutionError::IndexOutOfBounds(_) => "an index is out of bounds".to_owned(),
+        ExecutionError::ValuesNotComparable(..) => "two values cannot be compared".to_owned(),
+        ExecutionError::UnsupportedBinaryOperator(operator, ..) => {
+            format!("`{operator}` does not take these types")
+        }
+        ExecutionError::DuplicateKey(_) => "a map literal has a key twice".to_owned(),
+        // The crate's enum grows; whatever else happens is an error all the same.
+        _ => "evaluation failed".to_owned(),
+    }
+}
+
+/// At most 64 characters, none of them a control character.
+fn shorten(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(64).collect()
+}
+
+/// Whether an expression is a literal list without elements: how the macros
+/// that build lists start.
+fn is_empty_list(expr: &Expr) -> bool {
+    matches!(expr, Expr::List(list) if list.elements.is_empty())
+}

@@ -1,0 +1,101 @@
+//! Whom the cluster is told the request is from.
+//!
+//! In: who may use which agent, the mapping policy. Out: [`Impersonation`].
+//! Refuses: 403. Never: a `system:` name the mapping does not spell out, an empty
+//! name, a value that HTTP would change on the way, more groups than allowed.
+//!
+//! `policies/kubernetes/impersonation.cel.yaml` says which names people and jobs
+//! have in clusters; docs/policies.md describes it.
+
+use crate::cel;
+use tollgate_core::user::Identity;
+
+mod guard;
+mod known;
+mod mapping;
+pub mod service_account;
+#[cfg(test)]
+mod tests;
+
+pub use guard::{VALUE_BYTES, VALUES};
+pub use known::Known;
+pub use mapping::{Mapping, Names};
+
+/// Whom to impersonate, or nobody on purpose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Impersonation {
+    /// The cluster's credential acts in its own name.
+    Nobody,
+    /// This identity, checked by the guard rails.
+    As(Identity),
+}
+
+/// Why there is no identity to act as. Each denies.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// An expression of the mapping could not be evaluated.
+    #[error("`{part}` of the mapping")]
+    Expression {
+        /// Its place in the file.
+        part: String,
+        /// Why.
+        #[source]
+        source: cel::Error,
+    },
+    /// A part of the identity is empty.
+    #[error("the {part} is empty")]
+    Empty {
+        /// Which part.
+        part: &'static str,
+    },
+    /// A name of Kubernetes' own that the mapping does not spell out.
+    #[error("the {part} `{name}` starts with `system:` and is not written in the mapping as it is")]
+    System {
+        /// Which part.
+        part: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A control character.
+    #[error("the {part} has a control character")]
+    Control {
+        /// Which part.
+        part: &'static str,
+    },
+    /// A blank that HTTP would take away.
+    #[error("the {part} starts or ends with a blank")]
+    Blank {
+        /// Which part.
+        part: &'static str,
+    },
+    /// Too long.
+    #[error("the {part} has {observed} bytes, {VALUE_BYTES} are allowed")]
+    TooLong {
+        /// Which part.
+        part: &'static str,
+        /// Its bytes.
+        observed: usize,
+    },
+    /// A key of `extra` that Kubernetes would read differently, or that is its own.
+    #[error("the key `{key}` of `extra` {problem}")]
+    Key {
+        /// The key.
+        key: String,
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// More values in `extra` than allowed.
+    #[error("`extra` has {observed} values, {VALUES} are allowed")]
+    TooManyValues {
+        /// How many.
+        observed: usize,
+    },
+    /// More groups than allowed.
+    #[error("there are {observed} groups, {allowed} are allowed")]
+    TooManyGroups {
+        /// How many.
+        observed: usize,
+        /// How many may be.
+        allowed: usize,
+    },
+}

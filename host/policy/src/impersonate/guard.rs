@@ -1,0 +1,158 @@
+//! What every identity must be before a cluster hears of it.
+//!
+//! In: an identity from anywhere. Out: the same, without duplicates, or why not.
+//! Never: a value changed to make it fit.
+
+use std::collections::HashSet;
+
+use super::Error;
+use tollgate_core::user::Identity;
+
+/// Start of the names that are Kubernetes' own.
+pub(super) const SYSTEM: &str = "system:";
+/// Bytes of a name, a group, a uid, a key or a value.
+pub const VALUE_BYTES: usize = 1_024;
+/// Values of all keys of `extra` together.
+pub const VALUES: usize = 256;
+/// Domains whose keys are Kubernetes' own.
+const OWN_DOMAINS: [&str; 2] = ["kubernetes.io", "k8s.io"];
+
+/// The names of Kubernetes' own that a mapping spells out.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Spelled<'a> {
+    /// None: the identity is from elsewhere.
+    Nothing,
+    /// These users and these groups.
+    Names { user: &'a [String], groups: &'a [String] },
+}
+
+/// Looks at every part; duplicate groups and values of one key are taken out.
+///
+/// # Errors
+/// Every [`Error`] but [`Error::Expression`].
+pub(super) fn check(identity: Identity, spelled: Spelled<'_>, max_groups: usize) -> Result<Identity, Error> {
+    let Identity {
+        username,
+        groups,
+        uid,
+        extra,
+    } = identity;
+    let (users, spelled_groups) = match spelled {
+        Spelled::Nothing => (&[][..], &[][..]),
+        Spelled::Names { user, groups } => (user, groups),
+    };
+    check_value("username", &username)?;
+    check_system("username", &username, users)?;
+    let groups = unique(groups);
+    if groups.len() > max_groups {
+        return Err(Error::TooManyGroups {
+            observed: groups.len(),
+            allowed: max_groups,
+        });
+    }
+    for group in &groups {
+        check_value("group", group)?;
+        check_system("group", group, spelled_groups)?;
+    }
+    let uid = uid.filter(|uid| !uid.is_empty());
+    if let Some(uid) = &uid {
+        check_value("uid", uid)?;
+    }
+    Ok(Identity {
+        username,
+        groups,
+        uid,
+        extra: check_extra(extra)?,
+    })
+}
+
+/// Keys in their order, each once, with its values.
+///
+/// # Errors
+/// What is wrong with a key or a value, or that there are too many.
+pub(super) fn check_extra(extra: Vec<(String, Vec<String>)>) -> Result<Vec<(String, Vec<String>)>, Error> {
+    let observed = extra.iter().map(|(_, values)| values.len().max(1)).sum();
+    if observed > VALUES {
+        return Err(Error::TooManyValues { observed });
+    }
+    let mut checked: Vec<(String, Vec<String>)> = Vec::with_capacity(extra.len());
+    for (key, values) in extra {
+        check_key(&key)?;
+        for value in &values {
+            check_value("value of `extra`", value)?;
+        }
+        match checked.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, known)) => known.extend(values),
+            None => checked.push((key, values)),
+        }
+    }
+    // A key without a value is no header, and nothing to Kubernetes.
+    let kept = checked.into_iter().filter(|(_, values)| !values.is_empty());
+    Ok(kept.map(|(key, values)| (key, unique(values))).collect())
+}
+
+/// Whether Kubernetes reads a key of `extra` as it is written, and as nobody
+/// else's.
+///
+/// Source: `k8s.io/apiserver`, validation of `AuthenticationConfiguration`; the
+/// server lower-cases the header's name before it decodes it.
+pub(super) fn check_key(key: &str) -> Result<(), Error> {
+    let domain = key.split('/').next().unwrap_or_default();
+    let within = |own: &str| {
+        domain
+            .strip_suffix(own)
+            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-._~!$&'()*+,;=:@/%".contains(c);
+    let problem = if key.is_empty() || domain.is_empty() {
+        "is empty, or its domain is"
+    } else if key.len() > VALUE_BYTES {
+        "is too long"
+    } else if key.chars().any(|c| c.is_uppercase()) {
+        "is not lower case"
+    } else if !key.chars().all(plain) {
+        "has characters a path cannot have"
+    } else if OWN_DOMAINS.into_iter().any(within) {
+        "is of a domain of Kubernetes' own"
+    } else {
+        return Ok(());
+    };
+    let key = key.chars().filter(|c| !c.is_control()).take(128).collect();
+    Err(Error::Key { key, problem })
+}
+
+/// HTTP carries the value as it is.
+fn check_value(part: &'static str, value: &str) -> Result<(), Error> {
+    if value.is_empty() {
+        return Err(Error::Empty { part });
+    }
+    if value.len() > VALUE_BYTES {
+        let observed = value.len();
+        return Err(Error::TooLong { part, observed });
+    }
+    if value.chars().any(char::is_control) {
+        return Err(Error::Control { part });
+    }
+    // Parsers trim fields: `admin ` would arrive as `admin`.
+    if value.trim() != value {
+        return Err(Error::Blank { part });
+    }
+    Ok(())
+}
+
+// SECURITY: `system:masters` may do everything, `system:serviceaccount:…` is
+// somebody else; whoever names people must not be able to name them so.
+fn check_system(part: &'static str, name: &str, spelled: &[String]) -> Result<(), Error> {
+    if !name.starts_with(SYSTEM) || spelled.iter().any(|literal| literal == name) {
+        return Ok(());
+    }
+    let name = name.to_owned();
+    Err(Error::System { part, name })
+}
+
+fn unique(values: Vec<String>) -> Vec<String> {
+    let mut seen = HashSet::with_capacity(values.len());
+    let mut kept = values;
+    kept.retain(|value| seen.insert(value.clone()));
+    kept
+}

@@ -1,0 +1,362 @@
+//! The file that says which names people and jobs have in clusters.
+//!
+//! In: `impersonation.cel.yaml`, an access. Out: an [`Impersonation`]. Never: an
+//! expression compiled per request; an identity the guard rails did not see.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value as Json;
+use serde_saphyr::Spanned;
+
+use super::guard::{self, SYSTEM, Spelled};
+use super::{Error, Impersonation, Known};
+use crate::cel::{Expression, Spelling, Variables};
+use crate::rego::{IMPERSONATION_FILE, parse_yaml};
+use tollgate_core::access::AccessFacts;
+use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
+use tollgate_core::user::{AccessAs, Identity};
+
+/// What expressions can name.
+const VARIABLES: [&str; 6] = ["agent", "user", "access", "job", "project_roles", "group_roles"];
+/// Bytes of the file.
+const FILE_BYTES: u64 = 64 * 1024;
+/// Expressions that give groups, or keys of `extra`, of one kind of access.
+const EXPRESSIONS: usize = 64;
+
+/// The names of people and jobs in clusters, compiled.
+#[derive(Debug)]
+pub struct Mapping {
+    user: Rules,
+    ci_job: Rules,
+    max_groups: usize,
+}
+
+/// The names a mapping can give, as far as its text tells; for RBAC that lets a
+/// gateway impersonate just these.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Keys of `extra`, sorted.
+    pub extra_keys: BTreeSet<String>,
+    /// Whether it gives a uid.
+    pub uid: bool,
+    /// What usernames start with, or are.
+    pub usernames: BTreeSet<Spelling>,
+    /// What groups start with, or are.
+    pub groups: BTreeSet<Spelling>,
+}
+
+/// The expressions of one kind of access.
+#[derive(Debug)]
+struct Rules {
+    username: Rule,
+    groups: Vec<Rule>,
+    uid: Option<Rule>,
+    extra: Vec<(String, Rule)>,
+}
+
+#[derive(Debug)]
+struct Rule {
+    /// Its place in the file, for messages.
+    part: String,
+    expression: Expression,
+    system_names: Vec<SystemName>,
+}
+
+/// A name of Kubernetes' own that an expression spells out.
+#[derive(Debug)]
+struct SystemName {
+    name: String,
+    /// The expression with another text in its place.
+    without: Expression,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawMapping {
+    user: RawRules,
+    ci_job: RawRules,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRules {
+    username: Spanned<String>,
+    #[serde(default)]
+    groups: Vec<Spanned<String>>,
+    uid: Option<Spanned<String>>,
+    #[serde(default)]
+    extra: BTreeMap<String, Spanned<String>>,
+}
+
+impl Mapping {
+    /// Reads `impersonation.cel.yaml` of `folder`. Blocks for some milliseconds.
+    ///
+    /// - `max_groups`: groups one identity may have.
+    pub fn load(folder: &Path, max_groups: usize) -> Loaded<Self> {
+        let path = folder.join(IMPERSONATION_FILE);
+        let place = path.display().to_string();
+        let refused =
+            |message: String| Loaded::refused(vec![Diagnostic::error(Location::new(place.as_str(), 0), message)]);
+        match std::fs::metadata(&path) {
+            Ok(metadata) if metadata.len() > FILE_BYTES => {
+                return refused(format!(
+                    "the file has {} bytes, {FILE_BYTES} are allowed",
+                    metadata.len()
+                ));
+            }
+            Ok(_) | Err(_) => {}
+        }
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Self::parse(&place, &text, max_groups),
+            Err(error) => refused(format!("the file cannot be read: {error}")),
+        }
+    }
+
+    /// Reads and compiles the text of the file at `path`.
+    ///
+    /// - `max_groups`: groups one identity may have.
+    pub fn parse(path: &str, text: &str, max_groups: usize) -> Loaded<Self> {
+        let raw: RawMapping = match parse_yaml(path, text) {
+            Ok(raw) => raw,
+            Err(finding) => return Loaded::refused(vec![finding]),
+        };
+        let mut found = Vec::new();
+        let user = raw.user.compile(path, "user", &mut found);
+        let ci_job = raw.ci_job.compile(path, "ci_job", &mut found);
+        match (user, ci_job) {
+            (Some(user), Some(ci_job)) => Loaded::new(
+                Self {
+                    user,
+                    ci_job,
+                    max_groups,
+                },
+                found,
+            ),
+            _ => Loaded::refused(found),
+        }
+    }
+
+    /// Whom a cluster is told the requests of `access` are from.
+    ///
+    /// Takes some 10 µs: once an access, not once a request.
+    ///
+    /// # Errors
+    /// Each [`Error`] denies.
+    pub fn apply(&self, access: &AccessFacts) -> Result<Impersonation, Error> {
+        self.apply_known(access, &Known::of(access))
+    }
+
+    /// As [`Mapping::apply`], with what is known of the access.
+    pub fn apply_known(&self, access: &AccessFacts, known: &Known) -> Result<Impersonation, Error> {
+        let identity = match &access.access_as {
+            AccessAs::Agent => return Ok(Impersonation::Nobody),
+            AccessAs::User { .. } => self.user.identity(known, self.max_groups)?,
+            AccessAs::CiJob(_) => self.ci_job.identity(known, self.max_groups)?,
+            AccessAs::Mapped(identity) | AccessAs::Impersonate(identity) => {
+                guard::check(identity.clone(), Spelled::Nothing, self.max_groups)?
+            }
+        };
+        Ok(Impersonation::As(identity))
+    }
+
+    /// Whom the input of a case would be; none where no rule of the file is
+    /// asked.
+    ///
+    /// # Errors
+    /// As [`Mapping::apply`].
+    pub(crate) fn apply_case(&self, known: &Known) -> Option<Result<Identity, Error>> {
+        let rules = match known.access_as()? {
+            "user" => &self.user,
+            "ci_job" => &self.ci_job,
+            _ => return None,
+        };
+        Some(rules.identity(known, self.max_groups))
+    }
+
+    /// The names it can give to people and jobs.
+    pub fn names(&self) -> Names {
+        let mut names = self.names_of_people();
+        names.add(&self.ci_job);
+        names
+    }
+
+    /// The names it can give to people.
+    pub fn names_of_people(&self) -> Names {
+        let mut names = Names::default();
+        names.add(&self.user);
+        names
+    }
+}
+
+impl Names {
+    fn add(&mut self, rules: &Rules) {
+        self.uid |= rules.uid.is_some();
+        self.extra_keys.extend(rules.extra.iter().map(|(key, _)| key.clone()));
+        self.usernames.extend(rules.username.expression.spellings());
+        let groups = rules.groups.iter().flat_map(|rule| rule.expression.spellings());
+        self.groups.extend(groups);
+    }
+}
+
+impl RawRules {
+    fn compile(self, path: &str, kind: &str, found: &mut Vec<Diagnostic>) -> Option<Rules> {
+        let Self {
+            username,
+            groups,
+            uid,
+            extra,
+        } = self;
+        for (what, observed) in [("groups", groups.len()), ("extra", extra.len())] {
+            if observed > EXPRESSIONS {
+                let message = format!("`{kind}.{what}` has {observed} entries, {EXPRESSIONS} are allowed");
+                found.push(Diagnostic::error(Location::new(path, 0), message));
+                return None;
+            }
+        }
+        let mut compile = |part: String, source: Spanned<String>| {
+            let line = u32::try_from(source.referenced.line()).unwrap_or(0);
+            let here = Location::new(path, line);
+            match Expression::compile(&source.value, &VARIABLES, Some(here.clone())) {
+                Ok(expression) => Some(Rule {
+                    part,
+                    system_names: system_names(&expression, &source.value),
+                    expression,
+                }),
+                Err(error) => {
+                    found.push(Diagnostic::error(here, format!("`{part}`: {error}")));
+                    None
+                }
+            }
+        };
+        // Every expression is tried, so that one load reports all mistakes.
+        let username = compile(format!("{kind}.username"), username);
+        let numbered = groups.into_iter().enumerate();
+        let groups: Vec<Option<Rule>> = numbered
+            .map(|(at, source)| compile(format!("{kind}.groups[{at}]"), source))
+            .collect();
+        let uid = uid.map(|source| compile(format!("{kind}.uid"), source));
+        let extra: Vec<(String, Option<Rule>)> = extra
+            .into_iter()
+            .map(|(key, source)| {
+                let rule = compile(format!("{kind}.extra.{key}"), source);
+                (key, rule)
+            })
+            .collect();
+        let mut keys_are_good = true;
+        for (key, _) in &extra {
+            if let Err(error) = guard::check_key(key) {
+                found.push(Diagnostic::error(Location::new(path, 0), error.to_string()));
+                keys_are_good = false;
+            }
+        }
+        let username = username?;
+        let groups = groups.into_iter().collect::<Option<Vec<_>>>()?;
+        let uid = match uid {
+            Some(uid) => Some(uid?),
+            None => None,
+        };
+        let extra = extra.into_iter().map(|(key, rule)| Some((key, rule?)));
+        let extra = extra.collect::<Option<Vec<_>>>()?;
+        keys_are_good.then(|| Rules {
+            username,
+            groups,
+            uid,
+            extra,
+        })
+    }
+}
+
+/// The names of Kubernetes' own that stand in an expression as they are.
+fn system_names(expression: &Expression, source: &str) -> Vec<SystemName> {
+    let whole = |spelling| match spelling {
+        Spelling::Whole(text) => Some(text),
+        Spelling::Start(_) => None,
+    };
+    let names: BTreeSet<String> = expression.spellings().into_iter().filter_map(whole).collect();
+    let spelled = names
+        .into_iter()
+        .filter(|name| name.starts_with(SYSTEM) && source.contains(name.as_str()));
+    spelled
+        .filter_map(|name| {
+            let without = Expression::compile(&source.replace(&name, "_"), &VARIABLES, None).ok()?;
+            Some(SystemName { name, without })
+        })
+        .collect()
+}
+
+impl Rule {
+    /// Of the names it gave, those of Kubernetes' own that it gave because it spells them
+    /// out.
+    ///
+    /// Security: a name can be spelled out for one caller, and be computed for another who
+    /// could choose its parts. What is still given when the literal is another one was
+    /// computed.
+    fn spelled_out(&self, given: &[String], variables: &Variables) -> Vec<String> {
+        let is_computed = |name: &SystemName| {
+            let without = name.without.eval_texts_in(variables);
+            without.map_or(true, |others| others.contains(&name.name))
+        };
+        let spelled = self.system_names.iter().filter(|name| given.contains(&name.name));
+        spelled
+            .filter(|name| !is_computed(name))
+            .map(|name| name.name.clone())
+            .collect()
+    }
+}
+
+impl Rules {
+    fn identity(&self, known: &Known, max_groups: usize) -> Result<Identity, Error> {
+        let (projects, groups) = (known.roles("projects"), known.roles("groups"));
+        let variables: [(&str, &Json); 6] = [
+            ("agent", &known.agent),
+            ("user", &known.user),
+            ("access", &known.access),
+            ("job", &known.job),
+            ("project_roles", &projects),
+            ("group_roles", &groups),
+        ];
+        let variables = Variables::new(&variables).map_err(|source| Error::Expression {
+            part: "variables".to_owned(),
+            source,
+        })?;
+        let texts = |rule: &Rule| {
+            let texts = rule.expression.eval_texts_in(&variables);
+            texts.map_err(|source| Error::Expression {
+                part: rule.part.clone(),
+                source,
+            })
+        };
+        let one = |rule: &Rule| {
+            let text = rule.expression.eval_string_in(&variables);
+            text.map_err(|source| Error::Expression {
+                part: rule.part.clone(),
+                source,
+            })
+        };
+        let username = one(&self.username)?;
+        let system_users = self.username.spelled_out(std::slice::from_ref(&username), &variables);
+        let (mut groups, mut system_groups) = (Vec::new(), Vec::new());
+        for rule in &self.groups {
+            let given = texts(rule)?;
+            system_groups.extend(rule.spelled_out(&given, &variables));
+            groups.extend(given);
+        }
+        let mut extra = Vec::with_capacity(self.extra.len());
+        for (key, rule) in &self.extra {
+            extra.push((key.clone(), texts(rule)?));
+        }
+        let identity = Identity {
+            username,
+            groups,
+            uid: self.uid.as_ref().map(one).transpose()?,
+            extra,
+        };
+        let spelled = Spelled::Names {
+            user: &system_users,
+            groups: &system_groups,
+        };
+        guard::check(identity, spelled, max_groups)
+    }
+}

@@ -1,0 +1,173 @@
+//! Which service account acts for an Application: `destinationServiceAccounts`.
+//!
+//! In: a project's list, where an Application deploys to, the rules of
+//! `policies/applications`. Out: [`Acting`], with the entry that decided. Refuses:
+//! what is no service account. Never: an account of a later entry when an earlier
+//! one matched; a look at the cluster; a pattern compiled per request.
+//!
+//! Source: Argo CD, `DeriveServiceAccountToImpersonate`.
+
+use std::sync::Arc;
+
+use super::Impersonation;
+use tollgate_core::diagnostic::Location;
+use tollgate_state::destination;
+
+mod account;
+mod lint;
+mod list;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+pub use account::{Account, RESERVED_NAMESPACES};
+pub use list::{List, Matched, Target, Tried};
+pub use rules::{Human, Rules};
+pub use validate::validate;
+
+/// Who acts when no entry matches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Fallback {
+    /// The account `default` of the destination namespace, as the design of sync
+    /// impersonation says.
+    #[default]
+    DefaultServiceAccount,
+    /// Nobody: the request is refused, as Argo CD does it.
+    Deny,
+    /// The gateway's own identity in that cluster, as Argo CD does it where
+    /// `application.sync.impersonation.enforced` is `false`.
+    Controller,
+}
+
+impl Fallback {
+    /// As `impersonation.cel.yaml` has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::DefaultServiceAccount => "default-service-account",
+            Self::Deny => "deny",
+            Self::Controller => "controller",
+        }
+    }
+}
+
+/// What decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The entry of this number, from 0, in the list with those of global projects
+    /// behind the project's own.
+    Entry {
+        /// The number.
+        index: usize,
+        /// Where it stands.
+        location: Location,
+    },
+    /// No entry matched.
+    Fallback(Fallback),
+}
+
+/// Who acts for an Application, and why.
+#[derive(Clone, Debug)]
+pub struct Acting {
+    /// The account; none where the gateway acts in its own name.
+    pub account: Option<Account>,
+    /// As a cluster is told, without what travels along: the account's user name,
+    /// no group, no uid, no extra.
+    pub impersonation: Arc<Impersonation>,
+    /// What decided.
+    pub by: By,
+}
+
+/// Why nobody acts for an Application. Each denies.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A pattern of the list does not compile.
+    #[error("invalid glob pattern for destination server `{pattern}` at {location}")]
+    ServerPattern {
+        /// The pattern.
+        pattern: String,
+        /// Where its entry stands.
+        location: Location,
+    },
+    /// A pattern of the list does not compile.
+    #[error("invalid glob pattern for destination namespace `{pattern}` at {location}")]
+    NamespacePattern {
+        /// The pattern.
+        pattern: String,
+        /// Where its entry stands.
+        location: Location,
+    },
+    /// The entry that matched names no service account.
+    #[error("default service account contains invalid chars '{account}' at {location}")]
+    InvalidAccount {
+        /// As it is written.
+        account: String,
+        /// Where its entry stands.
+        location: Location,
+    },
+    /// The account's namespace is that of the Application or its destination, and no
+    /// namespace Kubernetes can have.
+    #[error("`{namespace}` is no namespace a service account can be in")]
+    InvalidNamespace {
+        /// The namespace.
+        namespace: String,
+    },
+    /// The account would be one of Kubernetes' own or of the control plane's, and no
+    /// entry says so by name.
+    #[error("accounts of the namespace `{namespace}` act only where an entry names them as `{namespace}:NAME`")]
+    Reserved {
+        /// The namespace.
+        namespace: String,
+    },
+    /// No entry matched, and the fallback is to deny.
+    #[error("no matching service account found for destination server {server} and namespace {namespace}")]
+    NoMatch {
+        /// The cluster's API server.
+        server: String,
+        /// The Application's destination namespace.
+        namespace: String,
+    },
+    /// The project does not exist, or takes no Applications of that namespace.
+    #[error("there is no project `{project}` that takes applications from namespace `{namespace}`")]
+    Project {
+        /// The project's name.
+        project: String,
+        /// The Application's namespace.
+        namespace: String,
+    },
+    /// The destination leads to no cluster.
+    #[error("the destination leads to no cluster")]
+    Destination(#[source] destination::Error),
+}
+
+impl Error {
+    /// In Argo CD's words and without places, for whoever may see the Application.
+    pub fn told(&self) -> String {
+        let what = match self {
+            Self::ServerPattern { pattern, .. } => format!("invalid glob pattern for destination server `{pattern}`"),
+            Self::NamespacePattern { pattern, .. } => {
+                format!("invalid glob pattern for destination namespace `{pattern}`")
+            }
+            Self::InvalidAccount { account, .. } => {
+                format!("default service account contains invalid chars '{account}'")
+            }
+            Self::InvalidNamespace { .. } | Self::Reserved { .. } => self.to_string(),
+            Self::NoMatch { .. } | Self::Project { .. } | Self::Destination(_) => return self.to_string(),
+        };
+        format!("error deriving service account to impersonate: {what}")
+    }
+
+    /// A stable name of what is wrong.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::ServerPattern { .. } => "invalid-server-pattern",
+            Self::NamespacePattern { .. } => "invalid-namespace-pattern",
+            Self::InvalidAccount { .. } => "invalid-service-account",
+            Self::InvalidNamespace { .. } => "invalid-namespace",
+            Self::Reserved { .. } => "reserved-namespace",
+            Self::NoMatch { .. } => "no-service-account",
+            Self::Project { .. } => "no-project",
+            Self::Destination(_) => "no-destination",
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Names of service accounts.
+//!
+//! In: `name` or `namespace:name` as an entry has it. Out: what it names, under
+//! either reading. Never: a name changed to make it fit.
+
+use tollgate_config::ServiceAccountSemantics;
+use tollgate_core::dns::{is_label, is_subdomain};
+
+/// Start of the user name of every service account.
+const USER: &str = "system:serviceaccount:";
+/// Characters Argo CD refuses in an account, wherever they stand.
+const REFUSED: [char; 8] = ['!', '*', '[', ']', '{', '}', '\\', '/'];
+
+/// Namespaces whose accounts are Kubernetes' own: one of them may do nearly
+/// everything.
+pub const RESERVED_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
+
+/// A service account.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Account {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Account {
+    /// Its user name: `system:serviceaccount:<namespace>:<name>`.
+    ///
+    /// Source: Kubernetes, `serviceaccount.MakeUsername`.
+    pub fn user(&self) -> String {
+        format!("{USER}{}:{}", self.namespace, self.name)
+    }
+
+    /// Whether a cluster can have a service account of this name. It takes any other
+    /// for a user whose name happens to begin with `system:serviceaccount:`, whom no
+    /// role of service accounts is about.
+    ///
+    /// Source: Kubernetes, `serviceaccount.SplitUsername`.
+    pub fn is_possible(&self) -> bool {
+        is_label(&self.namespace) && is_subdomain(&self.name)
+    }
+}
+
+/// What an entry's `defaultServiceAccount` names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    /// An account of the destination namespace, or of the Application's.
+    Here(String),
+    /// The account of a namespace of its own.
+    There(Account),
+    /// No account.
+    Nothing,
+}
+
+impl Named {
+    pub(super) fn read(text: &str, semantics: ServiceAccountSemantics) -> Self {
+        match semantics {
+            ServiceAccountSemantics::Argocd => Self::read_argocd(text),
+            ServiceAccountSemantics::Strict => Self::read_strict(text),
+        }
+    }
+
+    /// Several colons, an empty namespace and blanks around pass. A control
+    /// character does not: no HTTP header carries it, there or here.
+    fn read_argocd(text: &str) -> Self {
+        let refused = |c: char| REFUSED.contains(&c) || c.is_control();
+        if text.trim_matches(' ').is_empty() || text.contains(refused) {
+            return Self::Nothing;
+        }
+        match text.split_once(':') {
+            Some((namespace, name)) => Self::There(Account {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            }),
+            None => Self::Here(text.to_owned()),
+        }
+    }
+
+    fn read_strict(text: &str) -> Self {
+        match text.split_once(':') {
+            None if is_subdomain(text) => Self::Here(text.to_owned()),
+            Some((namespace, name)) if is_label(namespace) && is_subdomain(name) => Self::There(Account {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            }),
+            Some(_) | None => Self::Nothing,
+        }
+    }
+}
+
+/// Whether accounts of it must be spelled out.
+pub(super) fn is_reserved(namespace: &str) -> bool {
+    RESERVED_NAMESPACES.contains(&namespace)
+}
+
+/// Whether an account in the control plane's namespace is Argo CD's or the gateway's
+/// own.
+///
+/// Source: Argo CD's manifests, `argocd-server` and its like.
+pub(super) fn is_control_planes(name: &str) -> bool {
+    name.starts_with("argocd-") || name == "tollgate" || name.starts_with("tollgate-")
+}

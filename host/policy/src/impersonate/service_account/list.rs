@@ -1,0 +1,320 @@
+//! A project's list of accounts, compiled once, and walked.
+//!
+//! In: entries in order. Out: who acts, and what each entry said. Never: a
+//! later entry when an earlier one matched or does not compile.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::account::{self, Named};
+use super::{Account, Acting, By, Error, Fallback};
+use crate::impersonate::{Impersonation, VALUE_BYTES};
+use tollgate_config::ServiceAccountSemantics;
+use tollgate_core::diagnostic::{Diagnostic, Location};
+use tollgate_core::dns::is_label;
+use tollgate_core::glob::{self, Pattern};
+use tollgate_core::user::Identity;
+use tollgate_state::{Cluster, DestinationServiceAccount};
+
+/// `destinationServiceAccounts` of a project with those of its global projects.
+#[derive(Debug)]
+pub struct List {
+    semantics: ServiceAccountSemantics,
+    entries: Vec<Entry>,
+}
+
+/// An entry, compiled as far as it can be.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) written: DestinationServiceAccount,
+    pub(super) server: Result<Pattern, glob::Error>,
+    pub(super) namespace: Result<Pattern, glob::Error>,
+    pub(super) named: Named,
+}
+
+/// Where an Application deploys to, and from.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// What its destination resolves to.
+    pub cluster: &'a Cluster,
+    /// `spec.destination.namespace`; may be empty.
+    pub namespace: &'a str,
+    /// The namespace of the Application itself.
+    pub application_namespace: &'a str,
+    /// That of Argo CD and of the gateway.
+    pub control_plane_namespace: &'a str,
+}
+
+/// What a pattern said of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Matched {
+    /// It matches.
+    Yes,
+    /// It does not.
+    No,
+    /// It does not compile; the derivation ends with it.
+    Broken,
+}
+
+/// An entry that was looked at on the way to an account.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Tried {
+    /// Its number, from 0.
+    pub index: usize,
+    /// Its server pattern as written.
+    pub server: String,
+    /// Its namespace pattern as written.
+    pub namespace: String,
+    /// Its account as written.
+    pub account: String,
+    /// Where it stands.
+    pub location: Location,
+    /// What the server pattern said.
+    pub server_matched: Matched,
+    /// What the namespace pattern said. It is asked even when the server's did not
+    /// match, as its not compiling ends the derivation.
+    pub namespace_matched: Matched,
+}
+
+impl Tried {
+    /// Whether the walk ends here: it matches, or is broken.
+    pub fn decides(&self) -> bool {
+        match (self.server_matched, self.namespace_matched) {
+            (Matched::Broken, _) | (_, Matched::Broken) | (Matched::Yes, Matched::Yes) => true,
+            (Matched::Yes | Matched::No, Matched::No) | (Matched::No, Matched::Yes) => false,
+        }
+    }
+
+    /// Why it decided or not, in words.
+    pub fn why(&self) -> &'static str {
+        match (self.server_matched, self.namespace_matched) {
+            (Matched::Broken, _) => "the server pattern does not compile",
+            (Matched::Yes | Matched::No, Matched::Broken) => "the namespace pattern does not compile",
+            (Matched::Yes, Matched::Yes) => "server and namespace match",
+            (Matched::Yes, Matched::No) => "the namespace does not match",
+            (Matched::No, Matched::Yes) => "the server does not match",
+            (Matched::No, Matched::No) => "neither server nor namespace matches",
+        }
+    }
+}
+
+impl List {
+    /// Compiles every entry. What does not compile is kept: it counts only when the
+    /// walk comes to it.
+    pub fn compile(entries: &[DestinationServiceAccount], semantics: ServiceAccountSemantics) -> Self {
+        Self {
+            semantics,
+            entries: entries.iter().map(|entry| Entry::compile(entry, semantics)).collect(),
+        }
+    }
+
+    /// Who acts for an Application that deploys to `target`.
+    ///
+    /// Entries are walked in order; the first whose patterns both match decides.
+    ///
+    /// - `fallback`: who acts when none matches.
+    ///
+    /// # Errors
+    /// Every [`Error`] but [`Error::Project`] and [`Error::Destination`]; each denies.
+    ///
+    /// Source: Argo CD, `DeriveServiceAccountToImpersonate`.
+    pub fn acting(&self, target: &Target<'_>, fallback: Fallback) -> Result<Acting, Error> {
+        let server = target.cluster.server.trim_end_matches('/');
+        for (index, entry) in self.entries.iter().enumerate() {
+            let location = &entry.written.location;
+            match entry.matched(target, self.semantics) {
+                (Matched::Broken, _) => {
+                    return Err(Error::ServerPattern {
+                        pattern: entry.written.server.clone(),
+                        location: location.clone(),
+                    });
+                }
+                (Matched::Yes | Matched::No, Matched::Broken) => {
+                    return Err(Error::NamespacePattern {
+                        pattern: entry.written.namespace.clone(),
+                        location: location.clone(),
+                    });
+                }
+                (Matched::Yes, Matched::Yes) => {
+                    let by = By::Entry {
+                        index,
+                        location: location.clone(),
+                    };
+                    return self.account(entry, target).map(|account| acting(account, by));
+                }
+                (Matched::Yes | Matched::No, Matched::No) | (Matched::No, Matched::Yes) => {}
+            }
+        }
+        match fallback {
+            Fallback::Deny => Err(Error::NoMatch {
+                server: server.to_owned(),
+                namespace: target.namespace.to_owned(),
+            }),
+            Fallback::Controller => Ok(Acting {
+                account: None,
+                impersonation: Arc::new(Impersonation::Nobody),
+                by: By::Fallback(fallback),
+            }),
+            Fallback::DefaultServiceAccount => {
+                // SECURITY: nobody wrote this account, so both readings are careful.
+                let namespace = checked_namespace(target.account_namespace())?;
+                if namespace == target.control_plane_namespace {
+                    return Err(Error::Reserved { namespace });
+                }
+                let account = Account {
+                    namespace,
+                    name: "default".to_owned(),
+                };
+                Ok(acting(account, By::Fallback(fallback)))
+            }
+        }
+    }
+
+    /// What every entry said that was looked at, the one that decided last.
+    pub fn explain(&self, target: &Target<'_>) -> Vec<Tried> {
+        let mut walked = Vec::new();
+        for (index, entry) in self.entries.iter().enumerate() {
+            let (server_matched, namespace_matched) = entry.matched(target, self.semantics);
+            let tried = Tried {
+                index,
+                server: entry.written.server.clone(),
+                namespace: entry.written.namespace.clone(),
+                account: entry.written.default_service_account.clone(),
+                location: entry.written.location.clone(),
+                server_matched,
+                namespace_matched,
+            };
+            let last = tried.decides();
+            walked.push(tried);
+            if last {
+                break;
+            }
+        }
+        walked
+    }
+
+    /// Warnings about the first `own` entries: those that are never reached, do not
+    /// compile or name no account.
+    pub fn findings(&self, own: usize) -> Vec<Diagnostic> {
+        super::lint::findings(self.entries.get(..own).unwrap_or(&self.entries))
+    }
+
+    fn account(&self, entry: &Entry, target: &Target<'_>) -> Result<Account, Error> {
+        let invalid = || Error::InvalidAccount {
+            account: entry.written.default_service_account.clone(),
+            location: entry.written.location.clone(),
+        };
+        let account = match &entry.named {
+            Named::Nothing => return Err(invalid()),
+            Named::There(account) => account.clone(),
+            Named::Here(name) => Account {
+                namespace: match self.semantics {
+                    ServiceAccountSemantics::Strict => target.namespace_of(name)?,
+                    ServiceAccountSemantics::Argocd => target.account_namespace().to_owned(),
+                },
+                name: name.clone(),
+            },
+        };
+        // What no HTTP header carries can be nobody's name.
+        let user = account.user();
+        if user.len() > VALUE_BYTES || user.contains(char::is_control) {
+            return Err(invalid());
+        }
+        Ok(account)
+    }
+}
+
+impl Target<'_> {
+    /// The namespace of accounts that name none.
+    fn account_namespace(&self) -> &str {
+        if self.namespace.is_empty() {
+            self.application_namespace
+        } else {
+            self.namespace
+        }
+    }
+
+    /// The namespace of an account an entry names by `name` alone.
+    // SECURITY: the control plane's own accounts may do nearly everything; whoever may
+    // choose a destination namespace must not come by them.
+    fn namespace_of(&self, name: &str) -> Result<String, Error> {
+        let namespace = checked_namespace(self.account_namespace())?;
+        match namespace == self.control_plane_namespace && account::is_control_planes(name) {
+            true => Err(Error::Reserved { namespace }),
+            false => Ok(namespace),
+        }
+    }
+}
+
+impl Entry {
+    fn compile(written: &DestinationServiceAccount, semantics: ServiceAccountSemantics) -> Self {
+        let pattern = |text: &str| match semantics {
+            ServiceAccountSemantics::Argocd => Pattern::compile(text, &[]),
+            ServiceAccountSemantics::Strict => Pattern::compile_exact(text, &[]),
+        };
+        let server = pattern(&written.server).and_then(|compiled| match semantics {
+            ServiceAccountSemantics::Argocd => Ok(compiled),
+            ServiceAccountSemantics::Strict => pattern(without_slashes(&written.server)),
+        });
+        Self {
+            server,
+            namespace: pattern(&written.namespace),
+            named: Named::read(&written.default_service_account, semantics),
+            written: written.clone(),
+        }
+    }
+
+    fn matched(&self, target: &Target<'_>, semantics: ServiceAccountSemantics) -> (Matched, Matched) {
+        let Cluster { name, server, .. } = target.cluster;
+        // Argo CD stores servers without trailing slashes.
+        let server = server.trim_end_matches('/');
+        let by_server = |pattern: &Pattern| match semantics {
+            ServiceAccountSemantics::Argocd => pattern.matches(server),
+            ServiceAccountSemantics::Strict => pattern.matches(server) || (!name.is_empty() && pattern.matches(name)),
+        };
+        let said = |pattern: &Result<Pattern, glob::Error>, matches: &dyn Fn(&Pattern) -> bool| match pattern {
+            Ok(pattern) if matches(pattern) => Matched::Yes,
+            Ok(_) => Matched::No,
+            Err(_) => Matched::Broken,
+        };
+        (
+            said(&self.server, &by_server),
+            said(&self.namespace, &|pattern| pattern.matches(target.namespace)),
+        )
+    }
+}
+
+/// The pattern of the server without trailing slashes; one that is escaped stays,
+/// as its backslash would be left.
+pub(super) fn without_slashes(pattern: &str) -> &str {
+    let bare = pattern.trim_end_matches('/');
+    if bare.ends_with('\\') { pattern } else { bare }
+}
+
+fn acting(account: Account, by: By) -> Acting {
+    let identity = Identity {
+        username: account.user(),
+        groups: Vec::new(),
+        uid: None,
+        extra: Vec::new(),
+    };
+    Acting {
+        account: Some(account),
+        impersonation: Arc::new(Impersonation::As(identity)),
+        by,
+    }
+}
+
+/// A namespace whose accounts may act without being named one by one.
+fn checked_namespace(namespace: &str) -> Result<String, Error> {
+    let owned = namespace.to_owned();
+    if account::is_reserved(namespace) {
+        Err(Error::Reserved { namespace: owned })
+    } else if is_label(namespace) {
+        Ok(owned)
+    } else {
+        Err(Error::InvalidNamespace { namespace: owned })
+    }
+}

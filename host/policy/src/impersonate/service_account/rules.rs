@@ -1,0 +1,185 @@
+//! The rules of `policies/applications/impersonation.cel.yaml`.
+//!
+//! In: the file, a caller, an Application. Out: who acts when no entry matches,
+//! and what of the caller travels along. Never: an expression compiled per
+//! request; a key or a value that Kubernetes would read differently.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::json;
+use serde_saphyr::Spanned;
+
+use super::Fallback;
+use crate::cel::{Expression, Variables};
+use crate::impersonate::{Error, guard};
+use crate::rego::{IMPERSONATION_FILE, parse_yaml};
+use tollgate_config::ServiceAccountSemantics;
+use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
+use tollgate_state::Application;
+
+/// What expressions can name.
+const VARIABLES: [&str; 2] = ["principal", "application"];
+/// Bytes of the file.
+const FILE_BYTES: u64 = 64 * 1024;
+/// Keys of `extra`.
+const KEYS: usize = 64;
+
+/// Who acts when no entry matches, and what of the caller travels along.
+#[derive(Debug, Default)]
+pub struct Rules {
+    /// How lists are read.
+    pub semantics: ServiceAccountSemantics,
+    /// Who acts when no entry matches, unless `argocd-cm` says the controller does.
+    pub fallback: Fallback,
+    extra: Vec<(String, Expression)>,
+}
+
+/// What expressions know of a caller.
+#[derive(Clone, Copy, Debug)]
+pub struct Human<'a> {
+    /// The name people know.
+    pub username: &'a str,
+    /// Its groups.
+    pub groups: &'a [String],
+    /// `iss`; `argocd` for tokens Argo CD signed.
+    pub issuer: &'a str,
+    /// What vouches for it, such as `oidc`.
+    pub kind: &'a str,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRules {
+    fallback: Option<RawFallback>,
+    #[serde(default)]
+    extra: BTreeMap<String, Spanned<String>>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RawFallback {
+    DefaultServiceAccount,
+    Deny,
+    Controller,
+}
+
+impl From<RawFallback> for Fallback {
+    fn from(raw: RawFallback) -> Self {
+        match raw {
+            RawFallback::DefaultServiceAccount => Self::DefaultServiceAccount,
+            RawFallback::Deny => Self::Deny,
+            RawFallback::Controller => Self::Controller,
+        }
+    }
+}
+
+impl Rules {
+    /// The rules where no file says any: nothing travels along, and when no entry
+    /// matches the account `default` acts, or under [`ServiceAccountSemantics::Argocd`] nobody.
+    pub fn new(semantics: ServiceAccountSemantics) -> Self {
+        let fallback = match semantics {
+            ServiceAccountSemantics::Strict => Fallback::DefaultServiceAccount,
+            ServiceAccountSemantics::Argocd => Fallback::Deny,
+        };
+        Self {
+            semantics,
+            fallback,
+            extra: Vec::new(),
+        }
+    }
+
+    /// Reads `impersonation.cel.yaml` of `folder`, if it is there. Blocks for some
+    /// milliseconds.
+    pub fn load(folder: &Path, semantics: ServiceAccountSemantics) -> Loaded<Self> {
+        let path = folder.join(IMPERSONATION_FILE);
+        let place = path.display().to_string();
+        let refused =
+            |message: String| Loaded::refused(vec![Diagnostic::error(Location::new(place.as_str(), 0), message)]);
+        match std::fs::metadata(&path) {
+            Ok(metadata) if metadata.len() > FILE_BYTES => {
+                return refused(format!(
+                    "the file has {} bytes, {FILE_BYTES} are allowed",
+                    metadata.len()
+                ));
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Loaded::new(Self::new(semantics), Vec::new());
+            }
+            Ok(_) | Err(_) => {}
+        }
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Self::parse(&place, &text, semantics),
+            Err(error) => refused(format!("the file cannot be read: {error}")),
+        }
+    }
+
+    /// Reads and compiles the text of the file at `path`. Every mistake is reported.
+    pub fn parse(path: &str, text: &str, semantics: ServiceAccountSemantics) -> Loaded<Self> {
+        let RawRules { fallback, extra } = match parse_yaml(path, text) {
+            Ok(raw) => raw,
+            Err(finding) => return Loaded::refused(vec![finding]),
+        };
+        let mut rules = Self::new(semantics);
+        if let Some(fallback) = fallback {
+            rules.fallback = fallback.into();
+        }
+        let mut found = Vec::new();
+        if extra.len() > KEYS {
+            let message = format!("`extra` has {} entries, {KEYS} are allowed", extra.len());
+            return Loaded::refused(vec![Diagnostic::error(Location::new(path, 0), message)]);
+        }
+        for (key, source) in extra {
+            let here = Location::new(path, u32::try_from(source.referenced.line()).unwrap_or(0));
+            if let Err(error) = guard::check_key(&key) {
+                found.push(Diagnostic::error(here.clone(), error.to_string()));
+            }
+            match Expression::compile(&source.value, &VARIABLES, Some(here.clone())) {
+                Ok(expression) => rules.extra.push((key, expression)),
+                Err(error) => found.push(Diagnostic::error(here, format!("`extra.{key}`: {error}"))),
+            }
+        }
+        Loaded::new(rules, found)
+    }
+
+    /// The keys of `extra` a cluster may be told, sorted.
+    pub fn extra_keys(&self) -> impl Iterator<Item = &str> {
+        self.extra.iter().map(|(key, _)| key.as_str())
+    }
+
+    /// What of `human` travels along when an account acts for `application`: keys
+    /// of `Impersonate-Extra-…` with their values, checked; keys without a value are
+    /// left out.
+    ///
+    /// Takes some 10 µs unless there are no keys: once a caller and Application, not
+    /// once a request.
+    ///
+    /// # Errors
+    /// [`Error::Expression`], and what the guard says of values; each denies.
+    pub fn extra(&self, human: &Human<'_>, application: &Application) -> Result<Vec<(String, Vec<String>)>, Error> {
+        if self.extra.is_empty() {
+            return Ok(Vec::new());
+        }
+        let principal = json!({
+            "username": human.username,
+            "groups": human.groups,
+            "issuer": human.issuer,
+            "kind": human.kind,
+        });
+        let about = json!({
+            "namespace": application.name.namespace,
+            "name": application.name.name,
+            "project": application.project,
+        });
+        let failed = |part: String| move |source| Error::Expression { part, source };
+        let variables = Variables::new(&[("principal", &principal), ("application", &about)])
+            .map_err(failed("variables".to_owned()))?;
+        let mut extra = Vec::with_capacity(self.extra.len());
+        for (key, expression) in &self.extra {
+            let texts = expression.eval_texts_in(&variables);
+            extra.push((key.clone(), texts.map_err(failed(format!("extra.{key}")))?));
+        }
+        guard::check_extra(extra)
+    }
+}

@@ -1,0 +1,298 @@
+//! Argo CD's RBAC: `policy.csv`, project roles and tokens, two semantics.
+//!
+//! In: policy texts with positions, projects, the caller's claims. Out: a
+//! verdict with the row that made it. Never: a load with a broken line; an
+//! allow by default; in [`Rbac::decide`] an allocation, a lock, or a look at
+//! rows that cannot match.
+//!
+//! Source: `facts` of Argo CD 3.6 (`util/rbac`, `server/rbacpolicy`): a row
+//! counts when the subject is, or inherits, its subject and resource, action
+//! and object match; within one principal a deny wins; principals are judged
+//! alone, in order, and the first allow wins. [`Semantics::Strict`] judges
+//! them together, so that a deny wins over all.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use tollgate_config::Semantics;
+use tollgate_core::diagnostic::Location;
+use tollgate_state::{Project, Text};
+
+mod can;
+mod compile;
+mod could;
+mod decide;
+mod differences;
+mod explain;
+mod identity;
+mod index;
+mod line;
+mod matcher;
+mod names;
+mod project;
+mod re2;
+mod read;
+#[cfg(test)]
+mod tests;
+
+pub use can::{Advice, Question, RequestError, resolve_resource, validate_request};
+pub use differences::{Difference, Issuer, differences};
+pub use explain::{Explanation, Field, MatchedRule, NearMiss, Tried, TriedOutcome};
+pub use identity::{Identity, PrincipalKind, TokenIssuer};
+pub use names::{cluster_object_name, is_project_scoped, object_name, repository_object_name};
+pub use project::{
+    Error as ProjectError, validate_action, validate_group_name, validate_object, validate_policy, validate_role_name,
+};
+pub use read::account_names;
+pub use read::{compose_policy, undefined_roles, validate_line, validate_text};
+
+use index::Table;
+use matcher::{PatternId, Pool};
+
+/// The text of the built-in policy: `role:readonly` and `role:admin`.
+pub const BUILTIN_POLICY: &str = include_str!("rbac/builtin.csv");
+
+/// Which policy stands below the operator's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Builtin {
+    /// [`BUILTIN_POLICY`].
+    Argocd,
+    /// No policy.
+    None,
+    /// Another text.
+    Text(Text),
+}
+
+/// How patterns of a policy are read (`policy.matchMode`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MatchMode {
+    /// Globs.
+    #[default]
+    Glob,
+    /// Go regular expressions, unanchored.
+    Regex,
+}
+
+impl MatchMode {
+    /// `regex` is regular expressions, anything else globs, as in Argo CD.
+    pub fn from_setting(setting: &str) -> Self {
+        if setting == "regex" { Self::Regex } else { Self::Glob }
+    }
+}
+
+/// Everything a policy is made of.
+#[derive(Clone, Debug)]
+pub struct PolicySource {
+    /// What stands below.
+    pub builtin: Builtin,
+    /// The operator's texts: `policy.csv`, then `policy.*.csv` in key order.
+    pub texts: Vec<Text>,
+    /// Role everyone holds (`policy.default`); empty for none.
+    pub default_role: String,
+    /// How patterns are read.
+    pub match_mode: MatchMode,
+    /// Claims whose values are groups.
+    pub scopes: Vec<String>,
+    /// Projects by name; their roles add rows for their own objects.
+    pub projects: BTreeMap<String, Arc<Project>>,
+    /// Names of local accounts; under strict semantics no identity provider
+    /// may speak for them.
+    pub accounts: BTreeSet<String>,
+    /// How verdicts are reached.
+    pub semantics: Semantics,
+}
+
+impl Default for PolicySource {
+    fn default() -> Self {
+        Self {
+            builtin: Builtin::Argocd,
+            texts: Vec::new(),
+            default_role: String::new(),
+            match_mode: MatchMode::Glob,
+            scopes: vec!["groups".to_owned()],
+            projects: BTreeMap::new(),
+            accounts: BTreeSet::from(["admin".to_owned()]),
+            semantics: Semantics::Argocd,
+        }
+    }
+}
+
+/// What a caller wants to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+pub struct Tuple<'a> {
+    /// Such as `applications`.
+    pub resource: &'a str,
+    /// Such as `get` or `action/apps/Deployment/restart`.
+    pub action: &'a str,
+    /// Such as `project/name` or `project/namespace/name`.
+    pub object: &'a str,
+}
+
+/// Whether it passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// It does.
+    Allow,
+    /// It does not.
+    Deny,
+}
+
+/// What made the outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Why {
+    /// A row allows it and none that counts denies it.
+    Allowed,
+    /// A row denies it.
+    DeniedByRule,
+    /// No row that counts matches.
+    NoRule,
+    /// A row that had to be looked at holds an invalid expression.
+    EvaluationError,
+}
+
+/// Number of a row of one [`Rbac`]; smaller stands earlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+pub struct RuleId(u32);
+
+/// Outcome of one decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Verdict {
+    /// Whether it passes.
+    pub outcome: Outcome,
+    /// The row that decided, if one did.
+    pub rule: Option<RuleId>,
+    /// What made the outcome.
+    pub why: Why,
+}
+
+impl Verdict {
+    /// Whether it passes.
+    pub fn is_allowed(&self) -> bool {
+        self.outcome == Outcome::Allow
+    }
+}
+
+/// Last field of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Effect {
+    /// `allow`.
+    Allow,
+    /// `deny`.
+    Deny,
+    /// Anything else: the row does nothing.
+    Inert,
+}
+
+/// A row of the policy.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// Who: user, group or role, compared text for text.
+    pub subject: Arc<str>,
+    /// Pattern of resources.
+    pub resource: Arc<str>,
+    /// Pattern of actions.
+    pub action: Arc<str>,
+    /// Pattern of objects.
+    pub object: Arc<str>,
+    /// What it does.
+    pub effect: Effect,
+    /// Where it stands.
+    pub location: Location,
+    /// The line as written, without blanks around it.
+    pub text: Arc<str>,
+    /// The project whose role it belongs to; it counts only for that project's
+    /// objects. `None` for the global policy.
+    pub project: Option<Arc<str>>,
+    patterns: [PatternId; 3],
+}
+
+/// A subject name, as a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct SubjectId(u32);
+
+/// A project with roles, as a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct ProjectId(u32);
+
+/// A compiled policy. Immutable, shared by all workers.
+pub struct Rbac {
+    semantics: Semantics,
+    scopes: Vec<String>,
+    default_role: String,
+    accounts: BTreeSet<String>,
+    rules: Vec<Rule>,
+    pool: Pool,
+    subjects: HashMap<Arc<str>, SubjectId>,
+    names: Vec<Arc<str>>,
+    projects: rustc_hash::FxHashMap<Box<str>, ProjectId>,
+    tables: Vec<Table>,
+    /// Which table holds the rows of a subject, and in which project.
+    table_of: HashMap<(Option<ProjectId>, SubjectId), u32>,
+    /// Roles a subject holds directly, and in which project.
+    roles_of: HashMap<(Option<ProjectId>, SubjectId), Vec<SubjectId>>,
+    /// Projects whose roles or rows name a subject.
+    mentions: HashMap<SubjectId, Vec<ProjectId>>,
+    identities: identity::Cache,
+    /// What this one allows has to be allowed by as well.
+    narrowed_by: Option<Arc<Self>>,
+}
+
+impl std::fmt::Debug for Rbac {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rbac")
+            .field("semantics", &self.semantics)
+            .field("rules", &self.rules.len())
+            .field("projects", &self.projects.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Rbac {
+    /// With what `narrower` does not allow callers taken away.
+    #[must_use]
+    pub fn narrowed_by(mut self, narrower: &Arc<Self>) -> Self {
+        // Whoever was identified before is nobody to this one.
+        self.identities = identity::Cache::new();
+        self.narrowed_by = Some(Arc::clone(narrower));
+        self
+    }
+
+    /// A row of this policy.
+    pub fn rule(&self, id: RuleId) -> Option<&Rule> {
+        self.rules.get(id.0 as usize)
+    }
+
+    /// Every row, in the order they were read, with its number.
+    pub fn rules(&self) -> impl Iterator<Item = (RuleId, &Rule)> {
+        (0..).map(RuleId).zip(&self.rules)
+    }
+
+    /// Claims whose values are groups.
+    pub fn scopes(&self) -> &[String] {
+        &self.scopes
+    }
+
+    /// How verdicts are reached.
+    pub fn semantics(&self) -> Semantics {
+        self.semantics
+    }
+
+    /// Whether some row or grant names this user, group or role.
+    pub fn knows(&self, subject: &str) -> bool {
+        self.subjects.contains_key(subject)
+    }
+
+    /// The project a request belongs to, if such a project is known: first
+    /// part of a project-scoped object, or the object of `projects`.
+    fn project_of(&self, tuple: Tuple<'_>) -> Option<ProjectId> {
+        let name = match tuple.resource {
+            "projects" => tuple.object,
+            resource if names::is_project_scoped(resource) => tuple.object.split_once('/')?.0,
+            _ => return None,
+        };
+        self.projects.get(name).copied()
+    }
+}

@@ -1,0 +1,275 @@
+//! Rows to an index.
+//!
+//! In: a policy source. Out: a compiled policy and everything there is to say
+//! about it. Never: a policy out of a text with a broken line, a role out
+//! of a project with one.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::index::Table;
+use super::matcher::{Dialect, Matcher, PatternId, Pool};
+use super::read::{Grant, Lines, Row, builtin_text, project_lines, undefined};
+use super::{Builtin, Effect, MatchMode, PolicySource, ProjectId, Rbac, Rule, SubjectId, identity};
+use tollgate_config::Semantics;
+use tollgate_core::diagnostic::{Diagnostic, Loaded};
+
+/// Whether findings about patterns of a text are for the operator.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Author {
+    Operator,
+    /// Who writes a project; its patterns are judged before anything of it counts.
+    Project,
+    Argocd,
+}
+
+impl Rbac {
+    /// Compiles a policy.
+    ///
+    /// Refused when a line is broken or a pattern is over the bounds of
+    /// [`tollgate_core::glob`]; under strict semantics also for an effect or a pattern
+    /// that can never apply. In a project the same drops all of its roles, with a
+    /// warning. Every finding is reported at once.
+    pub fn compile(source: &PolicySource) -> Loaded<Self> {
+        let mut build = Build::new(source);
+        if let Some(text) = builtin_text(&source.builtin) {
+            let author = if source.builtin == Builtin::Argocd {
+                Author::Argocd
+            } else {
+                Author::Operator
+            };
+            let mut lines = Lines::default();
+            lines.read(&text, source.semantics);
+            if author == Author::Argocd {
+                // Argo CD's own text has a row without effect, which is nobody's to mend.
+                lines.diagnostics.clear();
+            }
+            let dialect = match (author, source.semantics) {
+                (Author::Argocd, Semantics::Strict) => Dialect::ExactGlob,
+                _ => build.dialect,
+            };
+            build.lines(lines, None, dialect, author);
+            if (author, dialect) == (Author::Argocd, Dialect::Regex) {
+                build.diagnostics.push(
+                    Diagnostic::warning(None, "`policy.matchMode` is `regex`: the built-in roles allow nothing")
+                        .with_hint("their patterns `*` and `*/*` are no regular expressions; write own roles"),
+                );
+            }
+        }
+        let mut lines = Lines::default();
+        for text in &source.texts {
+            lines.read(text, source.semantics);
+        }
+        let grants = lines.grants.clone();
+        build.lines(lines, None, build.dialect, Author::Operator);
+        for (name, project) in &source.projects {
+            let id = build.project(name);
+            let mut lines = project_lines(project, source.semantics);
+            for row in &lines.rows {
+                let patterns = build.patterns(row, build.dialect);
+                let findings = build.judge_patterns(row, patterns, Author::Operator);
+                lines.diagnostics.extend(findings);
+            }
+            lines.drop_if_broken(project);
+            build.lines(lines, Some(id), build.dialect, Author::Project);
+        }
+        build.finish(&grants)
+    }
+}
+
+struct Build {
+    rbac: Rbac,
+    dialect: Dialect,
+    diagnostics: Vec<Diagnostic>,
+}
+
+impl Build {
+    fn new(source: &PolicySource) -> Self {
+        let dialect = match (source.match_mode, source.semantics) {
+            (MatchMode::Regex, _) => Dialect::Regex,
+            (MatchMode::Glob, Semantics::Argocd) => Dialect::Glob,
+            (MatchMode::Glob, Semantics::Strict) => Dialect::ExactGlob,
+        };
+        let rbac = Rbac {
+            semantics: source.semantics,
+            scopes: source.scopes.clone(),
+            default_role: source.default_role.clone(),
+            accounts: source.accounts.clone(),
+            rules: Vec::new(),
+            pool: Pool::default(),
+            subjects: HashMap::new(),
+            names: Vec::new(),
+            projects: FxHashMap::default(),
+            tables: Vec::new(),
+            table_of: HashMap::new(),
+            roles_of: HashMap::new(),
+            mentions: HashMap::new(),
+            identities: identity::Cache::new(),
+            narrowed_by: None,
+        };
+        Self {
+            rbac,
+            dialect,
+            diagnostics: Vec::new(),
+        }
+    }
+
+    fn project(&mut self, name: &str) -> ProjectId {
+        let next = ProjectId(number(self.rbac.projects.len()));
+        *self.rbac.projects.entry(name.into()).or_insert(next)
+    }
+
+    fn subject(&mut self, name: &str) -> SubjectId {
+        if let Some(id) = self.rbac.subjects.get(name) {
+            return *id;
+        }
+        let id = SubjectId(number(self.rbac.names.len()));
+        let name: Arc<str> = name.into();
+        self.rbac.names.push(name.clone());
+        self.rbac.subjects.insert(name, id);
+        id
+    }
+
+    fn lines(&mut self, lines: Lines, project: Option<ProjectId>, dialect: Dialect, author: Author) {
+        self.diagnostics.extend(lines.diagnostics);
+        for grant in lines.grants {
+            self.grant(&grant, project);
+        }
+        for row in lines.rows {
+            self.row(row, project, dialect, author);
+        }
+    }
+
+    fn grant(&mut self, grant: &Grant, project: Option<ProjectId>) {
+        let (member, role) = (self.subject(&grant.member), self.subject(&grant.role));
+        self.rbac.roles_of.entry((project, member)).or_default().push(role);
+        self.mention(member, project);
+    }
+
+    fn mention(&mut self, subject: SubjectId, project: Option<ProjectId>) {
+        if let Some(project) = project {
+            let mentions = self.rbac.mentions.entry(subject).or_default();
+            if mentions.last() != Some(&project) {
+                mentions.push(project);
+            }
+        }
+    }
+
+    fn patterns(&mut self, row: &Row, dialect: Dialect) -> [PatternId; 3] {
+        let [_, resource, action, object] = &row.fields;
+        [resource, action, object].map(|pattern| self.rbac.pool.intern(dialect, pattern))
+    }
+
+    fn row(&mut self, row: Row, project: Option<ProjectId>, dialect: Dialect, author: Author) {
+        let patterns = self.patterns(&row, dialect);
+        if author != Author::Project {
+            let findings = self.judge_patterns(&row, patterns, author);
+            self.diagnostics.extend(findings);
+        }
+        let [subject, resource, action, object] = row.fields;
+        let id = self.subject(&subject);
+        self.mention(id, project);
+        let number = number(self.rbac.rules.len());
+        let rule = Rule {
+            subject: self.rbac.names.get(id.0 as usize).cloned().unwrap_or_default(),
+            resource: resource.into(),
+            action: action.into(),
+            object: object.into(),
+            effect: row.effect,
+            location: row.location,
+            text: row.text,
+            project: project.and_then(|id| self.project_name(id)),
+            patterns,
+        };
+        self.insert(number, &rule, (project, id));
+        self.rbac.rules.push(rule);
+    }
+
+    fn project_name(&self, id: ProjectId) -> Option<Arc<str>> {
+        self.rbac
+            .projects
+            .iter()
+            .find(|(_, known)| **known == id)
+            .map(|(name, _)| Arc::from(&**name))
+    }
+
+    /// Says which fields can never match.
+    fn judge_patterns(&self, rule: &Row, patterns: [PatternId; 3], author: Author) -> Vec<Diagnostic> {
+        let mut findings = Vec::new();
+        for (field, id) in ["resource", "action", "object"].into_iter().zip(patterns) {
+            let finding = match self.rbac.pool.matcher(id) {
+                Some(Matcher::OutOfBounds { what }) => {
+                    Diagnostic::error(rule.location.clone(), format!("{field}: {what}"))
+                }
+                Some(Matcher::Broken { what, .. }) if author != Author::Argocd => {
+                    let message = format!("{field} pattern never matches: {what}");
+                    match self.rbac.semantics {
+                        Semantics::Argocd => Diagnostic::warning(rule.location.clone(), message),
+                        Semantics::Strict => Diagnostic::error(rule.location.clone(), message),
+                    }
+                    .with_hint(match rule.effect {
+                        Effect::Deny => "what it should deny is not denied",
+                        Effect::Allow | Effect::Inert => "the row allows nothing",
+                    })
+                }
+                Some(Matcher::Broken { .. } | Matcher::Glob(_) | Matcher::Regex(_)) | None => continue,
+            };
+            findings.push(finding);
+        }
+        findings
+    }
+
+    fn insert(&mut self, number: u32, rule: &Rule, key: (Option<ProjectId>, SubjectId)) {
+        let rbac = &mut self.rbac;
+        let next = super::compile::number(rbac.tables.len());
+        let table = *rbac.table_of.entry(key).or_insert(next);
+        if table == next {
+            rbac.tables.push(Table::default());
+        }
+        let Some(table) = rbac.tables.get_mut(table as usize) else {
+            return;
+        };
+        let [resource, action, object] = rule.patterns;
+        let Some(leaf) = table
+            .entry(resource, &rbac.pool, number)
+            .and_then(|actions| actions.entry(action, &rbac.pool, number))
+            .and_then(|objects| objects.entry(object, &rbac.pool, number))
+        else {
+            return;
+        };
+        match rule.effect {
+            Effect::Allow => leaf.allow.get_or_insert(number),
+            Effect::Deny => leaf.deny.get_or_insert(number),
+            Effect::Inert => return,
+        };
+        leaf.rows.push(number);
+    }
+
+    fn finish(mut self, grants: &[Grant]) -> Loaded<Rbac> {
+        let subjects: HashSet<&str> = self.rbac.rules.iter().map(|rule| &*rule.subject).collect();
+        for grant in undefined(grants, &subjects) {
+            let message = format!("role `{}` has no rows", super::line::shorten(&grant.role));
+            self.diagnostics.push(
+                Diagnostic::warning(grant.location.clone(), message).with_hint("whoever holds it gains nothing by it"),
+            );
+        }
+        let role = &self.rbac.default_role;
+        if !role.is_empty() && !subjects.contains(role.as_str()) && !self.rbac.subjects.contains_key(role.as_str()) {
+            let message = format!(
+                "`policy.default` is `{}`, which no row names",
+                super::line::shorten(role)
+            );
+            self.diagnostics.push(Diagnostic::warning(None, message));
+        }
+        self.rbac.pool.seal();
+        self.rbac.rules.shrink_to_fit();
+        Loaded::new(self.rbac, self.diagnostics)
+    }
+}
+
+/// Policies hold fewer rows than `u32` counts: a ConfigMap is at most 1 MiB.
+pub(super) fn number(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,112 @@
+//! Whether a caller could do something to any object at all.
+//!
+//! In: an identity, resource, action, beginning of objects. Out: yes or no. Never: no
+//! where some object of that beginning would be allowed. Yes where none is may happen:
+//! each object is judged by itself afterwards.
+
+use super::identity::{Identity, PlanKey, Standing};
+use super::matcher::{Match, Matcher};
+use super::{Effect, Rbac, Rule, Tuple, Why};
+use tollgate_config::Semantics;
+use tollgate_core::glob::{Pattern, quote_meta};
+
+impl Rbac {
+    /// Whether there could be an object that begins with `prefix` for which
+    /// [`Rbac::decide`] allows.
+    ///
+    /// Looks at every row once; some rows a microsecond.
+    pub fn could(&self, who: &Identity, [resource, action]: [&str; 2], prefix: &str) -> bool {
+        if !who.belongs_to(self) {
+            return false;
+        }
+        let Ok(wanted) = Pattern::compile_exact(&format!("{}*", quote_meta(prefix)), &[]) else {
+            return true;
+        };
+        let fits = |rule: &&Rule| {
+            let [of_resource, of_action, _] = rule.patterns;
+            self.pool.judge(of_resource, resource) == Match::Yes && self.pool.judge(of_action, action) == Match::Yes
+        };
+        let allows = self.rules.iter().filter(|rule| rule.effect == Effect::Allow);
+        let mut allows = allows.filter(fits);
+        allows.any(|rule| self.could_by(who, rule, ([resource, action], &wanted)))
+    }
+
+    /// Whether this row could allow an object the pattern matches.
+    fn could_by(&self, who: &Identity, rule: &Rule, ([resource, action], wanted): ([&str; 2], &Pattern)) -> bool {
+        let [_, _, of_object] = rule.patterns;
+        match self.pool.matcher(of_object) {
+            None | Some(Matcher::Broken { .. } | Matcher::OutOfBounds { .. }) => false,
+            // What an expression matches is not worked out.
+            Some(Matcher::Regex(_)) => self.counts(who, rule),
+            Some(Matcher::Glob(pattern)) => {
+                let Some(object) = pattern.common_witness(wanted) else {
+                    return false;
+                };
+                let tuple = Tuple {
+                    resource,
+                    action,
+                    object: &object,
+                };
+                match self.decide(who, tuple).why {
+                    Why::Allowed => true,
+                    // The row matches, so it is not one of the caller's.
+                    Why::NoRule => self.counts(who, rule),
+                    // Another object may be allowed, unless all of them are denied.
+                    Why::DeniedByRule | Why::EvaluationError => {
+                        self.counts(who, rule)
+                            && !self.is_denied_all((who, rule), ([resource, action], [pattern, wanted]))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether one denying row takes everything both patterns match, wherever the
+    /// allowing one counts.
+    fn is_denied_all(
+        &self,
+        (who, allowing): (&Identity, &Rule),
+        ([resource, action], both): ([&str; 2], [&Pattern; 2]),
+    ) -> bool {
+        let covers = |rule: &Rule| {
+            let [of_resource, of_action, of_object] = rule.patterns;
+            let judged = [(of_resource, resource), (of_action, action)];
+            let fits = judged.iter().all(|(id, text)| self.pool.judge(*id, text) == Match::Yes);
+            let Some(Matcher::Glob(denied)) = self.pool.matcher(of_object) else {
+                return false;
+            };
+            // `prefix*` takes all that begins with it.
+            let prefix = denied.literal_prefix();
+            let open = denied.source().strip_suffix('*') == Some(prefix);
+            let takes = |pattern: &&Pattern| {
+                denied.source() == pattern.source() || (open && pattern.literal_prefix().starts_with(prefix))
+            };
+            fits && (denied.is_everything() || both.iter().any(takes))
+        };
+        let denies = self.rules.iter().filter(|rule| rule.effect == Effect::Deny);
+        // Principals are judged alone by Argo CD: what one is denied, another may have.
+        let weighs = |rule: &Rule| match self.semantics {
+            Semantics::Strict => true,
+            Semantics::Argocd => rule.subject == allowing.subject,
+        };
+        let mut denies = denies.filter(|rule| rule.project.is_none() && self.counts(who, rule) && weighs(rule));
+        denies.any(covers)
+    }
+
+    /// Whether a row is one of the caller's in any plan.
+    fn counts(&self, who: &Identity, rule: &Rule) -> bool {
+        let Some(subject) = self.subjects.get(&rule.subject) else {
+            return false;
+        };
+        let of_project = rule.project.as_ref().and_then(|project| self.projects.get(&**project));
+        let plans = match of_project {
+            Some(project) => vec![who.plan_key(Some(*project))],
+            None => {
+                let each = self.projects.values().map(|project| who.plan_key(Some(*project)));
+                std::iter::once(PlanKey::Base).chain(each).collect()
+            }
+        };
+        let mut steps = plans.into_iter().flat_map(|plan| who.plan(plan));
+        steps.any(|step| step.standing == Standing::Counts && step.roles.contains(subject))
+    }
+}

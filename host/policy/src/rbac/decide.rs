@@ -1,0 +1,237 @@
+//! The verdict.
+//!
+//! In: an identity, a tuple. Out: allow or deny with the row. Never: an
+//! allocation, a lock, an allow without a row.
+
+use rustc_hash::FxHashMap;
+
+use super::identity::{Identity, PlanKey, Standing, Step};
+use super::index::{Leaf, Objects};
+use super::{Outcome, Rbac, RuleId, Tuple, Verdict, Why};
+use tollgate_config::Semantics;
+
+/// First rows found so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Found {
+    allow: Option<u32>,
+    deny: Option<u32>,
+    broken: Option<u32>,
+}
+
+/// The smaller of two numbers that may be missing.
+fn first(left: Option<u32>, right: Option<u32>) -> Option<u32> {
+    match (left, right) {
+        (Some(left), Some(right)) => Some(left.min(right)),
+        (left, right) => left.or(right),
+    }
+}
+
+impl Found {
+    fn leaf(&mut self, leaf: &Leaf) {
+        self.allow = first(self.allow, leaf.allow);
+        self.deny = first(self.deny, leaf.deny);
+    }
+
+    fn broken(&mut self, row: Option<u32>) {
+        self.broken = first(self.broken, row);
+    }
+
+    /// Deny beats error beats allow.
+    pub(super) fn verdict(self) -> Verdict {
+        let (outcome, rule, why) = match self {
+            Self { deny: Some(row), .. } => (Outcome::Deny, Some(row), Why::DeniedByRule),
+            Self { broken: Some(row), .. } => (Outcome::Deny, Some(row), Why::EvaluationError),
+            Self { allow: Some(row), .. } => (Outcome::Allow, Some(row), Why::Allowed),
+            Self {
+                allow: None,
+                deny: None,
+                broken: None,
+            } => (Outcome::Deny, None, Why::NoRule),
+        };
+        Verdict {
+            outcome,
+            rule: rule.map(RuleId),
+            why,
+        }
+    }
+}
+
+const NO_RULE: Verdict = Verdict {
+    outcome: Outcome::Deny,
+    rule: None,
+    why: Why::NoRule,
+};
+
+/// What remains of a plan once resource and action are known.
+struct Prepared<'a> {
+    steps: Vec<(Found, Vec<&'a Objects>)>,
+}
+
+impl Rbac {
+    /// Whether the caller may do this. An identity of another policy may do
+    /// nothing.
+    pub fn decide(&self, who: &Identity, tuple: Tuple<'_>) -> Verdict {
+        if !who.belongs_to(self) {
+            return NO_RULE;
+        }
+        let steps = who.plan(self.plan_key(who, tuple)).iter();
+        let founds = steps
+            .filter(|step| step.standing == Standing::Counts)
+            .map(|step| self.search(step, tuple));
+        self.narrow(combine(self.semantics, founds), who, tuple)
+    }
+
+    /// What is left of a verdict where another policy narrows this one.
+    fn narrow(&self, verdict: Verdict, who: &Identity, tuple: Tuple<'_>) -> Verdict {
+        let Some(narrower) = self.narrowed_by.as_ref().filter(|_| verdict.is_allowed()) else {
+            return verdict;
+        };
+        // SECURITY: whoever is nobody there may do nothing.
+        let passes = who
+            .narrowed()
+            .is_some_and(|who| narrower.decide(who, tuple).is_allowed());
+        if passes { verdict } else { NO_RULE }
+    }
+
+    /// [`Rbac::decide`] for many objects of one resource and action: rows are
+    /// narrowed down once.
+    pub fn decide_each<'a>(
+        &self,
+        who: &Identity,
+        resource: &str,
+        action: &str,
+        objects: impl Iterator<Item = &'a str>,
+    ) -> Vec<Verdict> {
+        if !who.belongs_to(self) {
+            return objects.map(|_| NO_RULE).collect();
+        }
+        let mut prepared: FxHashMap<PlanKey, Prepared<'_>> = FxHashMap::default();
+        let decide = |object: &str| {
+            let tuple = Tuple {
+                resource,
+                action,
+                object,
+            };
+            let key = self.plan_key(who, tuple);
+            let plan = prepared
+                .entry(key)
+                .or_insert_with(|| self.prepare(who.plan(key), tuple));
+            let founds = plan.steps.iter();
+            let founds = founds.map(|(found, indexes)| self.finish(*found, indexes, object));
+            self.narrow(combine(self.semantics, founds), who, tuple)
+        };
+        objects.map(decide).collect()
+    }
+
+    /// Rows that match the request for any of the caller's principals, denies
+    /// first when there are more than `most`, in the order they were read.
+    pub fn candidates(&self, who: &Identity, tuple: Tuple<'_>, most: usize) -> Vec<RuleId> {
+        let mut rows = Vec::new();
+        if who.belongs_to(self) {
+            let steps = who.plan(self.plan_key(who, tuple)).iter();
+            for step in steps.filter(|step| step.standing == Standing::Counts) {
+                self.visit(step, tuple, &mut |leaf| {
+                    rows.extend(leaf.rows.iter().copied().map(RuleId))
+                });
+            }
+        }
+        rows.sort_unstable();
+        rows.dedup();
+        if rows.len() > most {
+            let is_deny = |id: &RuleId| self.rule(*id).is_some_and(|rule| rule.effect == super::Effect::Deny);
+            rows.sort_by_key(|id| (!is_deny(id), *id));
+            rows.truncate(most);
+            rows.sort_unstable();
+        }
+        rows
+    }
+
+    pub(super) fn plan_key(&self, who: &Identity, tuple: Tuple<'_>) -> PlanKey {
+        if who.is_plain() {
+            PlanKey::Base
+        } else {
+            who.plan_key(self.project_of(tuple))
+        }
+    }
+
+    /// What one principal's rows say.
+    pub(super) fn search(&self, step: &Step, tuple: Tuple<'_>) -> Found {
+        let mut found = Found::default();
+        let broken = self.visit(step, tuple, &mut |leaf| found.leaf(leaf));
+        found.broken(broken);
+        found
+    }
+
+    fn visit(&self, step: &Step, tuple: Tuple<'_>, found: &mut impl FnMut(&Leaf)) -> Option<u32> {
+        let pool = &self.pool;
+        let mut broken = None;
+        for table in step.tables.iter().filter_map(|table| self.tables.get(*table as usize)) {
+            let (mut at_action, mut at_object) = (None, None);
+            let at_resource = table.visit(tuple.resource, pool, &mut |actions| {
+                let row = actions.visit(tuple.action, pool, &mut |objects| {
+                    let row = objects.visit(tuple.object, pool, &mut |leaf| found(leaf));
+                    at_object = first(at_object, row);
+                });
+                at_action = first(at_action, row);
+            });
+            broken = first(broken, first(at_resource, first(at_action, at_object)));
+        }
+        broken
+    }
+
+    fn prepare<'a>(&'a self, steps: &[Step], tuple: Tuple<'_>) -> Prepared<'a> {
+        let counting = steps.iter().filter(|step| step.standing == Standing::Counts);
+        let prepare = |step: &Step| {
+            let (mut found, mut indexes) = (Found::default(), Vec::new());
+            for table in step.tables.iter().filter_map(|table| self.tables.get(*table as usize)) {
+                let mut at_action = None;
+                let row = table.visit(tuple.resource, &self.pool, &mut |actions| {
+                    let row = actions.visit(tuple.action, &self.pool, &mut |objects| indexes.push(objects));
+                    at_action = first(at_action, row);
+                });
+                found.broken(first(row, at_action));
+            }
+            (found, indexes)
+        };
+        Prepared {
+            steps: counting.map(prepare).collect(),
+        }
+    }
+
+    fn finish(&self, mut found: Found, indexes: &[&Objects], object: &str) -> Found {
+        for index in indexes {
+            let broken = index.visit(object, &self.pool, &mut |leaf| found.leaf(leaf));
+            found.broken(broken);
+        }
+        found
+    }
+}
+
+/// One verdict out of what the principals' rows say, in their order.
+pub(super) fn combine(semantics: Semantics, founds: impl Iterator<Item = Found>) -> Verdict {
+    let mut refusal = NO_RULE;
+    let mut all = Found::default();
+    for found in founds {
+        match semantics {
+            Semantics::Strict => {
+                all = Found {
+                    allow: first(all.allow, found.allow),
+                    deny: first(all.deny, found.deny),
+                    broken: first(all.broken, found.broken),
+                };
+            }
+            Semantics::Argocd => {
+                let verdict = found.verdict();
+                match (verdict.why, refusal.why) {
+                    (Why::Allowed, _) => return verdict,
+                    (Why::NoRule, _) | (_, Why::DeniedByRule) => {}
+                    (Why::DeniedByRule, _) | (Why::EvaluationError, _) => refusal = verdict,
+                }
+            }
+        }
+    }
+    match semantics {
+        Semantics::Strict => all.verdict(),
+        Semantics::Argocd => refusal,
+    }
+}

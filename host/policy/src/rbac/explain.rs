@@ -1,0 +1,286 @@
+//! Why a verdict is what it is.
+//!
+//! In: an identity, a tuple. Out: every principal in order with its outcome
+//! and row, rows that would match if one field were different, what is
+//! unknown. Never: an evaluation of its own; the verdict is
+//! [`Rbac::decide`]'s.
+
+use std::collections::HashSet;
+
+use serde::Serialize;
+
+use super::identity::{Identity, PrincipalKind, Standing, Step};
+use super::matcher::Match;
+use super::{Effect, Outcome, Rbac, Rule, RuleId, Tuple, Verdict, Why};
+
+/// Near misses told at most, per field.
+const NEAR_MISSES: usize = 5;
+
+/// A row as it is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MatchedRule {
+    /// Its number.
+    pub id: RuleId,
+    /// The line as written.
+    pub text: String,
+    /// `file:line`.
+    pub location: String,
+    /// What it does.
+    pub effect: Effect,
+}
+
+/// What came of one principal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TriedOutcome {
+    /// A row allows.
+    Allow,
+    /// A row denies.
+    Deny,
+    /// No row matches.
+    NoRule,
+    /// A row holds an invalid expression.
+    EvaluationError,
+    /// Not judged: an identity provider may not speak for this name.
+    ReservedName,
+    /// Not judged: a group no `g` line starts with.
+    GroupWithoutGrant,
+    /// Not judged: a project token and an object of another project.
+    ForeignProject,
+    /// Not judged: a project token counts by its role alone in its project.
+    TokenOnly,
+}
+
+/// One principal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Tried {
+    /// Why it takes part.
+    pub kind: PrincipalKind,
+    /// Its name; empty for everyone.
+    pub name: String,
+    /// Whether some row or grant names it.
+    pub known: bool,
+    /// Roles it inherits, itself left out.
+    pub roles: Vec<String>,
+    /// What came of it.
+    pub outcome: TriedOutcome,
+    /// The row that made it.
+    pub rule: Option<MatchedRule>,
+}
+
+/// A field of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Field {
+    /// The effect is neither `allow` nor `deny`.
+    Effect,
+    /// The object does not match.
+    Object,
+    /// The action does not match.
+    Action,
+    /// The resource does not match.
+    Resource,
+    /// The caller neither is nor inherits the subject, or it does not count.
+    Subject,
+}
+
+/// A row that would allow if one field were different.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NearMiss {
+    /// The field.
+    pub field: Field,
+    /// What the row asks for there.
+    pub wanted: String,
+    /// What the request has there.
+    pub observed: String,
+    /// The row.
+    pub rule: MatchedRule,
+}
+
+/// Everything about one decision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The row that made it.
+    pub rule: Option<MatchedRule>,
+    /// Principals in the order they were judged.
+    pub principals: Vec<Tried>,
+    /// For a denial no row made: rows that nearly allow, nearest first.
+    pub near_misses: Vec<NearMiss>,
+    /// What is unknown or surprising, one sentence each.
+    pub notes: Vec<String>,
+}
+
+impl Rbac {
+    /// Explains a decision. Looks at every row; not for each request.
+    pub fn explain(&self, who: &Identity, tuple: Tuple<'_>) -> Explanation {
+        let verdict = self.decide(who, tuple);
+        let steps = if who.belongs_to(self) {
+            who.plan(self.plan_key(who, tuple))
+        } else {
+            &[]
+        };
+        let principals = steps
+            .iter()
+            .filter_map(|step| self.tried(who, step, tuple))
+            .collect::<Vec<_>>();
+        let near_misses = match verdict.why {
+            Why::NoRule => self.near_misses(steps, tuple),
+            Why::Allowed | Why::DeniedByRule | Why::EvaluationError => Vec::new(),
+        };
+        let notes = self.notes(&principals, tuple);
+        Explanation {
+            verdict,
+            rule: self.matched(verdict.rule),
+            principals,
+            near_misses,
+            notes,
+        }
+    }
+
+    fn matched(&self, id: Option<RuleId>) -> Option<MatchedRule> {
+        self.matched_rule(id?)
+    }
+
+    /// A row as it is told.
+    pub fn matched_rule(&self, id: RuleId) -> Option<MatchedRule> {
+        self.rule(id).map(|rule| MatchedRule {
+            id,
+            text: rule.text.to_string(),
+            location: rule.location.to_string(),
+            effect: rule.effect,
+        })
+    }
+
+    fn tried(&self, who: &Identity, step: &Step, tuple: Tuple<'_>) -> Option<Tried> {
+        let principal = who.principals.get(step.principal)?;
+        let (outcome, rule) = match step.standing {
+            Standing::Reserved => (TriedOutcome::ReservedName, None),
+            Standing::Ungranted => (TriedOutcome::GroupWithoutGrant, None),
+            Standing::ForeignProject => (TriedOutcome::ForeignProject, None),
+            Standing::TokenOnly => (TriedOutcome::TokenOnly, None),
+            Standing::Counts => {
+                let verdict = self.search(step, tuple).verdict();
+                let outcome = match verdict.why {
+                    Why::Allowed => TriedOutcome::Allow,
+                    Why::DeniedByRule => TriedOutcome::Deny,
+                    Why::NoRule => TriedOutcome::NoRule,
+                    Why::EvaluationError => TriedOutcome::EvaluationError,
+                };
+                (outcome, self.matched(verdict.rule))
+            }
+        };
+        let names = step.roles.iter().filter_map(|id| self.names.get(id.0 as usize));
+        Some(Tried {
+            kind: principal.kind,
+            known: self.knows(&principal.name),
+            roles: names.skip(1).map(|name| name.to_string()).collect(),
+            name: principal.name.clone(),
+            outcome,
+            rule,
+        })
+    }
+
+    fn near_misses(&self, steps: &[Step], tuple: Tuple<'_>) -> Vec<NearMiss> {
+        let counting = steps.iter().filter(|step| step.standing == Standing::Counts);
+        let held: HashSet<&str> = counting
+            .flat_map(|step| &step.roles)
+            .filter_map(|id| self.names.get(id.0 as usize).map(|name| &**name))
+            .collect();
+        let project = self.project_of(tuple);
+        let mut misses: Vec<(Field, RuleId)> = Vec::new();
+        for (id, rule) in self.rules() {
+            let own = rule
+                .project
+                .as_ref()
+                .and_then(|name| self.projects.get(&**name))
+                .copied();
+            if rule.effect != Effect::Deny
+                && (own.is_none() || own == project)
+                && let Some(field) = self.only_miss(rule, tuple, &held)
+                && misses.iter().filter(|(known, _)| *known == field).count() < NEAR_MISSES
+            {
+                misses.push((field, id));
+            }
+        }
+        misses.sort_unstable();
+        let near = |(field, id): (Field, RuleId)| {
+            let rule = self.rule(id)?;
+            let (wanted, observed) = match field {
+                Field::Effect => (
+                    "allow".to_owned(),
+                    rule.text.rsplit(',').next().unwrap_or_default().trim(),
+                ),
+                Field::Object => (rule.object.to_string(), tuple.object),
+                Field::Action => (rule.action.to_string(), tuple.action),
+                Field::Resource => (rule.resource.to_string(), tuple.resource),
+                Field::Subject => (rule.subject.to_string(), ""),
+            };
+            Some(NearMiss {
+                field,
+                wanted,
+                observed: observed.to_owned(),
+                rule: self.matched(Some(id))?,
+            })
+        };
+        misses.into_iter().filter_map(near).collect()
+    }
+
+    /// The field that keeps a row from allowing, if it is exactly one.
+    fn only_miss(&self, rule: &Rule, tuple: Tuple<'_>, held: &HashSet<&str>) -> Option<Field> {
+        let [resource, action, object] = rule.patterns;
+        let fails = [
+            (Field::Effect, rule.effect == Effect::Inert),
+            (Field::Object, self.pool.judge(object, tuple.object) != Match::Yes),
+            (Field::Action, self.pool.judge(action, tuple.action) != Match::Yes),
+            (Field::Resource, self.pool.judge(resource, tuple.resource) != Match::Yes),
+            (Field::Subject, !held.contains(&*rule.subject)),
+        ];
+        let mut failing = fails.into_iter().filter(|(_, fails)| *fails);
+        match (failing.next(), failing.next()) {
+            (Some((field, _)), None) => Some(field),
+            _ => None,
+        }
+    }
+
+    fn notes(&self, principals: &[Tried], tuple: Tuple<'_>) -> Vec<String> {
+        let mut notes = Vec::new();
+        let (mut denied, mut said) = (None, HashSet::new());
+        for tried in principals {
+            let name = &tried.name;
+            if !tried.known && tried.kind != PrincipalKind::Everyone && said.insert(name) {
+                notes.push(format!("no row or grant names `{name}`"));
+            }
+            match tried.outcome {
+                TriedOutcome::GroupWithoutGrant if tried.known => notes.push(format!(
+                    "rows of group `{name}` do not count, since no `g, {name}, role:...` line names it"
+                )),
+                TriedOutcome::ReservedName => notes.push(format!(
+                    "`{name}` does not count: the name belongs to a role, a project or a local account, and an \
+                     identity provider may not speak for it"
+                )),
+                TriedOutcome::Deny => denied = denied.or(Some(name)),
+                TriedOutcome::Allow => {
+                    if let Some(denied) = denied.filter(|_| self.semantics == tollgate_config::Semantics::Argocd) {
+                        notes.push(format!(
+                            "the deny on `{denied}` does not count, since `{name}` is allowed"
+                        ));
+                    }
+                }
+                _ => {}
+            }
+        }
+        if let Err(error) = super::validate_request(tuple.resource, tuple.action) {
+            notes.push(error.to_string());
+        }
+        notes
+    }
+}
+
+impl Explanation {
+    /// Whether it passes.
+    pub fn is_allowed(&self) -> bool {
+        self.verdict.outcome == Outcome::Allow
+    }
+}

@@ -1,0 +1,136 @@
+//! One field of a rule, compiled.
+//!
+//! In: a pattern and how to read it. Out: whether a text matches, or that the
+//! pattern is broken. Never: the same pattern compiled twice.
+
+use std::collections::HashMap;
+
+use super::re2;
+use tollgate_core::glob::{self, Pattern};
+
+/// How the patterns of one policy text are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Dialect {
+    /// The library's globs.
+    Glob,
+    /// Globs without the library's overlap.
+    ExactGlob,
+    /// Go's regular expressions, unanchored.
+    Regex,
+}
+
+/// A compiled field.
+#[derive(Debug)]
+pub(super) enum Matcher {
+    Glob(Pattern),
+    Regex(Box<regex::Regex>),
+    /// Argo CD cannot use it either.
+    Broken {
+        dialect: Dialect,
+        what: String,
+    },
+    /// Argo CD could use it, this gateway does not.
+    OutOfBounds {
+        what: String,
+    },
+}
+
+/// Outcome of one field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Match {
+    Yes,
+    No,
+    /// Evaluation stops with an error, which denies.
+    Error,
+}
+
+impl Matcher {
+    fn compile(dialect: Dialect, pattern: &str) -> Self {
+        let glob = match dialect {
+            Dialect::Glob => Pattern::compile(pattern, &[]),
+            Dialect::ExactGlob => Pattern::compile_exact(pattern, &[]),
+            Dialect::Regex if pattern.len() > glob::MAX_PATTERN_BYTES => Err(glob::Error::TooLong {
+                observed: pattern.len(),
+                allowed: glob::MAX_PATTERN_BYTES,
+            }),
+            Dialect::Regex => {
+                return match re2::compile(pattern) {
+                    Ok(regex) => Self::Regex(Box::new(regex)),
+                    Err(error) => Self::Broken {
+                        dialect,
+                        what: error.to_string(),
+                    },
+                };
+            }
+        };
+        match glob {
+            Ok(pattern) => Self::Glob(pattern),
+            Err(error) if error.is_bound() => Self::OutOfBounds {
+                what: error.to_string(),
+            },
+            Err(error) => Self::Broken {
+                dialect,
+                what: error.to_string(),
+            },
+        }
+    }
+
+    /// Judges one text.
+    pub(super) fn judge(&self, text: &str) -> Match {
+        let matched = match self {
+            Self::Glob(pattern) => pattern.matches(text),
+            Self::Regex(regex) => regex.is_match(text),
+            Self::Broken {
+                dialect: Dialect::Regex,
+                ..
+            } => return Match::Error,
+            Self::Broken {
+                dialect: Dialect::Glob | Dialect::ExactGlob,
+                ..
+            }
+            | Self::OutOfBounds { .. } => false,
+        };
+        if matched { Match::Yes } else { Match::No }
+    }
+}
+
+/// Position of a matcher in its [`Pool`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct PatternId(u32);
+
+/// Every distinct pattern of a policy.
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    matchers: Vec<Matcher>,
+    known: HashMap<(Dialect, Box<str>), PatternId>,
+}
+
+impl Pool {
+    /// The compiled form of a pattern.
+    pub(super) fn intern(&mut self, dialect: Dialect, pattern: &str) -> PatternId {
+        let key = (dialect, Box::from(pattern));
+        if let Some(id) = self.known.get(&key) {
+            return *id;
+        }
+        let id = PatternId(u32::try_from(self.matchers.len()).unwrap_or(u32::MAX));
+        self.matchers.push(Matcher::compile(dialect, pattern));
+        self.known.insert(key, id);
+        id
+    }
+
+    /// Drops what only building needs.
+    pub(super) fn seal(&mut self) {
+        self.known = HashMap::new();
+        self.matchers.shrink_to_fit();
+    }
+
+    /// A matcher of this pool.
+    pub(super) fn matcher(&self, id: PatternId) -> Option<&Matcher> {
+        self.matchers.get(id.0 as usize)
+    }
+
+    /// Judges one text; a foreign id matches nothing.
+    pub(super) fn judge(&self, id: PatternId, text: &str) -> Match {
+        self.matcher(id).map_or(Match::No, |matcher| matcher.judge(text))
+    }
+}

@@ -1,0 +1,346 @@
+//! Policy texts to rows and grants, with everything there is to say.
+//!
+//! In: texts with positions, projects, resources. Out: rows, grants and
+//! diagnostics for every line. Never: a text of which one broken line was
+//! dropped.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use super::can::{RequestError, actions, validate_request};
+use super::line::{self, Line};
+use super::names::{OWN_RESOURCES, RESOURCES};
+use super::{BUILTIN_POLICY, Builtin, Effect, MatchMode, PolicySource, project};
+use tollgate_config::Semantics;
+use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, Severity};
+use tollgate_state::{Project, Resources, Text};
+
+/// A row before its patterns are compiled.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) fields: [String; 4],
+    pub(super) effect: Effect,
+    pub(super) location: Location,
+    pub(super) text: Arc<str>,
+}
+
+/// A member and a role it holds.
+#[derive(Clone, Debug)]
+pub(super) struct Grant {
+    pub(super) member: String,
+    pub(super) role: String,
+    pub(super) location: Location,
+}
+
+/// What one text, or one project, says.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    pub(super) rows: Vec<Row>,
+    pub(super) grants: Vec<Grant>,
+    pub(super) diagnostics: Vec<Diagnostic>,
+}
+
+impl Lines {
+    /// Reads every line of a text; broken ones become errors.
+    pub(super) fn read(&mut self, text: &Text, semantics: Semantics) {
+        for (number, line) in (0..).zip(text.value.split('\n')) {
+            let location = text.location.below(number);
+            match line::parse(line) {
+                Ok(Line::Nothing) => {}
+                Ok(Line::Rule(fields)) => self.rule(fields, line, location, semantics),
+                Ok(Line::Grant([member, role])) => {
+                    self.blanks([&member, &role], &location, semantics);
+                    self.grants.push(Grant { member, role, location });
+                }
+                Ok(Line::Inert(kind)) => self.finding(
+                    semantics,
+                    location,
+                    format!("nothing follows from a line that starts with `{kind}`"),
+                    "rows start with `p`, grants with `g`",
+                ),
+                Err(error) => self.diagnostics.push(Diagnostic::error(location, error.to_string())),
+            }
+        }
+    }
+
+    fn rule(&mut self, fields: [String; 5], line: &str, location: Location, semantics: Semantics) {
+        let [subject, resource, action, object, effect] = fields;
+        self.blanks([&subject, &resource, &action, &object], &location, semantics);
+        let effect = match effect.as_str() {
+            "allow" => Effect::Allow,
+            "deny" => Effect::Deny,
+            other => {
+                let message = format!("effect is `{}`, allowed are `allow` and `deny`", line::shorten(other));
+                self.finding(
+                    semantics,
+                    location.clone(),
+                    message,
+                    "the line does nothing as it stands",
+                );
+                Effect::Inert
+            }
+        };
+        let literal = is_literal(&resource);
+        if literal && !RESOURCES.contains(&resource.as_str()) && !OWN_RESOURCES.contains(&resource.as_str()) {
+            let message = format!("no resource is called `{}`", line::shorten(&resource));
+            let known: Vec<&str> = RESOURCES.into_iter().chain(OWN_RESOURCES).collect();
+            self.diagnostics.push(
+                Diagnostic::warning(location.clone(), message).with_hint(format!("known are {}", known.join(", "))),
+            );
+        }
+        if literal
+            && is_literal(&action)
+            && let Err(error @ RequestError::Action { .. }) = validate_request(&resource, &action)
+        {
+            let known = actions(&resource).unwrap_or_default().join(", ");
+            let finding = Diagnostic::warning(location.clone(), format!("{error}, so the row does nothing"));
+            self.diagnostics.push(finding.with_hint(format!("known are {known}")));
+        }
+        let fields = [subject, resource, action, object];
+        self.rows.push(Row {
+            fields,
+            effect,
+            location,
+            text: line.trim().into(),
+        });
+    }
+
+    fn blanks<const N: usize>(&mut self, fields: [&str; N], location: &Location, semantics: Semantics) {
+        for field in fields.into_iter().filter(|field| field.ends_with(char::is_whitespace)) {
+            let message = format!("field `{}` ends in a blank, which is part of it", line::shorten(field));
+            self.finding(
+                semantics,
+                location.clone(),
+                message,
+                "remove the blank before the comma",
+            );
+        }
+    }
+
+    /// Something that makes a line do less than it says: Argo CD takes it, strict
+    /// semantics refuse it.
+    fn finding(&mut self, semantics: Semantics, location: Location, message: String, hint: &str) {
+        let finding = match semantics {
+            Semantics::Argocd => Diagnostic::warning(location, message),
+            Semantics::Strict => Diagnostic::error(location, message),
+        };
+        self.diagnostics.push(finding.with_hint(hint));
+    }
+
+    /// Drops what a project with a broken line says, all of it: what the line was to
+    /// deny is not known.
+    pub(super) fn drop_if_broken(&mut self, project: &Project) {
+        if !self.diagnostics.iter().any(Diagnostic::is_error) {
+            return;
+        }
+        for finding in &mut self.diagnostics {
+            finding.severity = Severity::Warning;
+        }
+        let message = format!(
+            "roles of project `{}` do not count: a line of them is broken",
+            project.name
+        );
+        self.diagnostics
+            .push(Diagnostic::warning(project.location.clone(), message));
+        self.rows.clear();
+        self.grants.clear();
+    }
+}
+
+/// The built-in text of a source, if it has one.
+pub(super) fn builtin_text(builtin: &Builtin) -> Option<Text> {
+    match builtin {
+        Builtin::Argocd => Some(Text {
+            value: BUILTIN_POLICY.into(),
+            location: Location::new("builtin:policy.csv", 1),
+        }),
+        Builtin::None => None,
+        Builtin::Text(text) => Some(text.clone()),
+    }
+}
+
+/// What a project's roles say: the implicit `projects, get`, their lines, their
+/// groups. Projects are written by tenants: a broken line drops the project's whole
+/// contribution, as in Argo CD, and concerns nobody else.
+pub(super) fn project_lines(project: &Project, semantics: Semantics) -> Lines {
+    let mut lines = Lines::default();
+    for role in &project.roles {
+        let subject = format!("proj:{}:{}", project.name, role.name);
+        let implicit = format!("p, {subject}, projects, get, {}, allow", project.name);
+        lines.read(
+            &Text {
+                value: implicit.into(),
+                location: role.location.clone(),
+            },
+            semantics,
+        );
+        for policy in &role.policies {
+            lines.read(policy, semantics);
+            if let Err(error) = project::validate_policy(&project.name, &role.name, &policy.value) {
+                lines
+                    .diagnostics
+                    .push(Diagnostic::warning(policy.location.clone(), error.to_string()));
+            }
+        }
+        for group in &role.groups {
+            let grant = format!("g, {}, {subject}", group.value);
+            lines.read(
+                &Text {
+                    value: grant.into(),
+                    location: group.location.clone(),
+                },
+                semantics,
+            );
+        }
+    }
+    lines.drop_if_broken(project);
+    lines
+}
+
+impl PolicySource {
+    /// Takes the policy out of `argocd-rbac-cm`, the projects and `argocd-cm`.
+    pub fn from_resources(resources: &Resources, semantics: Semantics) -> Loaded<Self> {
+        let data = &resources.rbac_cm.data;
+        let setting = |key: &str| data.get(key).map(|text| &*text.value).unwrap_or_default();
+        let mut diagnostics = Vec::new();
+        let mut scopes = vec!["groups".to_owned()];
+        if let Some(text) = data.get("scopes").filter(|text| !text.value.is_empty()) {
+            // As in Argo CD, `null` in a list is the claim without a name, and alone no setting.
+            match serde_saphyr::from_str::<Option<Vec<Option<String>>>>(&text.value) {
+                // A text without a value leaves Argo CD with no scope at all.
+                Ok(None) if is_without_value(&text.value) => scopes.clear(),
+                Ok(None) => {}
+                Ok(Some(list)) => scopes = list.into_iter().map(Option::unwrap_or_default).collect(),
+                Err(_) => diagnostics.push(
+                    Diagnostic::error(text.location.clone(), "`scopes` is no list of texts")
+                        .with_hint("for example `[groups, email]`"),
+                ),
+            }
+        }
+        let mode = setting("policy.matchMode");
+        if let Some(text) = data
+            .get("policy.matchMode")
+            .filter(|_| !matches!(mode, "" | "glob" | "regex"))
+        {
+            let message = format!("`policy.matchMode` is `{}`, which means `glob`", line::shorten(mode));
+            diagnostics
+                .push(Diagnostic::warning(text.location.clone(), message).with_hint("allowed are `glob` and `regex`"));
+        }
+        let source = Self {
+            builtin: Builtin::Argocd,
+            texts: policy_texts(data).cloned().collect(),
+            default_role: setting("policy.default").to_owned(),
+            match_mode: MatchMode::from_setting(mode),
+            scopes,
+            projects: resources.projects.clone(),
+            accounts: account_names(resources),
+            semantics,
+        };
+        Loaded::new(source, diagnostics)
+    }
+}
+
+/// Whether YAML has nothing but blanks and comments.
+fn is_without_value(yaml: &str) -> bool {
+    let mut lines = yaml.lines().map(str::trim);
+    lines.all(|line| line.is_empty() || line.starts_with('#'))
+}
+
+/// Argo CD's local accounts, `admin` among them.
+pub fn account_names(resources: &Resources) -> BTreeSet<String> {
+    let named = resources
+        .argocd_cm
+        .data
+        .keys()
+        .filter_map(|key| key.strip_prefix("accounts."));
+    named
+        .filter(|name| !name.contains('.'))
+        .map(str::to_owned)
+        .chain(["admin".to_owned()])
+        .collect()
+}
+
+/// The policy values of a ConfigMap: `policy.csv`, then `policy.*.csv` in key
+/// order.
+fn policy_texts<T>(data: &BTreeMap<String, T>) -> impl Iterator<Item = &T> {
+    let overlay = |key: &str| key != "policy.csv" && key.starts_with("policy.") && key.ends_with(".csv");
+    data.get("policy.csv")
+        .into_iter()
+        .chain(data.iter().filter(move |(key, _)| overlay(key)).map(|(_, value)| value))
+}
+
+/// One text of all policy values of a ConfigMap, as Argo CD joins them.
+pub fn compose_policy(data: &BTreeMap<String, String>) -> String {
+    let mut text = String::new();
+    let overlays = usize::from(data.contains_key("policy.csv"));
+    for (index, value) in policy_texts(data).enumerate() {
+        if index >= overlays {
+            text.push('\n');
+        }
+        text.push_str(value);
+    }
+    text
+}
+
+/// Checks one line as Argo CD does.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn validate_line(line: &str) -> Result<(), String> {
+    line::parse(line).map(drop).map_err(|error| error.to_string())
+}
+
+/// Every finding of a policy text under the given semantics, in line order.
+pub fn validate_text(text: &Text, semantics: Semantics) -> Vec<Diagnostic> {
+    let mut lines = Lines::default();
+    lines.read(text, semantics);
+    lines.diagnostics
+}
+
+/// Roles granted by the text that have no rows, neither their own nor by
+/// inheritance; in order of first mention.
+pub fn undefined_roles(text: &str) -> Vec<String> {
+    let mut lines = Lines::default();
+    lines.read(
+        &Text {
+            value: text.into(),
+            location: Location::new("policy.csv", 1),
+        },
+        Semantics::Argocd,
+    );
+    let subjects = lines
+        .rows
+        .iter()
+        .filter_map(|row| row.fields.first().map(String::as_str))
+        .collect();
+    undefined(&lines.grants, &subjects)
+        .map(|grant| grant.role.clone())
+        .collect()
+}
+
+/// The first grant of every role that leads to no row.
+pub(super) fn undefined<'a>(grants: &'a [Grant], subjects: &HashSet<&'a str>) -> impl Iterator<Item = &'a Grant> {
+    // Walk from the subjects that have rows to everyone who inherits them.
+    let mut members: HashMap<&str, Vec<&str>> = HashMap::new();
+    for grant in grants {
+        members.entry(&grant.role).or_default().push(&grant.member);
+    }
+    let mut defined: HashSet<&str> = subjects.clone();
+    let mut pending: Vec<&str> = subjects.iter().copied().collect();
+    while let Some(subject) = pending.pop() {
+        for member in members.get(subject).into_iter().flatten() {
+            if defined.insert(member) {
+                pending.push(member);
+            }
+        }
+    }
+    let mut said = HashSet::new();
+    grants
+        .iter()
+        .filter(move |grant| !defined.contains(grant.role.as_str()) && said.insert(grant.role.as_str()))
+}
+
+/// Whether a field is no pattern, be it read as a glob or as a regular expression.
+fn is_literal(field: &str) -> bool {
+    !field.contains(['*', '?', '[', '{', '\\', '.', '|', '^', '$', '(', '+'])
+}

@@ -1,0 +1,401 @@
+//! Policy bundles in Rego, one a front.
+//!
+//! In: a folder an operator wrote; an input the host built. Out: a decision.
+//! Never: an allow from anything but `{"allow": true}`; a parse in this process
+//! before a limited child process has parsed, checked and tested the bundle.
+//!
+//! A bundle is `policy.rego` and other `*.rego`, conditions in `*.cel.yaml`
+//! that can only deny, tables in `data/`, and `cases.yaml`. docs/policies.md
+//! describes them for operators.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
+
+mod builtins;
+mod cases;
+mod compile;
+mod decision;
+mod graph;
+mod growth;
+mod input;
+mod reads;
+mod scan;
+mod schema;
+mod source;
+mod stall;
+mod vm;
+mod watch;
+mod worker;
+
+pub use decision::Decision;
+pub use graph::CALL_DEPTH;
+pub use growth::{TREE_DEPTH, TREE_NODES};
+pub use input::CANDIDATES;
+pub use input::{
+    ApplicationFacts, ApplicationInput, ApplicationKnown, ApplicationPart, ApplicationVerdicts, CheckFact, Fact,
+    KnownSet, Placed, SetFacts, SetInput, Subject,
+};
+pub use input::{
+    ExtensionInput, KubernetesInput, Prepared, Principal, Rbac, RbacRow, RbacVerdict, Request, Standing, Verdicts,
+    application_input_schema, application_set_input_schema, extension_input_schema, kubernetes_input_schema,
+};
+pub use reads::{Reads, RequestParts};
+pub use scan::{BRACKET_DEPTH, COLUMNS, FILE_BYTES, LINES};
+pub use source::{IMPERSONATION_FILE, Source};
+pub use watch::STUCK_AFTER;
+pub use worker::{CaseResult, Checker, Coverage, FileCoverage, Limits, Outcome, Report, answer};
+
+/// RVM instructions of one decision. A scan of a few thousand rows fits.
+pub const INSTRUCTIONS: usize = 100_000;
+/// Time of one decision. Looked at between instructions.
+///
+/// Wall time, unless the thread did not run meanwhile: a decision that a busy machine held
+/// up is made again, three times at most.
+pub const TIME: Duration = Duration::from_millis(50);
+/// How often one decision is tried, each time with twice the wall time: 350 ms in all.
+const ATTEMPTS: u32 = 3;
+/// Bytes one decision may allocate beyond its input. Looked at between
+/// instructions: one built-in can overshoot by the factor its terms allow.
+pub const MEMORY_BYTES: u64 = 2 * 1024 * 1024;
+/// Bytes of stack a decision needs at most: [`CALL_DEPTH`] rules deep.
+pub const STACK_BYTES: usize = 1024 * 1024;
+
+/// A front a bundle decides for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Front {
+    /// Requests to proxy extensions.
+    Extensions,
+    /// Requests to clusters below `/k8s-proxy/`.
+    Kubernetes,
+    /// Requests to clusters in the name of an Application.
+    Applications,
+    /// ApplicationSets, what they read and what they generate.
+    ApplicationSets,
+}
+
+impl Front {
+    /// Every front there is.
+    pub const ALL: [Self; 4] = [
+        Self::Extensions,
+        Self::Kubernetes,
+        Self::Applications,
+        Self::ApplicationSets,
+    ];
+
+    /// Name of the bundle's folder and last part of its package.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Extensions => "extensions",
+            Self::Kubernetes => "kubernetes",
+            Self::Applications => "applications",
+            Self::ApplicationSets => "applicationsets",
+        }
+    }
+
+    /// The front of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|front| front.as_str() == name)
+    }
+
+    /// The rule that decides.
+    fn entry_point(self) -> String {
+        format!("data.tollgate.{}.decision", self.as_str())
+    }
+
+    /// JSON Schema of the input.
+    pub fn input_schema(self) -> &'static serde_json::Value {
+        match self {
+            Self::Extensions => extension_input_schema(),
+            Self::Kubernetes => kubernetes_input_schema(),
+            Self::Applications => application_input_schema(),
+            Self::ApplicationSets => application_set_input_schema(),
+        }
+    }
+}
+
+/// Why there is no decision. Each denies.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The rule gave nothing for this input.
+    #[error("the policy gives no decision for this request")]
+    Undefined,
+    /// The decision is no object.
+    #[error("the decision is of type `{observed}`, an object is expected")]
+    NotAnObject {
+        /// Its type.
+        observed: &'static str,
+    },
+    /// `allow` is missing or not a boolean.
+    #[error("`allow` of the decision is of type `{observed}`, a boolean is expected")]
+    NotABoolean {
+        /// Its type; `undefined` when missing.
+        observed: &'static str,
+    },
+    /// `reason` is not a short, printable text.
+    #[error("`reason` of the decision {problem}")]
+    Reason {
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// A key of the decision that this front does not know.
+    #[error("the decision has the unknown key `{key}`")]
+    UnknownObligation {
+        /// The key, shortened.
+        key: String,
+    },
+    /// A known key with a wrong value.
+    #[error("`{key}` of the decision {problem}")]
+    Obligation {
+        /// The key.
+        key: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Too many instructions.
+    #[error("the policy ran longer than {limit} instructions")]
+    Instructions {
+        /// Instructions allowed.
+        limit: usize,
+    },
+    /// Too slow.
+    #[error("the policy ran longer than {limit:?}")]
+    Time {
+        /// Time allowed.
+        limit: Duration,
+    },
+    /// Too much memory.
+    #[error("the policy used {observed} bytes, {limit} are allowed")]
+    Memory {
+        /// Bytes used.
+        observed: u64,
+        /// Bytes allowed.
+        limit: u64,
+    },
+    /// A built-in got a wrong argument, or the evaluation failed otherwise.
+    #[error("the policy failed: {reason}")]
+    Evaluation {
+        /// Kind of failure; never a value of the input.
+        reason: String,
+    },
+    /// A condition of a `*.cel.yaml` could not be evaluated.
+    #[error("condition `{name}`: {source}")]
+    Condition {
+        /// Name of the condition.
+        name: String,
+        /// Why.
+        source: super::cel::Error,
+    },
+    /// The engine panicked.
+    #[error("the policy engine panicked")]
+    Panicked,
+    /// An earlier decision of this bundle did not come back.
+    #[error("the policy is not used any more, one of its decisions ran longer than {limit:?}")]
+    Stuck {
+        /// Time after which a decision is given up.
+        limit: Duration,
+    },
+}
+
+/// One front's policy, compiled, tested and ready.
+#[derive(Debug)]
+pub struct Bundle {
+    compiled: compile::Compiled,
+    digest: String,
+    front: Front,
+    /// Names this bundle in the per-thread machines.
+    generation: u64,
+    alive: Arc<()>,
+    watch: watch::Watch,
+}
+
+static GENERATIONS: AtomicU64 = AtomicU64::new(1);
+
+impl Bundle {
+    /// Reads, checks, tests and compiles the bundle of `front` in `directory`.
+    ///
+    /// Blocks for some 10 ms, at most the checker's time limit. The bundle is
+    /// scanned here, then parsed, compiled and tested in a child process with
+    /// limits; only then it is parsed in this process.
+    ///
+    /// Findings: everything the child process says about the bundle, a failing
+    /// case among it, or how the child process died.
+    pub fn load(directory: &Path, front: Front, checker: &Checker) -> Loaded<Self> {
+        let read = Source::read(directory, front);
+        match read.value {
+            Some(source) => {
+                let mut loaded = Self::of(&source, directory, checker);
+                loaded.diagnostics.splice(..0, read.diagnostics);
+                if loaded.diagnostics.iter().any(Diagnostic::is_error) {
+                    return Loaded::refused(loaded.diagnostics);
+                }
+                loaded
+            }
+            None => Loaded::refused(read.diagnostics),
+        }
+    }
+
+    /// As [`Bundle::load`], with what `parse` makes of [`IMPERSONATION_FILE`].
+    ///
+    /// - `parse`: takes path and text; gives nothing where the file is broken, which
+    ///   the child process has said then.
+    /// - `what`: what it gives, for the finding that it gave nothing.
+    pub fn load_with<T>(
+        (directory, front): (&Path, Front),
+        checker: &Checker,
+        (what, parse): (&str, impl FnOnce(&str, &str) -> Option<T>),
+    ) -> Loaded<(Self, T)> {
+        let read = Source::read(directory, front);
+        let mut found = read.diagnostics;
+        let Some(source) = read.value.filter(|_| !found.iter().any(Diagnostic::is_error)) else {
+            return Loaded::refused(found);
+        };
+        let bundle = Self::of(&source, directory, checker);
+        found.extend(bundle.diagnostics);
+        let parsed = source.impersonation().and_then(|(path, text)| parse(path, text));
+        match (bundle.value, parsed) {
+            (Some(bundle), Some(parsed)) => Loaded::new((bundle, parsed), found),
+            (None, _) | (_, None) => {
+                if !found.iter().any(Diagnostic::is_error) {
+                    found.push(Diagnostic::error(None, format!("{what} could not be compiled")));
+                }
+                Loaded::refused(found)
+            }
+        }
+    }
+
+    /// As [`Bundle::load`], of files that were read before, in `directory`.
+    pub fn of(source: &Source, directory: &Path, checker: &Checker) -> Loaded<Self> {
+        let report = checker.check(source, Coverage::Off);
+        let mut found = report.diagnostics;
+        if found.iter().any(Diagnostic::is_error) {
+            return Loaded::refused(found);
+        }
+        match compile::on_large_stack(source) {
+            Ok(compiled) => match Self::new(compiled, source) {
+                Ok(bundle) => Loaded::new(bundle, found),
+                Err(error) => {
+                    let message = format!("the watch over the bundle cannot be started: {error}");
+                    found.push(Diagnostic::error(None, message));
+                    Loaded::refused(found)
+                }
+            },
+            Err(more) => {
+                found.extend(more);
+                if !found.iter().any(Diagnostic::is_error) {
+                    let here = Location::new(directory.display().to_string(), 0);
+                    found.push(Diagnostic::error(here, "the bundle could not be compiled"));
+                }
+                Loaded::refused(found)
+            }
+        }
+    }
+
+    /// A bundle that tests trust, without the child process; none where it does not compile.
+    #[cfg(any(test, feature = "unchecked"))]
+    pub fn unchecked(source: &Source) -> Option<Self> {
+        Self::new(compile::on_large_stack(source).ok()?, source).ok()
+    }
+
+    /// What was checked, ready to decide.
+    fn new(compiled: compile::Compiled, source: &Source) -> std::io::Result<Self> {
+        let (digest, front) = (source.digest(), source.front);
+        let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
+        let watch = watch::Watch::start(generation, format!("{}@{digest}", front.as_str()))?;
+        Ok(Self {
+            compiled,
+            digest,
+            front,
+            generation,
+            alive: Arc::new(()),
+            watch,
+        })
+    }
+
+    /// Decides one request.
+    ///
+    /// Takes microseconds; at most [`TIME`], [`INSTRUCTIONS`] and
+    /// [`MEMORY_BYTES`]. Needs [`STACK_BYTES`] of stack. Never blocks on a
+    /// lock another decision holds: each thread has its own machine and data.
+    ///
+    /// # Errors
+    /// Every [`Error`] is a denial. [`Error::Stuck`] at once, for good, after a
+    /// decision that did not come back within [`STUCK_AFTER`].
+    #[expect(clippy::needless_pass_by_value, reason = "an input is made for one decision")]
+    pub fn decide(&self, input: regorus::Value) -> Result<Decision, Error> {
+        self.check_stuck()?;
+        self.watch.run(|| {
+            if let Some(denied) = self.compiled.conditions_deny(&input)? {
+                return Ok(denied);
+            }
+            let value = vm::run(self.generation, &self.alive, &self.compiled, &input)?;
+            decision::read(self.front, &value)
+        })
+    }
+
+    /// # Errors
+    /// [`Error::Stuck`] while the bundle is stuck.
+    pub fn check_stuck(&self) -> Result<(), Error> {
+        if self.is_stuck() {
+            Err(Error::Stuck { limit: STUCK_AFTER })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether a decision has been running longer than [`STUCK_AFTER`]: every
+    /// further one is [`Error::Stuck`] until it comes back or another bundle is
+    /// loaded.
+    pub fn is_stuck(&self) -> bool {
+        self.watch.is_stuck()
+    }
+
+    /// Which of the input's parts the decision can depend on.
+    pub fn reads(&self) -> Reads {
+        self.compiled.reads
+    }
+
+    /// Hex SHA-256 of the bundle's files.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The front it decides for.
+    pub fn front(&self) -> Front {
+        self.front
+    }
+}
+
+/// A YAML or JSON text as JSON, and what is wrong with it.
+pub fn parse_yaml<T: serde::de::DeserializeOwned>(path: &str, text: &str) -> Result<T, Diagnostic> {
+    serde_saphyr::from_str(text).map_err(|error| {
+        let place = error.location();
+        let number = |value: u64| u32::try_from(value).unwrap_or(0);
+        let location = place.map_or_else(
+            || Location::new(path, 0),
+            |place| Location {
+                file: path.into(),
+                line: number(place.line()),
+                column: number(place.column()),
+            },
+        );
+        Diagnostic::error(location, shorten(&error.to_string()))
+    })
+}
+
+/// First line, at most 300 characters, no control characters.
+fn shorten(text: &str) -> String {
+    text.lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(300)
+        .collect()
+}

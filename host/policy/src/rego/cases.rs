@@ -1,0 +1,348 @@
+//! The cases beside a policy.
+//!
+//! In: `cases.yaml` and a compiled bundle. Out: a result a case. Never: a
+//! verdict of one engine only: the interpreter and the machine must agree.
+
+use std::time::{Duration, Instant};
+
+use regorus::Value;
+use regorus::utils::limits::ExecutionTimerConfig;
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use super::compile::Parsed;
+use super::source::{Kind, Source};
+use super::{Decision, Error, Front, decision, parse_yaml, shorten, stall, vm};
+use tollgate_core::diagnostic::{Diagnostic, Location};
+
+pub(super) mod identities;
+
+/// Cases of one bundle.
+const CASES: usize = 2_000;
+/// Time the interpreter has for one case.
+const INTERPRETER_TIME: Duration = Duration::from_secs(1);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCases {
+    #[serde(default)]
+    base: Json,
+    cases: Vec<serde_saphyr::Spanned<RawCase>>,
+    #[serde(default)]
+    identities: Vec<serde_saphyr::Spanned<identities::RawCase>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCase {
+    note: String,
+    #[serde(default)]
+    input: Json,
+    want: RawWant,
+    reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawWant {
+    allow: bool,
+    headers: Option<Json>,
+    log: Option<Json>,
+}
+
+/// One case, its input complete.
+pub(super) struct Case {
+    note: String,
+    location: Location,
+    input: Json,
+    want: RawWant,
+    reason: Option<String>,
+}
+
+/// How a case ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// As wanted.
+    Pass,
+    /// Not as wanted, and how.
+    Fail(String),
+}
+
+/// The result of one case.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaseResult {
+    /// What the case says it shows.
+    pub note: String,
+    /// File of the case.
+    pub file: String,
+    /// Line of the case.
+    pub line: u32,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Time both engines took together, in microseconds.
+    pub micros: u64,
+}
+
+/// Everything in `cases.yaml`.
+#[derive(Default)]
+pub(super) struct Cases {
+    /// What the policy must decide.
+    pub(super) decisions: Vec<Case>,
+    /// Which names, and what besides, [`super::IMPERSONATION_FILE`] must give.
+    pub(super) identities: Vec<identities::Case>,
+}
+
+/// Reads the cases. At least one must be allowed and one denied.
+pub(super) fn read(source: &Source, found: &mut Vec<Diagnostic>) -> Cases {
+    let Some(file) = source.of(Kind::Cases).next() else {
+        found.push(Diagnostic::error(None, "there is no `cases.yaml`"));
+        return Cases::default();
+    };
+    let raw: RawCases = match parse_yaml(&file.path, &file.text) {
+        Ok(raw) => raw,
+        Err(finding) => {
+            found.push(finding);
+            return Cases::default();
+        }
+    };
+    let here = || Location::new(file.path.as_str(), 0);
+    let observed = raw.cases.len() + raw.identities.len();
+    if observed > CASES {
+        let message = format!("there are {observed} cases, {CASES} are allowed");
+        found.push(Diagnostic::error(here(), message));
+        return Cases::default();
+    }
+    match source.front {
+        Front::Extensions | Front::ApplicationSets if !raw.identities.is_empty() => {
+            let message = format!("the bundle of {} has no `identities`", source.front.as_str());
+            found.push(Diagnostic::error(here(), message));
+        }
+        Front::Extensions | Front::ApplicationSets | Front::Kubernetes | Front::Applications => {}
+    }
+    for (wanted, word) in [(true, "allowed"), (false, "denied")] {
+        if !raw.cases.iter().any(|case| case.value.want.allow == wanted) {
+            let hint = "a policy is tested both ways: one case that is allowed, one that is denied";
+            found.push(Diagnostic::error(here(), format!("no case is {word}")).with_hint(hint));
+        }
+    }
+    let base = raw.base;
+    let place = |line: u64| Location::new(file.path.as_str(), u32::try_from(line).unwrap_or(0));
+    let complete = |case: serde_saphyr::Spanned<RawCase>| {
+        let location = place(case.referenced.line());
+        let case = case.value;
+        Case {
+            note: case.note,
+            location,
+            input: laid_over(&base, case.input),
+            want: case.want,
+            reason: case.reason,
+        }
+    };
+    let named = |case: serde_saphyr::Spanned<identities::RawCase>| {
+        let location = place(case.referenced.line());
+        case.value.complete(location, &base)
+    };
+    Cases {
+        decisions: raw.cases.into_iter().map(complete).collect(),
+        identities: raw.identities.into_iter().map(named).collect(),
+    }
+}
+
+/// The input of a case, over what all have in common.
+fn laid_over(base: &Json, input: Json) -> Json {
+    let mut whole = if base.is_null() {
+        Json::Object(serde_json::Map::new())
+    } else {
+        base.clone()
+    };
+    merge(&mut whole, input);
+    whole
+}
+
+/// Lays `over` over `under`: objects key by key, `null` removes, anything else
+/// replaces.
+fn merge(under: &mut Json, over: Json) {
+    match over {
+        Json::Null => {}
+        Json::Object(over) => {
+            if !under.is_object() {
+                *under = Json::Object(serde_json::Map::new());
+            }
+            let Json::Object(under) = under else { return };
+            for (key, value) in over {
+                if value.is_null() {
+                    under.remove(&key);
+                } else {
+                    merge(under.entry(key).or_insert(Json::Null), value);
+                }
+            }
+        }
+        over => *under = over,
+    }
+}
+
+/// What is wrong with an input, by the front's schema.
+pub(super) fn schema_errors(front: Front, input: &Json) -> Vec<String> {
+    let Ok(validator) = jsonschema::validator_for(front.input_schema()) else {
+        return vec!["the schema of the input is broken".to_owned()];
+    };
+    let errors = validator.iter_errors(input).take(5);
+    errors
+        .map(|error| shorten(&format!("`input{}`: {error}", error.instance_path())))
+        .collect()
+}
+
+/// Evaluates an input with both engines.
+///
+/// # Errors
+/// The text says how the engines disagree; the inner error is a denial both
+/// agree on.
+pub(super) fn evaluate(front: Front, parsed: &mut Parsed, input: &Json) -> Result<Result<Decision, Error>, String> {
+    let value = Value::from(input.clone());
+    // The machine first: it has limits. What it cannot finish is no decision,
+    // whatever the interpreter, which has fewer, would say.
+    let ran = match vm::machine(&parsed.compiled).and_then(|machine| vm::once(machine, &value)) {
+        Ok(ran) => ran,
+        Err(error) => return Ok(Err(error)),
+    };
+    match interpret(front, parsed, &value) {
+        Ok(interpreted) if interpreted == ran => {}
+        Ok(other) => {
+            let (one, other) = (show(&ran), show(&other));
+            return Err(format!(
+                "the engines disagree: the machine gives {one}, the interpreter {other}"
+            ));
+        }
+        Err(error) => {
+            let one = show(&ran);
+            return Err(format!(
+                "the engines disagree: the machine gives {one}, the interpreter fails: {error}"
+            ));
+        }
+    }
+    match parsed.compiled.conditions_deny(&value) {
+        Ok(None) => Ok(decision::read(front, &ran)),
+        Ok(Some(denied)) => Ok(Ok(denied)),
+        Err(error) => Ok(Err(error)),
+    }
+}
+
+fn interpret(front: Front, parsed: &mut Parsed, input: &Value) -> Result<Value, String> {
+    let engine = &mut parsed.engine;
+    let interpreted = stall::again(INTERPRETER_TIME, stall::PATIENT, |limit| {
+        let check_interval = std::num::NonZeroU32::MIN;
+        engine.set_execution_timer_config(ExecutionTimerConfig { limit, check_interval });
+        engine.set_input(input.clone());
+        engine.eval_rule(front.entry_point())
+    });
+    interpreted.map_err(|error| {
+        let text = format!("{error:#}");
+        let message = text
+            .lines()
+            .find_map(|line| line.trim_start().strip_prefix("error: "))
+            .unwrap_or(&text)
+            .to_owned();
+        shorten(&message)
+    })
+}
+
+/// A short text of a value. What is deep or long is not written out.
+fn show(value: &Value) -> String {
+    match value {
+        Value::Object(object) if object.len() <= 4 => {
+            let entries = object
+                .iter_sorted()
+                .map(|(key, value)| format!("{}: {}", show(key), show_flat(value)));
+            format!("`{{{}}}`", entries.collect::<Vec<_>>().join(", "))
+        }
+        other => show_flat(other),
+    }
+}
+
+fn show_flat(value: &Value) -> String {
+    match value {
+        Value::Bool(value) => value.to_string(),
+        Value::String(text) => format!("\"{}\"", shorten(text).chars().take(60).collect::<String>()),
+        Value::Undefined => "`undefined`".to_owned(),
+        other => format!("a {}", decision::type_of(other)),
+    }
+}
+
+/// Runs one case.
+pub(super) fn run(front: Front, parsed: &mut Parsed, case: &Case) -> CaseResult {
+    timed((&case.note, &case.location), || verdict(front, parsed, case))
+}
+
+fn timed((note, location): (&str, &Location), run: impl FnOnce() -> Result<(), String>) -> CaseResult {
+    let started = Instant::now();
+    let outcome = run().map_or_else(Outcome::Fail, |()| Outcome::Pass);
+    CaseResult {
+        note: note.to_owned(),
+        file: location.file.to_string(),
+        line: location.line,
+        outcome,
+        micros: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
+    }
+}
+
+fn verdict(front: Front, parsed: &mut Parsed, case: &Case) -> Result<(), String> {
+    let wrong = schema_errors(front, &case.input);
+    if !wrong.is_empty() {
+        return Err(format!("the input does not fit the schema: {}", wrong.join("; ")));
+    }
+    let decision = evaluate(front, parsed, &case.input)?.map_err(|error| error.to_string())?;
+    if decision.allow != case.want.allow {
+        let word = |allow: bool| if allow { "allowed" } else { "denied" };
+        let (wanted, observed) = (word(case.want.allow), word(decision.allow));
+        return Err(format!("wanted {wanted}, got {observed} (`{}`)", decision.reason));
+    }
+    if let Some(reason) = case.reason.as_ref().filter(|reason| **reason != decision.reason) {
+        return Err(format!(
+            "wanted the reason `{}`, got `{}`",
+            shorten(reason),
+            decision.reason
+        ));
+    }
+    for (key, wanted) in [("headers", &case.want.headers), ("log", &case.want.log)] {
+        let observed = decision.obligations.get(key);
+        if wanted.as_ref().is_some_and(|wanted| Some(wanted) != observed) {
+            let observed = observed.map_or_else(|| "none".to_owned(), ToString::to_string);
+            return Err(format!("`{key}` is not as wanted, got {}", shorten(&observed)));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value as Json, json};
+
+    use super::merge;
+
+    fn merged(under: &Json, over: Json) -> Json {
+        let mut result = under.clone();
+        merge(&mut result, over);
+        result
+    }
+
+    #[test]
+    fn inputs_are_laid_over_the_base() {
+        let base = json!({"a": {"b": 1, "c": [1, 2]}, "d": 2});
+        assert_eq!(merged(&base, Json::Null), base);
+        assert_eq!(
+            merged(&base, json!({"a": {"b": 3}})),
+            json!({"a": {"b": 3, "c": [1, 2]}, "d": 2})
+        );
+        assert_eq!(
+            merged(&base, json!({"a": {"c": [9]}})),
+            json!({"a": {"b": 1, "c": [9]}, "d": 2})
+        );
+        assert_eq!(merged(&base, json!({"a": null})), json!({"d": 2}));
+        assert_eq!(
+            merged(&base, json!({"d": {"e": null, "f": 1}})),
+            json!({"a": {"b": 1, "c": [1, 2]}, "d": {"f": 1}})
+        );
+        assert_eq!(merged(&base, json!({"x": {"y": {"z": null}}}))["x"], json!({"y": {}}));
+    }
+}

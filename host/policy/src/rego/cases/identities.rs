@@ -1,0 +1,218 @@
+//! Cases of the names people and jobs have in clusters, and of what travels along
+//! where a service account acts.
+//!
+//! In: `identities` of `cases.yaml`, the mapping or the rules beside it. Out: a result a case.
+//! Never: a name that was not compared.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+use super::{CaseResult, laid_over, schema_errors, timed};
+use crate::impersonate::service_account::{Human, Rules};
+use crate::impersonate::{self, Known, Mapping};
+use crate::rego::input::identity_json;
+use crate::rego::source::Source;
+use crate::rego::{Front, shorten};
+use tollgate_config::ServiceAccountSemantics;
+use tollgate_core::diagnostic::{Diagnostic, Location};
+use tollgate_core::user::Identity;
+use tollgate_state::{Application, Destination, ObjectName};
+
+/// Groups an identity of a case may have: the most a setting allows.
+const MAX_GROUPS: usize = 2_000;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawCase {
+    note: String,
+    #[serde(default)]
+    input: Json,
+    want: Option<Wanted>,
+    refused: Option<String>,
+}
+
+/// Order means nothing to Kubernetes.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    /// Never empty, but where the account's own name is no affair of the file.
+    #[serde(default)]
+    username: String,
+    #[serde(default)]
+    groups: BTreeSet<String>,
+    uid: Option<String>,
+    #[serde(default)]
+    extra: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// One case, its input complete.
+pub(in crate::rego) struct Case {
+    note: String,
+    location: Location,
+    input: Json,
+    want: Option<Wanted>,
+    refused: Option<String>,
+}
+
+impl RawCase {
+    pub(super) fn complete(self, location: Location, base: &Json) -> Case {
+        Case {
+            note: self.note,
+            location,
+            input: laid_over(base, self.input),
+            want: self.want,
+            refused: self.refused,
+        }
+    }
+}
+
+/// Compiles what says whom a cluster is told, and runs its cases.
+pub(in crate::rego) fn run(source: &Source, cases: &[Case], found: &mut Vec<Diagnostic>) -> Vec<CaseResult> {
+    let Some((path, text)) = source.impersonation() else {
+        return Vec::new();
+    };
+    let verdicts = |judge: &dyn Fn(&Case) -> Result<(), String>| {
+        let run = |case: &Case| timed((&case.note, &case.location), || case.judged_by(source.front, judge));
+        cases.iter().map(run).collect()
+    };
+    match source.front {
+        Front::Extensions | Front::ApplicationSets => Vec::new(),
+        Front::Kubernetes => {
+            let loaded = Mapping::parse(path, text, MAX_GROUPS);
+            found.extend(loaded.diagnostics);
+            let judge = |mapping: Mapping| verdicts(&|case| case.named_by(&mapping));
+            loaded.value.map(judge).unwrap_or_default()
+        }
+        Front::Applications => {
+            let loaded = Rules::parse(path, text, ServiceAccountSemantics::default());
+            found.extend(loaded.diagnostics);
+            let judge = |rules: Rules| verdicts(&|case| case.accompanied_by(&rules));
+            loaded.value.map(judge).unwrap_or_default()
+        }
+    }
+}
+
+/// Gives an input of the Kubernetes front the identity it would have, unless it
+/// says one.
+pub(in crate::rego) fn fill(source: &Source, input: &mut Json, found: &mut Vec<Diagnostic>) {
+    let (Front::Kubernetes, Some((path, text)), None) = (source.front, source.impersonation(), input.get("identity"))
+    else {
+        return;
+    };
+    let loaded = Mapping::parse(path, text, MAX_GROUPS);
+    found.extend(loaded.diagnostics);
+    let Some(mapping) = loaded.value else { return };
+    let identity = match mapping.apply_case(&Known::from_input(input)) {
+        None => Json::Null,
+        Some(Ok(identity)) => identity_json(&identity),
+        Some(Err(error)) => {
+            let message = format!("the request would be refused: {}", whole_text(&error));
+            found.push(Diagnostic::error(Location::new(path, 0), message));
+            return;
+        }
+    };
+    if let Some(input) = input.as_object_mut() {
+        input.insert("identity".to_owned(), identity);
+    }
+}
+
+impl Case {
+    fn judged_by(&self, front: Front, judge: &dyn Fn(&Self) -> Result<(), String>) -> Result<(), String> {
+        let wrong = schema_errors(front, &self.input);
+        if !wrong.is_empty() {
+            return Err(format!("the input does not fit the schema: {}", wrong.join("; ")));
+        }
+        judge(self)
+    }
+
+    fn named_by(&self, mapping: &Mapping) -> Result<(), String> {
+        let Some(named) = mapping.apply_case(&Known::from_input(&self.input)) else {
+            return Err("the mapping names only `access.as` of `user` and `ci_job`".to_owned());
+        };
+        self.compare(named)
+    }
+
+    /// What of the caller travels along; the account's name is the project's affair.
+    fn accompanied_by(&self, rules: &Rules) -> Result<(), String> {
+        let text = |pointer: &str| self.input.pointer(pointer).and_then(Json::as_str).unwrap_or_default();
+        let groups = self.input.pointer("/principal/groups").and_then(Json::as_array);
+        let groups = groups.into_iter().flatten().filter_map(Json::as_str);
+        let groups: Vec<String> = groups.map(str::to_owned).collect();
+        let human = Human {
+            username: text("/principal/username"),
+            groups: &groups,
+            issuer: text("/principal/issuer"),
+            kind: text("/principal/kind"),
+        };
+        let application = Application {
+            name: ObjectName {
+                namespace: text("/application/namespace").to_owned(),
+                name: text("/application/name").to_owned(),
+            },
+            project: text("/application/project").to_owned(),
+            destination: Destination::default(),
+            application_set: None,
+            labels: BTreeMap::new(),
+            location: Location::default(),
+        };
+        self.compare(rules.extra(&human, &application).map(|extra| Identity {
+            username: String::new(),
+            groups: Vec::new(),
+            uid: None,
+            extra,
+        }))
+    }
+
+    fn compare(&self, named: Result<Identity, impersonate::Error>) -> Result<(), String> {
+        match (&self.want, &self.refused, named) {
+            (Some(want), None, Ok(identity)) => want.compare(identity),
+            (None, Some(refused), Err(error)) => {
+                let text = whole_text(&error);
+                if text == *refused {
+                    return Ok(());
+                }
+                Err(format!("wanted the refusal `{}`, got `{text}`", shorten(refused)))
+            }
+            (Some(_), None, Err(error)) => Err(format!("wanted an identity, got the refusal `{}`", whole_text(&error))),
+            (None, Some(_), Ok(identity)) => Err(format!("wanted a refusal, got `{}`", shorten(&identity.username))),
+            (Some(_), Some(_), _) | (None, None, _) => Err("a case has either `want` or `refused`".to_owned()),
+        }
+    }
+}
+
+impl Wanted {
+    fn compare(&self, identity: Identity) -> Result<(), String> {
+        let Identity {
+            username,
+            groups,
+            uid,
+            extra,
+        } = identity;
+        let groups: BTreeSet<String> = groups.into_iter().collect();
+        let extra: BTreeMap<String, BTreeSet<String>> = extra
+            .into_iter()
+            .map(|(key, values)| (key, values.into_iter().collect()))
+            .collect();
+        for (part, is_wanted, observed) in [
+            ("username", username == self.username, format!("{username:?}")),
+            ("groups", groups == self.groups, format!("{groups:?}")),
+            ("uid", uid == self.uid, format!("{uid:?}")),
+            ("extra", extra == self.extra, format!("{extra:?}")),
+        ] {
+            if !is_wanted {
+                return Err(format!("`{part}` is not as wanted, got {}", shorten(&observed)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The error and its cause in one line.
+fn whole_text(error: &impersonate::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => shorten(&format!("{error}: {cause}")),
+        None => shorten(&error.to_string()),
+    }
+}

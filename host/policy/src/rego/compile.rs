@@ -1,0 +1,275 @@
+//! From texts to a program.
+//!
+//! In: the files of a bundle. Out: [`Compiled`], or findings. Never: on a small
+//! stack; in the gateway's process before a child process has done the same.
+
+use std::sync::Arc;
+
+use regorus::languages::rego::compiler::Compiler;
+use regorus::rvm::program::Program;
+use regorus::unstable::{Module, Parser};
+use regorus::{Engine, Value};
+use serde::Deserialize;
+
+use super::source::{Kind, Source};
+use super::{Decision, Error, Reads, decision, graph, growth, parse_yaml, shorten};
+use crate::cel;
+use tollgate_core::diagnostic::{Diagnostic, Location};
+
+/// Stack for parsing, compiling and testing.
+pub(super) const STACK_BYTES: usize = 64 * 1024 * 1024;
+/// Conditions of one bundle.
+const CONDITIONS: usize = 32;
+
+/// A bundle that can be run.
+#[derive(Debug)]
+pub(super) struct Compiled {
+    pub(super) program: Arc<Program>,
+    /// The data tree as JSON; each thread parses its own copy once.
+    pub(super) data: String,
+    conditions: Vec<Condition>,
+    /// Parts of the input that rules and conditions look at.
+    pub(super) reads: Reads,
+}
+
+/// A match condition: when it is not true, the request is denied.
+#[derive(Debug)]
+struct Condition {
+    name: String,
+    message: String,
+    expression: cel::Expression,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RawConditions {
+    match_conditions: Vec<RawCondition>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCondition {
+    name: serde_saphyr::Spanned<String>,
+    expression: serde_saphyr::Spanned<String>,
+    message: String,
+}
+
+impl Compiled {
+    /// What was never checked: for tests of what happens then.
+    #[cfg(test)]
+    pub(super) fn without_conditions(program: Arc<Program>, data: String) -> Self {
+        Self {
+            program,
+            data,
+            conditions: Vec::new(),
+            reads: Reads::default(),
+        }
+    }
+
+    /// Whether a condition denies: all of them must be true.
+    ///
+    /// # Errors
+    /// [`Error::Condition`] for one that cannot be evaluated, after every
+    /// condition before it was true. Denies as well.
+    pub(super) fn conditions_deny(&self, input: &Value) -> Result<Option<Decision>, Error> {
+        if self.conditions.is_empty() {
+            return Ok(None);
+        }
+        let json = serde_json::to_value(input).map_err(|_| Error::Evaluation {
+            reason: "the input cannot be written as JSON".into(),
+        })?;
+        let failed = |name: &str, source| Error::Condition {
+            name: name.to_owned(),
+            source,
+        };
+        let variables = cel::Variables::new(&[("input", &json)]).map_err(|source| failed("*", source))?;
+        for condition in &self.conditions {
+            match condition.expression.eval_bool_in(&variables) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Some(Decision::denied(&condition.message))),
+                Err(source) => return Err(failed(&condition.name, source)),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Everything of a bundle that was parsed, for the two engines.
+pub(super) struct Parsed {
+    pub(super) compiled: Compiled,
+    pub(super) engine: Engine,
+}
+
+/// Compiles on a thread with a large stack; a panic is a finding.
+pub(super) fn on_large_stack(source: &Source) -> Result<Compiled, Vec<Diagnostic>> {
+    let broken = || {
+        vec![Diagnostic::error(
+            None,
+            "the policy compiler panicked or could not be started",
+        )]
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("policy-compile".into())
+            .stack_size(STACK_BYTES);
+        let handle = thread.spawn_scoped(scope, || compile(source)).map_err(|_| broken())?;
+        let result = handle.join().map_err(|_| broken())?;
+        result.map(|parsed| parsed.compiled)
+    })
+}
+
+/// Parses, checks and compiles.
+pub(super) fn compile(source: &Source) -> Result<Parsed, Vec<Diagnostic>> {
+    let mut found = Vec::new();
+    let modules = parse(source, &mut found);
+    if !found.is_empty() {
+        return Err(found);
+    }
+    let entry_point = source.front.entry_point();
+    let entry: Vec<&str> = entry_point.split('.').skip(1).collect();
+    let reads = graph::check(&modules, &entry, source.front.input_schema()).map_err(|more| found.extend(more));
+    let tree = data(source, &mut found);
+    if !found.iter().any(Diagnostic::is_error) {
+        found.extend(growth::check(&modules, &tree, source.front));
+    }
+    let data = tree.to_string();
+    let conditions = conditions(source, &mut found);
+    let Some(mut reads) = reads.ok().filter(|_| !found.iter().any(Diagnostic::is_error)) else {
+        return Err(found);
+    };
+    if !conditions.is_empty() {
+        // What an expression looks at is not followed.
+        reads.note(&[]);
+    }
+    let policy = source
+        .of(Kind::Policy)
+        .next()
+        .map_or("policy.rego", |file| file.path.as_str());
+    build(source, &entry_point, &data)
+        .map(|(program, engine)| Parsed {
+            compiled: Compiled {
+                program,
+                data,
+                conditions,
+                reads,
+            },
+            engine,
+        })
+        .map_err(|error| vec![engine_error(policy, &error)])
+}
+
+fn parse(source: &Source, found: &mut Vec<Diagnostic>) -> Vec<Module> {
+    let mut modules = Vec::new();
+    for file in source.of(Kind::Policy) {
+        let parsed = regorus::unstable::Source::from_contents(file.path.clone(), file.text.clone()).and_then(|text| {
+            let mut parser = Parser::new(&text)?;
+            parser.enable_rego_v1()?;
+            parser.parse()
+        });
+        match parsed {
+            Ok(module) => modules.push(module),
+            Err(error) => found.push(engine_error(&file.path, &format!("{error:#}"))),
+        }
+    }
+    modules
+}
+
+pub(super) fn build(source: &Source, entry_point: &str, data: &str) -> Result<(Arc<Program>, Engine), String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let mut engine = Engine::new();
+    engine.set_strict_builtin_errors(true);
+    for file in source.of(Kind::Policy) {
+        engine
+            .add_policy(file.path.clone(), file.text.clone())
+            .map_err(|error| format!("{error:#}"))?;
+    }
+    let data = Value::from_json_str(data).map_err(|error| format!("{error:#}"))?;
+    engine.add_data(data).map_err(|error| format!("{error:#}"))?;
+    let policy = engine
+        .compile_with_entrypoint(&entry_point.into())
+        .map_err(|error| format!("{error:#}"))?;
+    let program = Compiler::compile_from_policy(&policy, &[entry_point]).map_err(|error| text(&error))?;
+    Ok((program, engine))
+}
+
+/// The engine's errors are texts such as
+/// `--> policy.rego:3:5\n  |\n3 | …\n  | ^\nerror: message`.
+fn engine_error(file: &str, text: &str) -> Diagnostic {
+    let message = text
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix("error: "))
+        .unwrap_or(text);
+    let place = text.lines().find_map(|line| {
+        let mut parts = line.trim_start().strip_prefix("--> ")?.rsplitn(3, ':');
+        let column = parts.next()?.trim().parse().ok()?;
+        let line = parts.next()?.parse().ok()?;
+        Some(Location {
+            file: parts.next()?.into(),
+            line,
+            column,
+        })
+    });
+    let location = place.unwrap_or_else(|| Location::new(file, 0));
+    Diagnostic::error(location, shorten(message).to_lowercase())
+}
+
+fn data(source: &Source, found: &mut Vec<Diagnostic>) -> serde_json::Value {
+    let mut tree = serde_json::Map::new();
+    for file in source.of(Kind::Data) {
+        let here = || Location::new(file.path.as_str(), 0);
+        if file.stem == "tollgate" {
+            let message = "data must not have the name of the rules' package";
+            found.push(Diagnostic::error(here(), message).with_hint("give the file another name"));
+        }
+        match parse_yaml(&file.path, &file.text) {
+            Ok(value) => {
+                if tree.insert(file.stem.clone(), value).is_some() {
+                    found.push(Diagnostic::error(
+                        here(),
+                        format!("there are two data files `{}`", file.stem),
+                    ));
+                }
+            }
+            Err(finding) => found.push(finding),
+        }
+    }
+    tree.into()
+}
+
+fn conditions(source: &Source, found: &mut Vec<Diagnostic>) -> Vec<Condition> {
+    let mut conditions: Vec<Condition> = Vec::new();
+    for file in source.of(Kind::Condition) {
+        let raw: RawConditions = match parse_yaml(&file.path, &file.text) {
+            Ok(raw) => raw,
+            Err(finding) => {
+                found.push(finding);
+                continue;
+            }
+        };
+        for raw in raw.match_conditions {
+            let line = u32::try_from(raw.expression.referenced.line()).unwrap_or(0);
+            let here = Location::new(file.path.as_str(), line);
+            let name = raw.name.value;
+            if let Err(problem) = decision::check_reason(&raw.message) {
+                found.push(Diagnostic::error(
+                    here.clone(),
+                    format!("the message of condition `{name}` {problem}"),
+                ));
+            }
+            if conditions.iter().any(|other| other.name == name) || conditions.len() >= CONDITIONS {
+                let message = format!("condition `{name}` stands twice, or there are more than {CONDITIONS}");
+                found.push(Diagnostic::error(here.clone(), message));
+                continue;
+            }
+            match cel::Expression::compile(&raw.expression.value, &["input"], Some(here.clone())) {
+                Ok(expression) => conditions.push(Condition {
+                    name,
+                    message: raw.message,
+                    expression,
+                }),
+                Err(error) => found.push(Diagnostic::error(here, format!("condition `{name}`: {error}"))),
+            }
+        }
+    }
+    conditions
+}

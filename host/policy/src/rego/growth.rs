@@ -1,0 +1,345 @@
+//! How large the values of a bundle can get, at most.
+//!
+//! In: parsed modules without cycles, data, the schema of `input`. Out: a
+//! finding for what can get too large. Never: an evaluation.
+//!
+//! Values are shared: `x1 := [x0, x0]`, `x2 := [x1, x1]` and so on take memory
+//! for two items a line, while the tree doubles. One instruction walks it all
+//! (a comparison, a sort, an insertion into a set), and the engine looks at its
+//! clock between instructions only. So the size of the tree, not that of the
+//! memory, is bounded here, before anything runs. Each function is looked at
+//! once for every size of arguments it is called with.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use regorus::unstable::{Expr, ExprRef, Literal, Module, Query, Rule, RuleHead, Span};
+use serde_json::Value as Json;
+
+use super::graph::{self, Path};
+use super::{Front, builtins};
+use tollgate_core::diagnostic::Diagnostic;
+
+mod names;
+mod references;
+mod size;
+
+use names::{Bound, Names, Origin, Variable};
+use size::Size;
+
+/// Nodes of the tree of one value, 64 bytes of text a node. Comparing two such
+/// values takes some 0.1 s.
+pub const TREE_NODES: u64 = 10_000_000;
+/// Nodes of all arguments of a function that takes texts or numbers: it writes
+/// them out, if only to say that they are something else.
+const WRITTEN_NODES: u64 = 50_000;
+/// Nodes of all arguments of a function that takes lists and tables.
+const TABLE_NODES: u64 = 4_000_000;
+/// Nodes of a number: 16 KiB of digits. Multiplying and dividing take the
+/// square of it.
+const NUMBER_NODES: u64 = 256;
+/// Levels of brackets of one value: what walks a tree calls itself a level.
+pub const TREE_DEPTH: u64 = 256;
+/// Expressions looked at, functions anew for every size of arguments.
+const STEPS: u64 = 4_000_000;
+
+/// Checks all modules together. Call it only when there are no cycles.
+pub(super) fn check(modules: &[Module], data: &Json, front: Front) -> Vec<Diagnostic> {
+    let mut growth = Growth::new(modules, data, front);
+    let paths: Vec<Path> = growth.rules.keys().cloned().collect();
+    for path in paths {
+        // What is too large makes all that refers to it too large: one is enough.
+        if let Err(finding) = growth.value(&path, None) {
+            return vec![*finding];
+        }
+    }
+    Vec::new()
+}
+
+type Sized = Result<Size, Box<Diagnostic>>;
+
+/// One definition of a rule.
+struct Definition<'a> {
+    rule: &'a Rule,
+    module: usize,
+    names: Rc<Names<'a>>,
+}
+
+struct Place<'a> {
+    package: Path,
+    imports: BTreeMap<&'a str, Path>,
+}
+
+struct Growth<'a> {
+    modules: Vec<Place<'a>>,
+    rules: BTreeMap<Path, Vec<Rc<Definition<'a>>>>,
+    data: &'a Json,
+    schema: &'a Json,
+    steps: u64,
+    /// Sizes of rules, of functions by the sizes of their arguments, and of
+    /// references to data.
+    known: HashMap<(Path, Option<Vec<Size>>), Size>,
+    outside: HashMap<Path, Size>,
+}
+
+/// What an expression is looked at in: a definition and its arguments.
+struct Scope<'a> {
+    definition: Rc<Definition<'a>>,
+    arguments: Vec<Size>,
+    known: HashMap<Variable<'a>, Size>,
+    /// Variables whose size is being found, outermost first, each with the
+    /// number of queries open at that time.
+    open: Vec<(Variable<'a>, usize)>,
+    /// The outermost of them that was met again.
+    met: usize,
+    queries: usize,
+}
+
+fn too_large(span: &Span, message: String, hint: &str) -> Box<Diagnostic> {
+    Box::new(Diagnostic::error(graph::location(span), message).with_hint(hint))
+}
+
+fn checked(size: Size, span: &Span) -> Sized {
+    if size.tree > TREE_NODES {
+        let observed = if size.tree == u64::MAX {
+            "any number of".to_owned()
+        } else {
+            size.tree.to_string()
+        };
+        let message = format!(
+            "the value can have {observed} nodes when what it shares is counted wherever it stands, {TREE_NODES} are allowed"
+        );
+        let hint = "do not put one value into another several times, or again in each turn of a loop; refer to it by a name or key";
+        return Err(too_large(span, message, hint));
+    }
+    if size.depth > TREE_DEPTH {
+        let message = format!(
+            "the value can be nested {} deep, {TREE_DEPTH} levels are allowed",
+            size.depth
+        );
+        return Err(too_large(span, message, "build flat values"));
+    }
+    Ok(size)
+}
+
+impl<'a> Growth<'a> {
+    fn new(modules: &'a [Module], data: &'a Json, front: Front) -> Self {
+        let mut growth = Self {
+            modules: Vec::new(),
+            rules: BTreeMap::new(),
+            data,
+            schema: front.input_schema(),
+            steps: 0,
+            known: HashMap::new(),
+            outside: HashMap::new(),
+        };
+        let mut arities = BTreeMap::new();
+        for module in modules {
+            let place = Place {
+                package: graph::package(module),
+                imports: references::imports(module),
+            };
+            for rule in &module.policy {
+                if let Some(arity) = graph::arity(rule) {
+                    arities.insert(graph::rule_path(&place.package, rule), arity);
+                }
+            }
+            growth.modules.push(place);
+        }
+        for (module, parsed) in modules.iter().enumerate() {
+            let Some(place) = growth.modules.get(module) else {
+                continue;
+            };
+            for rule in &parsed.policy {
+                let arity = |function: &Expr| references::arity(place, &arities, function);
+                let definition = Definition {
+                    rule,
+                    module,
+                    names: Rc::new(Names::of(rule, &arity)),
+                };
+                let path = graph::rule_path(&place.package, rule);
+                growth.rules.entry(path).or_default().push(Rc::new(definition));
+            }
+        }
+        growth
+    }
+
+    /// The value of a rule, or the result of a function for such arguments.
+    fn value(&mut self, path: &Path, arguments: Option<Vec<Size>>) -> Sized {
+        let key = (path.clone(), arguments);
+        if let Some(&known) = self.known.get(&key) {
+            return Ok(known);
+        }
+        let size = self.definitions(path, key.1.as_deref())?;
+        self.known.insert(key, size);
+        Ok(size)
+    }
+
+    fn definitions(&mut self, path: &Path, arguments: Option<&[Size]>) -> Sized {
+        let definitions = self.rules.get(path).cloned().unwrap_or_default();
+        let mut size = Size::NONE;
+        for definition in definitions {
+            // A function that is not called does not run.
+            if graph::arity(definition.rule).is_some() && arguments.is_none() {
+                size = size.either(Size::ONE);
+                continue;
+            }
+            let arguments = arguments.unwrap_or_default().iter();
+            let mut scope = Scope {
+                definition: Rc::clone(&definition),
+                arguments: arguments.map(|argument| argument.named()).collect(),
+                known: HashMap::new(),
+                open: Vec::new(),
+                met: usize::MAX,
+                queries: 0,
+            };
+            size = self.definition(&mut scope, &definition, size)?;
+        }
+        Ok(size)
+    }
+
+    /// `so_far` with what one definition adds.
+    fn definition(&mut self, scope: &mut Scope<'a>, definition: &Definition<'a>, so_far: Size) -> Sized {
+        let (head, bodies) = match definition.rule {
+            Rule::Default { value, .. } => return Ok(so_far.either(self.expr(scope, value)?)),
+            Rule::Spec { head, bodies, .. } => (head, bodies),
+        };
+        let mut turns = 1_u64;
+        let mut value = match head {
+            RuleHead::Compr { assign, .. } | RuleHead::Func { assign, .. } => match assign {
+                Some(assign) => self.turning(scope, &assign.value, &mut turns)?,
+                None => Size::ONE,
+            },
+            RuleHead::Set { key: Some(key), .. } => self.turning(scope, key, &mut turns)?,
+            RuleHead::Set { key: None, .. } => Size::ONE,
+        };
+        for body in bodies {
+            let mut own = self.query(scope, &body.query)?;
+            if let Some(assign) = &body.assign {
+                value = value.either(self.turning(scope, &assign.value, &mut own)?);
+            }
+            turns = turns.saturating_mul(own);
+        }
+        let mut levels = self.keys_of_head(scope, graph::head_of(definition.rule), &mut turns)?;
+        let partial = matches!(head, RuleHead::Set { .. }) || !levels.is_empty();
+        if !partial {
+            return Ok(so_far.either(value));
+        }
+        let span = definition.rule.span();
+        let innermost = match head {
+            RuleHead::Set { .. } => None,
+            RuleHead::Compr { .. } | RuleHead::Func { .. } => levels.pop(),
+        };
+        let mut size = Size::collected(innermost, value, turns);
+        while let Some(key) = levels.pop() {
+            size = Size::literal([(Some(key), size)].into_iter()).joined(Size::collected(Some(key), Size::ONE, turns));
+        }
+        checked(so_far.joined(size), span)
+    }
+
+    /// Keys in brackets behind the path of a rule: `p[key][key]`.
+    fn keys_of_head(
+        &mut self,
+        scope: &mut Scope<'a>,
+        head: &'a Expr,
+        turns: &mut u64,
+    ) -> Result<Vec<Size>, Box<Diagnostic>> {
+        let steps = references::steps(head);
+        let mut keys = Vec::new();
+        for step in steps.into_iter().skip_while(|step| step.fixed().is_some()) {
+            keys.push(match step {
+                references::Step::Fixed(text) => Size::text(text.len()),
+                references::Step::Index(index) => self.turning(scope, index, turns)?,
+            });
+        }
+        Ok(keys)
+    }
+
+    /// An expression, and the turns it makes itself: `data.names[_]`.
+    fn turning(&mut self, scope: &mut Scope<'a>, expr: &'a Expr, turns: &mut u64) -> Sized {
+        *turns = turns.saturating_mul(self.turns(scope, expr)?);
+        self.expr(scope, expr)
+    }
+
+    /// Looks at all statements; gives how often all of them can hold.
+    fn query(&mut self, scope: &mut Scope<'a>, query: &'a Query) -> Result<u64, Box<Diagnostic>> {
+        scope.queries += 1;
+        let turns = self.statements(scope, query);
+        scope.queries -= 1;
+        turns
+    }
+
+    fn statements(&mut self, scope: &mut Scope<'a>, query: &'a Query) -> Result<u64, Box<Diagnostic>> {
+        let mut turns = 1_u64;
+        for statement in &query.stmts {
+            match &statement.literal {
+                Literal::SomeVars { .. } => {}
+                Literal::SomeIn {
+                    key, value, collection, ..
+                } => {
+                    for expr in key.iter().chain([value]) {
+                        self.expr(scope, expr)?;
+                    }
+                    let collection = self.turning(scope, collection, &mut turns)?;
+                    turns = turns.saturating_mul(collection.length.max(1));
+                }
+                Literal::Expr { expr, .. } | Literal::NotExpr { expr, .. } => {
+                    self.turning(scope, expr, &mut turns)?;
+                }
+                Literal::Every { domain, query, .. } => {
+                    self.turning(scope, domain, &mut turns)?;
+                    self.query(scope, query)?;
+                }
+            }
+        }
+        Ok(turns)
+    }
+
+    /// How many items the indices in an expression go through, comprehensions
+    /// not among them.
+    fn turns(&mut self, scope: &mut Scope<'a>, expr: &'a Expr) -> Result<u64, Box<Diagnostic>> {
+        let mut turns = 1_u64;
+        let mut pending: Vec<&'a Expr> = vec![expr];
+        while let Some(expr) = pending.pop() {
+            let mut all = |parts: &'a [ExprRef]| pending.extend(parts.iter().map(|part| &**part));
+            match expr {
+                Expr::RefBrack { refr, index, .. } => {
+                    pending.extend([&**refr, &**index]);
+                    if scope.definition.names.turns(index) {
+                        turns = turns.saturating_mul(self.expr(scope, refr)?.length.max(1));
+                    }
+                }
+                Expr::RefDot { refr, .. } => pending.push(refr),
+                Expr::Array { items, .. } | Expr::Set { items, .. } => all(items),
+                Expr::Object { fields, .. } => {
+                    pending.extend(fields.iter().flat_map(|(_, key, value)| [&**key, &**value]));
+                }
+                Expr::Call { params, .. } => all(params),
+                Expr::UnaryExpr { expr, .. } => pending.push(expr),
+                Expr::BinExpr { lhs, rhs, .. }
+                | Expr::BoolExpr { lhs, rhs, .. }
+                | Expr::ArithExpr { lhs, rhs, .. }
+                | Expr::AssignExpr { lhs, rhs, .. } => pending.extend([&**lhs, &**rhs]),
+                Expr::Membership {
+                    key, value, collection, ..
+                } => {
+                    all(key.as_slice());
+                    pending.extend([&**value, &**collection]);
+                }
+                Expr::ArrayCompr { .. }
+                | Expr::SetCompr { .. }
+                | Expr::ObjectCompr { .. }
+                | Expr::String { .. }
+                | Expr::RawString { .. }
+                | Expr::Number { .. }
+                | Expr::Bool { .. }
+                | Expr::Null { .. }
+                | Expr::Var { .. } => {}
+            }
+        }
+        Ok(turns)
+    }
+}
+
+#[cfg(test)]
+mod tests;

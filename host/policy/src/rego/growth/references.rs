@@ -1,0 +1,450 @@
+//! What an expression and the names in it refer to.
+//!
+//! In: an expression, a scope. Out: its size. Never: a name without an origin:
+//! that is refused.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use regorus::unstable::{ArithOp, Expr, ExprRef, Module, Query, Span};
+
+use super::super::builtins::Gives;
+use super::size::resolved;
+use super::{
+    Bound, Growth, NUMBER_NODES, Origin, Path, Place, STEPS, Scope, Size, Sized, TABLE_NODES, Variable, WRITTEN_NODES,
+    builtins, checked, graph, too_large,
+};
+use tollgate_core::diagnostic::Diagnostic;
+
+/// One step of a reference behind its first name.
+pub(super) enum Step<'a> {
+    /// `.key` or `["key"]`.
+    Fixed(String),
+    /// `[expression]`.
+    Index(&'a Expr),
+}
+
+impl Step<'_> {
+    pub(super) fn fixed(&self) -> Option<&str> {
+        match self {
+            Self::Fixed(text) => Some(text),
+            Self::Index(_) => None,
+        }
+    }
+}
+
+/// The steps of a reference, from its base on.
+pub(super) fn steps(expr: &Expr) -> Vec<Step<'_>> {
+    let mut steps = Vec::new();
+    let mut expr = expr;
+    loop {
+        expr = match expr {
+            Expr::RefDot {
+                refr, field: (span, _), ..
+            } => {
+                steps.push(Step::Fixed(span.text().to_owned()));
+                refr
+            }
+            Expr::RefBrack { refr, index, .. } => {
+                steps.push(match builtins::text(index) {
+                    Some(text) => Step::Fixed(text.to_string()),
+                    None => Step::Index(index),
+                });
+                refr
+            }
+            _ => break,
+        };
+    }
+    steps.reverse();
+    steps
+}
+
+/// Names a module imports: full path, `data` or `input` included.
+pub(super) fn imports(module: &Module) -> BTreeMap<&str, Path> {
+    let mut imports = BTreeMap::new();
+    for import in &module.imports {
+        let Some((path, _)) = graph::chain(&import.refr) else {
+            continue;
+        };
+        let Some(last) = graph::last_name(&import.refr) else {
+            continue;
+        };
+        imports.insert(import.r#as.as_ref().map_or(last, |span| span.text()), path);
+    }
+    imports
+}
+
+/// The path below `data` that a function's name means, if a rule has it.
+fn function_path<T>(place: &Place<'_>, rules: &BTreeMap<Path, T>, function: &Expr) -> Option<Path> {
+    let (path, _) = graph::chain(function)?;
+    let full = graph::resolve(&place.package, |name| place.imports.get(name), &path)?;
+    rules.contains_key(&full).then_some(full)
+}
+
+/// Arguments of the function of that name, when there is one.
+pub(super) fn arity(place: &Place<'_>, functions: &BTreeMap<Path, usize>, function: &Expr) -> Option<usize> {
+    if let Some(path) = function_path(place, functions, function) {
+        return functions.get(&path).copied();
+    }
+    let (path, _) = graph::chain(function)?;
+    builtins::arity(&path.join("."))
+}
+
+fn inside(size: Size, levels: usize) -> Size {
+    (0..levels).fold(size, |size, _| size.any_item().either(size.any_key()))
+}
+
+impl<'a> Growth<'a> {
+    pub(super) fn expr(&mut self, scope: &mut Scope<'a>, expr: &'a Expr) -> Sized {
+        self.steps = self.steps.saturating_add(1);
+        if self.steps > STEPS {
+            let message = format!("more than {STEPS} steps are needed to tell how large values can get");
+            let hint = "call functions with fewer different arguments";
+            return Err(too_large(graph::base(expr).span(), message, hint));
+        }
+        let size = match expr {
+            Expr::String { span, .. } | Expr::RawString { span, .. } | Expr::Number { span, .. } => {
+                Size::text(span.text().len())
+            }
+            Expr::Bool { .. } | Expr::Null { .. } => Size::ONE,
+            Expr::Var { .. } | Expr::RefDot { .. } | Expr::RefBrack { .. } => self.reference(scope, expr)?,
+            Expr::Array { items, .. } => self.items(scope, items, Some(Size::ONE))?,
+            Expr::Set { items, .. } => self.items(scope, items, None)?,
+            Expr::Object { fields, .. } => {
+                let mut entries = Vec::with_capacity(fields.len());
+                for (_, key, value) in fields {
+                    entries.push((Some(self.expr(scope, key)?), self.expr(scope, value)?));
+                }
+                Size::literal(entries.into_iter())
+            }
+            Expr::ArrayCompr { term, query, .. } => self.comprehension(scope, query, (None, term), Some(Size::ONE))?,
+            Expr::SetCompr { term, query, .. } => self.comprehension(scope, query, (None, term), None)?,
+            Expr::ObjectCompr { key, value, query, .. } => {
+                self.comprehension(scope, query, (Some(key), value), None)?
+            }
+            Expr::Call { fcn, params, .. } => self.call(scope, fcn, params)?,
+            Expr::UnaryExpr { expr, .. } => Size::flat(self.expr(scope, expr)?.scalar, 1),
+            Expr::BinExpr { lhs, rhs, .. } => self.expr(scope, lhs)?.joined(self.expr(scope, rhs)?),
+            Expr::ArithExpr { op, lhs, rhs, .. } => {
+                let (left, right) = (self.expr(scope, lhs)?, self.expr(scope, rhs)?);
+                arithmetic(expr, op, left, right)?
+            }
+            Expr::BoolExpr { lhs, rhs, .. } | Expr::AssignExpr { lhs, rhs, .. } => {
+                self.expr(scope, lhs)?;
+                self.expr(scope, rhs)?;
+                Size::ONE
+            }
+            Expr::Membership {
+                key, value, collection, ..
+            } => {
+                for part in key.iter().chain([value, collection]) {
+                    self.expr(scope, part)?;
+                }
+                Size::ONE
+            }
+        };
+        checked(size, graph::base(expr).span())
+    }
+
+    /// `index`: the key of each item when the head names none.
+    fn comprehension(
+        &mut self,
+        scope: &mut Scope<'a>,
+        query: &'a Query,
+        (key, value): (Option<&'a Expr>, &'a Expr),
+        index: Option<Size>,
+    ) -> Sized {
+        let mut turns = self.query(scope, query)?;
+        let key = match key {
+            Some(key) => Some(self.turning(scope, key, &mut turns)?),
+            None => index,
+        };
+        let value = self.turning(scope, value, &mut turns)?;
+        Ok(Size::collected(key, value, turns))
+    }
+
+    fn items(&mut self, scope: &mut Scope<'a>, items: &'a [ExprRef], key: Option<Size>) -> Sized {
+        let mut entries = Vec::with_capacity(items.len());
+        for item in items {
+            entries.push((key, self.expr(scope, item)?));
+        }
+        Ok(Size::literal(entries.into_iter()))
+    }
+
+    fn reference(&mut self, scope: &mut Scope<'a>, expr: &'a Expr) -> Sized {
+        let steps = steps(expr);
+        for step in &steps {
+            if let Step::Index(index) = step {
+                self.expr(scope, index)?;
+            }
+        }
+        let base = graph::base(expr);
+        let Expr::Var { span, .. } = base else {
+            let size = self.expr(scope, base)?;
+            return Ok(steps.iter().fold(size, |size, _| size.any_item()).named());
+        };
+        let name = span.text();
+        let mut size = None;
+        let definition = Rc::clone(&scope.definition);
+        for variable in definition.names.meanings(base) {
+            if definition.names.origins.contains_key(variable) {
+                let variable = self.variable(scope, *variable, span)?;
+                let part = steps.iter().fold(variable, |size, _| size.any_item());
+                size = Some(size.map_or(part, |size: Size| size.either(part)));
+            }
+        }
+        if let Some(path) = self.path(scope, name) {
+            let fixed = steps.iter().map_while(Step::fixed).map(str::to_owned);
+            let full: Path = path.into_iter().chain(fixed).collect();
+            let rest = steps.iter().skip_while(|step| step.fixed().is_some()).count();
+            if let Some(outside) = self.global(&full)? {
+                let outside = (0..rest).fold(outside, |size, _| size.any_item());
+                size = Some(size.map_or(outside, |size| size.either(outside)));
+            }
+        }
+        match size {
+            Some(size) => Ok(size.named()),
+            // Each `_` is new and stands for anything.
+            None if name == "_" => Ok(Size::ONE),
+            // What is neither variable nor rule is never defined.
+            None if scope_is_global(name) => Ok(Size::ONE),
+            None => {
+                let message = format!("nothing tells how large `{name}` can get");
+                Err(too_large(span, message, "give it a value with `:=` or `some … in`"))
+            }
+        }
+    }
+
+    /// The full path, `data` or `input` first, that a name means outside of
+    /// its rule.
+    fn path(&self, scope: &Scope<'a>, name: &str) -> Option<Path> {
+        let place = self.modules.get(scope.definition.module)?;
+        if scope_is_global(name) {
+            return Some(vec![name.to_owned()]);
+        }
+        if let Some(import) = place.imports.get(name) {
+            return Some(import.clone());
+        }
+        let own: Path = place
+            .package
+            .iter()
+            .map(String::as_str)
+            .chain([name])
+            .map(str::to_owned)
+            .collect();
+        let known = self
+            .rules
+            .range(own.clone()..)
+            .next()
+            .is_some_and(|(path, _)| path.starts_with(&own));
+        known.then(|| ["data".to_owned()].into_iter().chain(own).collect())
+    }
+
+    /// Rules, data and input that `path` can mean; nothing when there are none.
+    fn global(&mut self, path: &Path) -> Result<Option<Size>, Box<Diagnostic>> {
+        let Some((root, below)) = path.split_first() else {
+            return Ok(None);
+        };
+        let mut size = self.outside(path);
+        if root == "data" {
+            let reached = self
+                .rules
+                .range(below.to_vec()..)
+                .take_while(|(known, _)| known.starts_with(below));
+            let reached: Vec<Path> = reached.map(|(known, _)| known.clone()).collect();
+            for known in reached {
+                let rule = self.value(&known, None)?;
+                // Below the path stand the rules of a package: all of them together.
+                let rule = known.iter().skip(below.len()).rev().fold(rule, |rule, key| {
+                    Size::literal([(Some(Size::text(key.len())), rule)].into_iter())
+                });
+                size = Some(size.map_or(rule, |size| size.joined(rule)));
+            }
+            for length in 1..below.len() {
+                let (above, rest) = below.split_at(length);
+                let above = above.to_vec();
+                if self.rules.contains_key(&above) {
+                    let rule = rest.iter().fold(self.value(&above, None)?, |size, _| size.any_item());
+                    size = Some(size.map_or(rule, |size| size.either(rule)));
+                }
+            }
+        }
+        // An undefined reference is as good as none; a name that means
+        // something but has no value yet must not count as unknown.
+        Ok(Some(size.unwrap_or(Size::ONE)))
+    }
+
+    /// What `path` has in the data files, or in `input` by its schema.
+    fn outside(&mut self, path: &Path) -> Option<Size> {
+        if let Some(&known) = self.outside.get(path) {
+            return Some(known);
+        }
+        let (root, below) = path.split_first()?;
+        let size = if root == "input" {
+            let mut schema = resolved(self.schema, self.schema);
+            let mut steps = below.iter();
+            let mut rest = 0;
+            for key in steps.by_ref() {
+                let Some(next) = schema.get("properties").and_then(|known| known.get(key)) else {
+                    rest = 1;
+                    break;
+                };
+                schema = resolved(self.schema, next);
+            }
+            rest += steps.count();
+            (0..rest).fold(Size::of_schema(self.schema, schema), |size, _| size.any_item())
+        } else {
+            let mut value = self.data;
+            for key in below {
+                value = value.get(key)?;
+            }
+            Size::of_json(value)
+        };
+        self.outside.insert(path.clone(), size);
+        Some(size)
+    }
+
+    /// The largest value any of its origins can give a variable.
+    ///
+    /// One origin is the real one, and finding that one never comes back to the
+    /// variable itself. So where another origin does come back, it adds
+    /// nothing; but what was found on the way holds for this time only.
+    fn variable(&mut self, scope: &mut Scope<'a>, variable: Variable<'a>, span: &Span) -> Sized {
+        if let Some(&known) = scope.known.get(&variable) {
+            return Ok(known);
+        }
+        let met = scope.open.iter().position(|(open, _)| *open == variable);
+        if let Some((at, &(_, queries))) = met.and_then(|at| Some((at, scope.open.get(at)?))) {
+            // The name could be another variable for the engine than here.
+            if variable.bound == Bound::Here || scope.queries > queries {
+                let message = format!("`{}` is used in what gives it its value", span.text());
+                return Err(too_large(span, message, "give one of both another name"));
+            }
+            scope.met = scope.met.min(at);
+            return Ok(Size::NONE);
+        }
+        let definition = Rc::clone(&scope.definition);
+        let at = scope.open.len();
+        scope.open.push((variable, scope.queries));
+        let met_before = std::mem::replace(&mut scope.met, usize::MAX);
+        let mut size = Size::NONE;
+        for origin in definition.names.origins.get(&variable).into_iter().flatten() {
+            size = size.either(match *origin {
+                Origin::Inside(expr, levels) => inside(self.expr(scope, expr)?, levels),
+                Origin::Key(expr, levels) => inside(self.expr(scope, expr)?.any_key(), levels),
+                Origin::Argument(argument, levels) => {
+                    let given = scope.arguments.get(argument).copied().unwrap_or(Size::ONE);
+                    inside(given, levels)
+                }
+            });
+        }
+        scope.open.pop();
+        let size = size.named();
+        if scope.met >= at {
+            scope.met = usize::MAX;
+            scope.known.insert(variable, size);
+        }
+        scope.met = scope.met.min(met_before);
+        Ok(size)
+    }
+
+    fn call(&mut self, scope: &mut Scope<'a>, function: &'a Expr, parameters: &'a [ExprRef]) -> Sized {
+        let place = self.modules.get(scope.definition.module);
+        let rule = place.and_then(|place| function_path(place, &self.rules, function));
+        let name = graph::chain(function)
+            .map(|(path, _)| path.join("."))
+            .unwrap_or_default();
+        let arity = match &rule {
+            Some(path) => self
+                .rules
+                .get(path)
+                .and_then(|definitions| definitions.iter().find_map(|definition| graph::arity(definition.rule))),
+            None => builtins::arity(&name),
+        };
+        let mut arguments = Vec::with_capacity(parameters.len());
+        for parameter in parameters {
+            arguments.push(self.expr(scope, parameter)?);
+        }
+        // One more than the function takes is bound to its result.
+        arguments.truncate(arity.unwrap_or(usize::MAX));
+        if let Some(path) = rule {
+            return self.value(&path, Some(arguments));
+        }
+        let Some(gives) = builtins::gives(&name) else {
+            let message = format!("nothing tells how large the result of `{name}` can get");
+            return Err(too_large(
+                function.span(),
+                message,
+                "docs/policies.md lists the functions there are",
+            ));
+        };
+        result(function, gives, &arguments)
+    }
+}
+
+fn scope_is_global(name: &str) -> bool {
+    name == "input" || name == "data"
+}
+
+/// What a built-in function gives.
+fn result(function: &Expr, gives: Gives, arguments: &[Size]) -> Sized {
+    let argument = |at: usize| arguments.get(at).copied().unwrap_or(Size::ONE);
+    let first = argument(0);
+    let all = arguments.iter().copied().fold(Size::NONE, Size::joined);
+    written(function, gives, all)?;
+    Ok(match gives {
+        Gives::Fact | Gives::Small => Size::ONE,
+        Gives::Sum => Size::flat(first.scalar, 1),
+        Gives::Scalar { factor } => Size::flat(first.scalar, factor),
+        Gives::First => first,
+        Gives::Item => first.any_item().either(argument(2)),
+        Gives::Keys => first.keys(),
+        Gives::Joined => all,
+        Gives::Merged => first.merged(),
+        Gives::Parts => Size::literal((0..4).map(|_| (Some(Size::ONE), Size::ONE))),
+        Gives::Pieces => first.pieces(),
+        Gives::Concatenated => Size::flat(all.tree.saturating_add(argument(1).length), 1),
+        Gives::Formatted => Size::flat(all.written(), 1),
+    })
+}
+
+/// Refuses arguments that are too large to be written out: `sprintf` does that,
+/// and the engine for the error text of any function that gets another type than
+/// it takes.
+fn written(function: &Expr, gives: Gives, all: Size) -> Result<(), Box<Diagnostic>> {
+    let allowed = match gives {
+        Gives::Fact => return Ok(()),
+        Gives::Sum | Gives::First | Gives::Item | Gives::Keys | Gives::Joined | Gives::Merged => TABLE_NODES,
+        Gives::Small | Gives::Scalar { .. } | Gives::Parts | Gives::Pieces | Gives::Concatenated | Gives::Formatted => {
+            WRITTEN_NODES
+        }
+    };
+    let observed = all.written();
+    if observed > allowed {
+        let message = format!("what the function takes can have {observed} nodes written out, {allowed} are allowed");
+        return Err(too_large(
+            graph::base(function).span(),
+            message,
+            "give it only the fields it needs",
+        ));
+    }
+    Ok(())
+}
+
+fn arithmetic(expr: &Expr, op: &ArithOp, left: Size, right: Size) -> Sized {
+    let digits = match op {
+        // Also the difference of two sets.
+        ArithOp::Sub => return Ok(left.either(Size::flat(right.scalar, 1))),
+        ArithOp::Add => left.scalar.max(right.scalar),
+        ArithOp::Mul | ArithOp::Div | ArithOp::Mod => left.scalar.saturating_add(right.scalar),
+    };
+    if digits > NUMBER_NODES {
+        let message = format!(
+            "the number can have {} digits, {} are allowed",
+            digits.saturating_mul(64),
+            NUMBER_NODES * 64
+        );
+        return Err(too_large(graph::base(expr).span(), message, "multiply smaller numbers"));
+    }
+    Ok(Size::flat(digits, 1))
+}

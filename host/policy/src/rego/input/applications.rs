@@ -1,0 +1,236 @@
+//! What the Applications front tells its policy.
+//!
+//! In: who asks, the Application with what governs it, what one request asks.
+//! Out: the `input` of `data.tollgate.applications.decision`. Never: a credential,
+//! a header, a body.
+
+use std::sync::LazyLock;
+
+use regorus::Value;
+use regorus::value::Object;
+
+use super::kubernetes::request;
+use super::{Principal, RbacVerdict, labels, named, verdict};
+use crate::application_request::{Access, Found, Listed, Operation, Owned, Whom};
+use crate::applications::Governed;
+use crate::impersonate::Impersonation;
+use crate::impersonate::service_account::{self, Acting, By};
+use tollgate_config::ImpersonationMode;
+use tollgate_core::attributes::Attributes;
+use tollgate_core::diagnostic::one_line;
+use tollgate_state::{Cluster, Project};
+
+/// Bytes of the reason why a list refuses. Names in it are the caller's choice, and
+/// the policy passes it on.
+const REASON_BYTES: usize = 480;
+
+/// What the RBAC table says of one caller and one Application.
+#[derive(Clone, Copy, Debug)]
+pub struct ApplicationVerdicts<'a> {
+    /// Verdict about `applications, get`.
+    pub applications_get: RbacVerdict<'a>,
+    /// Verdict about `applications, sync`.
+    pub applications_sync: RbacVerdict<'a>,
+    /// Verdict about `applications, override`.
+    pub applications_override: RbacVerdict<'a>,
+    /// Verdict about `logs, get`.
+    pub logs_get: RbacVerdict<'a>,
+    /// Verdict about `exec, create`.
+    pub exec_create: RbacVerdict<'a>,
+}
+
+/// What is known of an Application that can be acted for.
+#[derive(Clone, Copy, Debug)]
+pub struct ApplicationKnown<'a> {
+    /// The Application, and who acts for it when accounts act.
+    pub governed: &'a Governed,
+    /// Its project.
+    pub project: &'a Project,
+    /// Where it goes to.
+    pub cluster: &'a Cluster,
+    /// Whether the project permits that.
+    pub permitted: bool,
+    /// Whether accounts act.
+    pub mode: ImpersonationMode,
+    /// Who acts.
+    pub whom: &'a Whom,
+}
+
+/// The parts of the input that stay from request to request of one caller about
+/// one Application.
+#[derive(Clone, Debug)]
+pub struct ApplicationFacts(Object);
+
+impl ApplicationFacts {
+    /// Takes some 10 µs: once a caller and Application.
+    pub fn new(principal: &Principal, known: &ApplicationKnown<'_>, verdicts: &ApplicationVerdicts<'_>) -> Self {
+        let ApplicationKnown {
+            governed,
+            project,
+            cluster,
+            permitted,
+            mode,
+            whom,
+        } = *known;
+        let application = &governed.application;
+        let name = &application.name;
+        let parts = [
+            ("principal", principal.0.clone()),
+            (
+                "application",
+                named([
+                    ("namespace", Value::from(name.namespace.as_str())),
+                    ("name", Value::from(name.name.as_str())),
+                    ("project", Value::from(application.project.as_str())),
+                    ("labels", labels(&application.labels)),
+                ]),
+            ),
+            (
+                "project",
+                named([
+                    ("name", Value::from(project.name.as_str())),
+                    ("labels", labels(&project.labels)),
+                ]),
+            ),
+            (
+                "destination",
+                named([
+                    ("name", Value::from(cluster.name.as_str())),
+                    ("server", Value::from(cluster.server.as_str())),
+                    ("namespace", Value::from(application.destination.namespace.as_str())),
+                    ("permitted", Value::from(permitted)),
+                ]),
+            ),
+            ("identity", identity(mode, whom, &governed.acting)),
+            ("rbac", rbac(verdicts)),
+        ];
+        Self(
+            parts
+                .into_iter()
+                .map(|(key, value)| (Value::from(key), value))
+                .collect(),
+        )
+    }
+}
+
+fn rbac(verdicts: &ApplicationVerdicts<'_>) -> Value {
+    let ApplicationVerdicts {
+        applications_get,
+        applications_sync,
+        applications_override,
+        logs_get,
+        exec_create,
+    } = verdicts;
+    super::KEYS.with(|keys| {
+        named([
+            ("applications_get", verdict(keys, applications_get)),
+            ("applications_sync", verdict(keys, applications_sync)),
+            ("applications_override", verdict(keys, applications_override)),
+            ("logs_get", verdict(keys, logs_get)),
+            ("exec_create", verdict(keys, exec_create)),
+        ])
+    })
+}
+
+/// Who acts, and who would if accounts acted.
+fn identity(mode: ImpersonationMode, whom: &Whom, acting: &Result<Acting, service_account::Error>) -> Value {
+    let acts = match whom {
+        Whom::Controller => "gateway",
+        Whom::Account(_) => "account",
+    };
+    let what = match acting {
+        Ok(acting) => ("acting", decided(acting)),
+        Err(error) => ("error", Value::from(one_line(&error.to_string(), REASON_BYTES))),
+    };
+    named([("mode", Value::from(mode.as_str())), ("acts", Value::from(acts)), what])
+}
+
+fn decided(acting: &Acting) -> Value {
+    let Acting {
+        account,
+        impersonation,
+        by,
+    } = acting;
+    let mut parts = Vec::new();
+    match &**impersonation {
+        Impersonation::Nobody => {}
+        Impersonation::As(identity) => parts.push(("user", Value::from(identity.username.as_str()))),
+    }
+    if let Some(account) = account {
+        parts.push(("namespace", Value::from(account.namespace.as_str())));
+        parts.push(("name", Value::from(account.name.as_str())));
+    }
+    match by {
+        By::Entry { index, location } => {
+            parts.push(("by", Value::from("entry")));
+            parts.push(("index", Value::from(u64::try_from(*index).unwrap_or(u64::MAX))));
+            parts.push(("location", Value::from(location.to_string())));
+        }
+        By::Fallback(_) => parts.push(("by", Value::from("fallback"))),
+    }
+    parts
+        .into_iter()
+        .map(|(key, value)| (Value::from(key), value))
+        .collect::<Object>()
+        .into_value()
+}
+
+keys!(access, object, operation, permitted, reason, request, restriction);
+
+thread_local! {
+    static KEYS: Keys = Keys::new();
+}
+
+/// Input of `data.tollgate.applications.decision`. The schema is
+/// [`application_input_schema`]; docs/policies.md explains it.
+#[derive(Clone, Copy, Debug)]
+pub struct ApplicationInput<'a> {
+    /// Who asks, about which Application.
+    pub facts: &'a ApplicationFacts,
+    /// What is asked of the cluster.
+    pub attributes: &'a Attributes,
+    /// Whether it changes anything.
+    pub wanted: Access,
+    /// What it does there.
+    pub operation: Operation,
+    /// What was found out about it.
+    pub found: Found<'a>,
+}
+
+impl ApplicationInput<'_> {
+    /// The value a bundle decides on. Takes about a microsecond: all but the
+    /// request was built before.
+    pub fn to_value(self) -> Value {
+        KEYS.with(|keys| {
+            let mut input = self.facts.0.clone();
+            input.insert(keys.request.clone(), request(self.attributes));
+            input.insert(keys.access.clone(), Value::from(self.wanted.as_str()));
+            input.insert(keys.operation.clone(), Value::from(self.operation.as_str()));
+            let permitted = || super::object([(&keys.permitted, Value::from(true)), (&keys.reason, Value::from(""))]);
+            let refused = |reason: &str| {
+                let reason = Value::from(one_line(reason, REASON_BYTES));
+                super::object([(&keys.permitted, Value::from(false)), (&keys.reason, reason)])
+            };
+            let restriction = match self.found.listed {
+                Listed::Permitted => permitted(),
+                Listed::Refused(reason) => refused(reason),
+            };
+            input.insert(keys.restriction.clone(), restriction);
+            match self.found.owned {
+                Owned::Unasked => None,
+                Owned::Permitted => input.insert(keys.object.clone(), permitted()),
+                Owned::Refused(reason) => input.insert(keys.object.clone(), refused(reason)),
+            };
+            input.into_value()
+        })
+    }
+}
+
+/// JSON Schema (2020-12) of the input of the Applications front.
+pub fn application_input_schema() -> &'static serde_json::Value {
+    static SCHEMA: LazyLock<serde_json::Value> = LazyLock::new(|| {
+        // A broken file in the repository refuses every input, and fails the tests.
+        serde_json::from_str(include_str!("applications.schema.json")).unwrap_or(serde_json::Value::Bool(false))
+    });
+    &SCHEMA
+}

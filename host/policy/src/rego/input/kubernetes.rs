@@ -1,0 +1,161 @@
+//! What the Kubernetes front tells its policy.
+//!
+//! In: who may use which agent as whom, what one request asks. Out: the `input`
+//! of `data.tollgate.kubernetes.decision`. Never: a credential, a header.
+
+use std::sync::LazyLock;
+
+use regorus::Value;
+use regorus::value::Object;
+use serde_json::json;
+
+use crate::impersonate::{Impersonation, Known};
+use tollgate_core::attributes::Attributes;
+use tollgate_core::user::Identity;
+
+/// The parts of the input that stay from request to request of one access.
+#[derive(Clone, Debug)]
+pub struct Standing(Object);
+
+impl Standing {
+    /// Takes some 10 µs: once an access.
+    pub fn new(known: Known, impersonation: &Impersonation) -> Self {
+        let Known {
+            agent,
+            user,
+            access,
+            job,
+        } = known;
+        let identity = match impersonation {
+            Impersonation::Nobody => serde_json::Value::Null,
+            Impersonation::As(identity) => identity_json(identity),
+        };
+        let mut parts = vec![
+            ("agent", agent),
+            ("user", user),
+            ("access", access),
+            ("identity", identity),
+        ];
+        if !job.is_null() {
+            parts.push(("job", job));
+        }
+        let entries = parts
+            .into_iter()
+            .map(|(key, value)| (Value::from(key), Value::from(value)));
+        Self(entries.collect())
+    }
+}
+
+/// An identity as the input has it.
+pub(in crate::rego) fn identity_json(identity: &Identity) -> serde_json::Value {
+    let Identity {
+        username,
+        groups,
+        uid,
+        extra,
+    } = identity;
+    let values = extra.iter().map(|(key, values)| (key.clone(), json!(values)));
+    let values: serde_json::Map<_, _> = values.collect();
+    let mut known = json!({"username": username, "groups": groups, "extra": values});
+    if let (Some(uid), Some(known)) = (uid, known.as_object_mut()) {
+        known.insert("uid".to_owned(), json!(uid));
+    }
+    known
+}
+
+keys!(
+    also_verb = "alsoVerb",
+    api_group = "apiGroup",
+    api_version = "apiVersion",
+    name,
+    namespace,
+    path,
+    request,
+    resource,
+    resource_request = "resourceRequest",
+    subresource,
+    upgrade,
+    verb,
+    verbs,
+);
+
+thread_local! {
+    static KEYS: Keys = Keys::new();
+}
+
+/// Input of `data.tollgate.kubernetes.decision`. The schema is
+/// [`kubernetes_input_schema`]; docs/policies.md explains it.
+#[derive(Clone, Copy, Debug)]
+pub struct KubernetesInput<'a> {
+    /// Who, by which agent, as whom.
+    pub standing: &'a Standing,
+    /// What is asked of the cluster.
+    pub attributes: &'a Attributes,
+}
+
+impl KubernetesInput<'_> {
+    /// The value a bundle decides on. Takes about a microsecond: all but the
+    /// request was built before.
+    pub fn to_value(&self) -> Value {
+        KEYS.with(|keys| {
+            let mut input = self.standing.0.clone();
+            input.insert(keys.request.clone(), request(self.attributes));
+            input.into_value()
+        })
+    }
+}
+
+/// What is asked of a cluster, as the input has it.
+pub(super) fn request(attributes: &Attributes) -> Value {
+    KEYS.with(|keys| {
+        let Attributes {
+            verb,
+            also_verb,
+            resource_request,
+            api_group,
+            api_version,
+            resource,
+            subresource,
+            namespace,
+            name,
+            path,
+            upgrade,
+        } = attributes;
+        let mut request = Object::new();
+        let verbs: Vec<Value> = attributes.verbs().map(Value::from).collect();
+        let given = [
+            (&keys.verb, Value::from(verb.as_str())),
+            (&keys.verbs, Value::from(verbs)),
+            (&keys.resource_request, Value::from(*resource_request)),
+            (&keys.api_group, Value::from(api_group.as_str())),
+            (&keys.api_version, Value::from(api_version.as_str())),
+            (&keys.path, Value::from(path.as_str())),
+        ];
+        for (key, value) in given {
+            request.insert(key.clone(), value);
+        }
+        let optional = [
+            (&keys.also_verb, also_verb.as_deref()),
+            (&keys.resource, resource.as_deref()),
+            (&keys.subresource, subresource.as_deref()),
+            (&keys.namespace, namespace.as_deref()),
+            (&keys.name, name.as_deref()),
+            (&keys.upgrade, *upgrade),
+        ];
+        for (key, value) in optional {
+            if let Some(value) = value {
+                request.insert(key.clone(), Value::from(value));
+            }
+        }
+        request.into_value()
+    })
+}
+
+/// JSON Schema (2020-12) of the input of the Kubernetes front.
+pub fn kubernetes_input_schema() -> &'static serde_json::Value {
+    static SCHEMA: LazyLock<serde_json::Value> = LazyLock::new(|| {
+        // A broken file in the repository refuses every input, and fails the tests.
+        serde_json::from_str(include_str!("kubernetes.schema.json")).unwrap_or(serde_json::Value::Bool(false))
+    });
+    &SCHEMA
+}

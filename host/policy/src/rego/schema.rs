@@ -1,0 +1,99 @@
+//! Paths below `input`, held against the schema of a front's input.
+//!
+//! A rule about a field that no input has is never true, so what it should refuse passes.
+
+use serde_json::Value;
+
+use tollgate_core::diagnostic::{Diagnostic, Location};
+
+/// That the schema has no such path; nothing where it leaves open what there is.
+pub(super) fn unknown(schema: &Value, path: &[String], place: &Location) -> Option<Diagnostic> {
+    let mut at = resolved(schema, schema)?;
+    for (depth, part) in path.iter().enumerate() {
+        let fields = at.get("properties")?.as_object()?;
+        let Some(next) = fields.get(part) else {
+            if at.get("additionalProperties") != Some(&Value::Bool(false)) {
+                return None;
+            }
+            let above: String = path.iter().take(depth).map(|part| format!(".{part}")).collect();
+            let message = format!("`input{above}` has no field `{part}`, so no rule about it is ever true");
+            let near = fields
+                .keys()
+                .map(|known| (strsim::damerau_levenshtein(known, part), known))
+                .min();
+            let hint = match near {
+                Some((distance, known)) if distance <= 2 => format!("is `{known}` meant?"),
+                Some(_) | None => format!("known are {}", fields.keys().cloned().collect::<Vec<_>>().join(", ")),
+            };
+            return Some(Diagnostic::error(place.clone(), message).with_hint(hint));
+        };
+        at = resolved(schema, next)?;
+    }
+    None
+}
+
+/// What a part of a schema refers to, or itself.
+fn resolved<'s>(schema: &'s Value, part: &'s Value) -> Option<&'s Value> {
+    match part.get("$ref").and_then(Value::as_str) {
+        Some(reference) => schema.pointer(reference.strip_prefix('#')?),
+        None => Some(part),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unknown;
+    use crate::rego::Front;
+    use tollgate_core::diagnostic::Location;
+
+    #[test]
+    fn a_path_that_no_input_has_is_named() {
+        let found = |front: Front, path: &str| {
+            let path: Vec<String> = path
+                .split('.')
+                .filter(|part| !part.is_empty())
+                .map(str::to_owned)
+                .collect();
+            unknown(front.input_schema(), &path, &Location::new("p.rego", 3)).map(|finding| finding.to_string())
+        };
+        for (front, path) in [
+            (Front::Extensions, ""),
+            (Front::Extensions, "principal.id"),
+            (Front::Extensions, "rbac.extensions_invoke.allow"),
+            (Front::Extensions, "application.labels.whatever"),
+            (Front::Extensions, "principal.groups.0"),
+            (Front::Kubernetes, "request.apiGroup"),
+            (Front::Applications, "restriction.permitted"),
+            (Front::ApplicationSets, "set.labels.tier"),
+        ] {
+            assert_eq!(found(front, path), None, "{path}");
+        }
+        for (front, path, text) in [
+            (
+                Front::Extensions,
+                "principle.id",
+                "p.rego:3: error: `input` has no field `principle`",
+            ),
+            (
+                Front::Extensions,
+                "principal.ids",
+                "`input.principal` has no field `ids`",
+            ),
+            (Front::Extensions, "rbac.extensions_invoke.alow", "no field `alow`"),
+            (
+                Front::Kubernetes,
+                "request.group",
+                "`input.request` has no field `group`",
+            ),
+            (
+                Front::Applications,
+                "rbac.nothing",
+                "`input.rbac` has no field `nothing`",
+            ),
+            (Front::ApplicationSets, "sets", "is `set` meant?"),
+        ] {
+            let found = found(front, path).unwrap_or_default();
+            assert!(found.contains(text), "{path}: {found}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The files of one bundle.
+//!
+//! In: a folder. Out: its texts, bounded. Never: a parse.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{Front, scan};
+use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
+
+/// Files in one bundle, data files included.
+const FILES: usize = 64;
+/// Bytes of all Rego files together.
+const POLICY_BYTES: usize = 1024 * 1024;
+/// Bytes of all data files together.
+const DATA_BYTES: usize = 8 * 1024 * 1024;
+/// Bytes of the cases file.
+const CASES_BYTES: usize = 4 * 1024 * 1024;
+/// Bytes of one file of CEL conditions.
+const CONDITION_BYTES: usize = 64 * 1024;
+
+/// File that says which names people and jobs have in clusters (Kubernetes), or
+/// who acts where no entry names an account and what travels along (Applications).
+pub const IMPERSONATION_FILE: &str = "impersonation.cel.yaml";
+
+/// What a file is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    /// `*.rego`.
+    Policy,
+    /// `*.cel.yaml`.
+    Condition,
+    /// [`IMPERSONATION_FILE`] of the fronts that have one.
+    Mapping,
+    /// `data/*.yaml`, `data/*.json`; known to policies as `data.<file name>`.
+    Data,
+    /// `cases.yaml`.
+    Cases,
+}
+
+/// One file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct File {
+    pub(super) kind: Kind,
+    /// Path as the operator would type it.
+    pub(super) path: String,
+    /// File name without its extensions.
+    pub(super) stem: String,
+    pub(super) text: String,
+}
+
+/// All files of one bundle, in name order.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Source {
+    pub(super) front: Front,
+    pub(super) files: Vec<File>,
+}
+
+impl Source {
+    /// Reads the bundle of `front` in `directory`.
+    ///
+    /// Refuses a folder without `policy.rego` or `cases.yaml`, files beyond the
+    /// bounds on size, lines, columns and bracket depth, and files that are not
+    /// UTF-8. A file whose purpose is not known is a warning.
+    pub fn read(directory: &Path, front: Front) -> Loaded<Self> {
+        let mut found = Vec::new();
+        let mut files = Vec::new();
+        read_folder(directory, false, &mut files, &mut found);
+        match front {
+            Front::Kubernetes | Front::Applications => take_mapping(directory, &mut files, &mut found),
+            Front::Extensions | Front::ApplicationSets => {}
+        }
+        let data = directory.join("data");
+        if data.is_dir() {
+            read_folder(&data, true, &mut files, &mut found);
+        }
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        for file in files.iter().filter(|file| file.kind == Kind::Policy) {
+            found.extend(scan::check(&file.path, &file.text));
+        }
+        check_totals(directory, &files, &mut found);
+        Loaded::new(Self { front, files }, found)
+    }
+
+    /// One line of a file.
+    ///
+    /// - `number`: from 1.
+    pub fn line(&self, path: &str, number: u32) -> Option<&str> {
+        let file = self.files.iter().find(|file| file.path == path)?;
+        let before = usize::try_from(number).ok()?.checked_sub(1)?;
+        file.text.lines().nth(before)
+    }
+
+    /// Path and text of [`IMPERSONATION_FILE`]; bundles of extensions and
+    /// ApplicationSets have none.
+    pub fn impersonation(&self) -> Option<(&str, &str)> {
+        let file = self.of(Kind::Mapping).next()?;
+        Some((&file.path, &file.text))
+    }
+
+    pub(super) fn of(&self, kind: Kind) -> impl Iterator<Item = &File> {
+        self.files.iter().filter(move |file| file.kind == kind)
+    }
+
+    /// Hex SHA-256 over names and texts of all files.
+    pub(super) fn digest(&self) -> String {
+        let mut hash = Sha256::new();
+        for file in &self.files {
+            let name = file.path.rsplit('/').next().unwrap_or_default();
+            for part in [name.as_bytes(), file.text.as_bytes()] {
+                hash.update((part.len() as u64).to_be_bytes());
+                hash.update(part);
+            }
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// Tells the mapping from the conditions it looks like.
+fn take_mapping(directory: &Path, files: &mut [File], found: &mut Vec<Diagnostic>) {
+    let own = directory.join(IMPERSONATION_FILE).display().to_string();
+    match files.iter_mut().find(|file| file.path == own) {
+        Some(file) => file.kind = Kind::Mapping,
+        None => {
+            let here = Location::new(directory.display().to_string(), 0);
+            found.push(Diagnostic::error(here, format!("there is no `{IMPERSONATION_FILE}`")));
+        }
+    }
+}
+
+fn check_totals(directory: &Path, files: &[File], found: &mut Vec<Diagnostic>) {
+    let here = || Location::new(directory.display().to_string(), 0);
+    let bytes = |kind| {
+        files
+            .iter()
+            .filter(|file| file.kind == kind)
+            .map(|file| file.text.len())
+            .sum::<usize>()
+    };
+    if files.len() > FILES {
+        found.push(Diagnostic::error(
+            here(),
+            format!("the bundle has {} files, {FILES} are allowed", files.len()),
+        ));
+    }
+    for (kind, what, allowed) in [(Kind::Policy, "policy", POLICY_BYTES), (Kind::Data, "data", DATA_BYTES)] {
+        let observed = bytes(kind);
+        if observed > allowed {
+            let message = format!("the {what} files have {observed} bytes together, {allowed} are allowed");
+            found.push(Diagnostic::error(here(), message));
+        }
+    }
+    if !files
+        .iter()
+        .any(|file| file.kind == Kind::Policy && file.stem == "policy")
+    {
+        found.push(Diagnostic::error(here(), "there is no `policy.rego`"));
+    }
+    if !files.iter().any(|file| file.kind == Kind::Cases) {
+        let hint = "write at least one case that is allowed and one that is denied";
+        found.push(Diagnostic::error(here(), "there is no `cases.yaml`").with_hint(hint));
+    }
+}
+
+fn read_folder(directory: &Path, data: bool, files: &mut Vec<File>, found: &mut Vec<Diagnostic>) {
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) => {
+            let location = Location::new(directory.display().to_string(), 0);
+            found.push(Diagnostic::error(
+                location,
+                format!("the folder cannot be read: {error}"),
+            ));
+            return;
+        }
+    };
+    for entry in entries.flatten().take(4 * FILES) {
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // `..data` and friends are how Kubernetes mounts a ConfigMap.
+        if name.starts_with('.') || path.is_dir() {
+            continue;
+        }
+        let Some((kind, allowed)) = kind_of(&name, data) else {
+            if name.contains("policy") || data {
+                let location = Location::new(path.display().to_string(), 0);
+                let hint = "known are `*.rego`, `*.cel.yaml`, `cases.yaml`, `data/*.yaml` and `data/*.json`";
+                found.push(Diagnostic::warning(location, "the file is not used").with_hint(hint));
+            }
+            continue;
+        };
+        match read_file(&path, allowed) {
+            Ok(text) => {
+                let stem = name.split('.').next().unwrap_or_default().to_owned();
+                files.push(File {
+                    kind,
+                    path: path.display().to_string(),
+                    stem,
+                    text,
+                });
+            }
+            Err(message) => found.push(Diagnostic::error(Location::new(path.display().to_string(), 0), message)),
+        }
+    }
+}
+
+fn kind_of(name: &str, data: bool) -> Option<(Kind, usize)> {
+    let ends = |end: &str| name.len() > end.len() && name.ends_with(end);
+    match data {
+        true if ends(".yaml") || ends(".yml") || ends(".json") => Some((Kind::Data, DATA_BYTES)),
+        true => None,
+        false if ends(".rego") => Some((Kind::Policy, scan::FILE_BYTES)),
+        false if ends(".cel.yaml") => Some((Kind::Condition, CONDITION_BYTES)),
+        false if name == "cases.yaml" => Some((Kind::Cases, CASES_BYTES)),
+        false => None,
+    }
+}
+
+fn read_file(path: &Path, allowed: usize) -> Result<String, String> {
+    use std::io::Read;
+    let file = std::fs::File::open(path).map_err(|error| format!("the file cannot be read: {error}"))?;
+    let regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
+    if !regular {
+        return Err("this is not a regular file".to_owned());
+    }
+    let mut text = String::new();
+    let limit = u64::try_from(allowed).unwrap_or(u64::MAX).saturating_add(1);
+    file.take(limit)
+        .read_to_string(&mut text)
+        .map_err(|error| format!("the file cannot be read: {error}"))?;
+    if text.len() > allowed {
+        return Err(format!(
+            "the file has more than {allowed} bytes, which is all that is allowed"
+        ));
+    }
+    Ok(text)
+}

@@ -1,0 +1,406 @@
+//! Checks a bundle in a child process with limits.
+//!
+//! In: a bundle's texts. Out: a report. Never: a parse in this process; a child
+//! that outlives its time.
+//!
+//! A policy can hang, overflow the stack or take all memory while it is parsed,
+//! compiled or tested. The child (`tollgate policy-worker`) limits itself, then
+//! does all that; what kills it is a finding about the bundle.
+
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use super::cases::{CaseResult, Outcome};
+use super::{Front, cases, compile, source::Source};
+use tollgate_core::diagnostic::{Diagnostic, Location, Severity};
+
+/// Bytes of an answer.
+const ANSWER_BYTES: u64 = 8 * 1024 * 1024;
+/// Bytes of what a dying child says.
+const LAST_WORDS_BYTES: u64 = 16 * 1024;
+/// SIGABRT: stack overflow, or no memory.
+const SIGABRT: i32 = 6;
+/// SIGKILL: CPU time beyond the hard limit, or the system is out of memory.
+const SIGKILL: i32 = 9;
+/// SIGSEGV: stack overflow where Rust could not tell.
+const SIGSEGV: i32 = 11;
+/// SIGXCPU: CPU time.
+const SIGXCPU: i32 = 24;
+
+/// Whether lines that cases reach are reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Coverage {
+    /// Reported.
+    On,
+    /// Not reported.
+    Off,
+}
+
+/// What the child is to do.
+#[derive(Serialize, Deserialize)]
+struct Job {
+    source: Source,
+    action: Action,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Action {
+    Check(Coverage),
+    Evaluate(serde_json::Value),
+    Explain(serde_json::Value),
+}
+
+/// Lines of one policy file that cases reached, and those they did not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileCoverage {
+    /// The file.
+    pub file: String,
+    /// Lines reached.
+    pub covered: Vec<u32>,
+    /// Lines not reached.
+    pub not_covered: Vec<u32>,
+}
+
+/// What the child found out.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Findings; an error refuses the bundle. A failing case is an error.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Results of the cases, in file order; none when the bundle does not compile.
+    pub cases: Vec<CaseResult>,
+    /// Coverage, when asked for.
+    pub coverage: Vec<FileCoverage>,
+    /// The decision about the input given to [`Checker::evaluate`]: an object
+    /// with `allow`, `reason` and obligations, or with `error`.
+    pub evaluation: Option<serde_json::Value>,
+    /// The whole input given to [`Checker::explain`], with the identity the
+    /// mapping gives.
+    pub input: Option<serde_json::Value>,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Answer {
+    findings: Vec<Finding>,
+    cases: Vec<CaseResult>,
+    coverage: Vec<FileCoverage>,
+    evaluation: Option<serde_json::Value>,
+    input: Option<serde_json::Value>,
+}
+
+/// A diagnostic on its way between the processes.
+#[derive(Serialize, Deserialize)]
+struct Finding {
+    error: bool,
+    place: Option<(String, u32, u32)>,
+    message: String,
+    hint: Option<String>,
+}
+
+impl From<Diagnostic> for Finding {
+    fn from(found: Diagnostic) -> Self {
+        Self {
+            error: found.is_error(),
+            place: found
+                .location
+                .map(|place| (place.file.to_string(), place.line, place.column)),
+            message: found.message,
+            hint: found.hint,
+        }
+    }
+}
+
+impl From<Finding> for Diagnostic {
+    fn from(found: Finding) -> Self {
+        let severity = if found.error {
+            Severity::Error
+        } else {
+            Severity::Warning
+        };
+        let location = found.place.map(|(file, line, column)| Location {
+            file: file.into(),
+            line,
+            column,
+        });
+        Self {
+            severity,
+            location,
+            message: found.message,
+            hint: found.hint,
+        }
+    }
+}
+
+/// Bounds of one child process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Wall time from start to answer: the bound of a process that neither ends nor works.
+    /// Many times the CPU time, as a busy machine gives it only a small share.
+    pub time: Duration,
+    /// CPU seconds, `RLIMIT_CPU`: the bound of a policy that works too long.
+    pub cpu_seconds: u64,
+    /// Bytes of address space, `RLIMIT_AS`. The allocator reserves 1 GiB of it
+    /// without using it, so much less than 2 GiB does not start at all.
+    pub memory_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            time: Duration::from_secs(300),
+            cpu_seconds: 20,
+            memory_bytes: 2 * 1024 * 1024 * 1024,
+        }
+    }
+}
+
+/// Starts the child processes that check bundles.
+#[derive(Clone, Debug)]
+pub struct Checker {
+    exe: PathBuf,
+    limits: Limits,
+}
+
+impl Checker {
+    /// A checker that runs `exe policy-worker`.
+    pub fn new(exe: PathBuf) -> Self {
+        Self {
+            exe,
+            limits: Limits::default(),
+        }
+    }
+
+    /// A checker that runs this very program.
+    ///
+    /// # Errors
+    /// The system does not say where this program is.
+    pub fn current() -> std::io::Result<Self> {
+        Ok(Self::new(std::env::current_exe()?))
+    }
+
+    /// The same checker with other limits.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Parses, compiles and tests a bundle.
+    pub fn check(&self, source: &Source, coverage: Coverage) -> Report {
+        self.run(&Job {
+            source: source.clone(),
+            action: Action::Check(coverage),
+        })
+    }
+
+    /// Parses and compiles a bundle and evaluates one input with both engines.
+    pub fn evaluate(&self, source: &Source, input: serde_json::Value) -> Report {
+        self.run(&Job {
+            source: source.clone(),
+            action: Action::Evaluate(input),
+        })
+    }
+
+    /// As [`Checker::evaluate`], and says which lines decided. An input of the
+    /// Kubernetes front without `identity` gets the one the mapping gives.
+    pub fn explain(&self, source: &Source, input: serde_json::Value) -> Report {
+        self.run(&Job {
+            source: source.clone(),
+            action: Action::Explain(input),
+        })
+    }
+
+    fn run(&self, job: &Job) -> Report {
+        let answer = self.ask(job).unwrap_or_else(|message| Answer {
+            findings: vec![Diagnostic::error(None, message).into()],
+            ..Answer::default()
+        });
+        let mut diagnostics: Vec<Diagnostic> = answer.findings.into_iter().map(Diagnostic::from).collect();
+        for case in &answer.cases {
+            if let Outcome::Fail(how) = &case.outcome {
+                let location = Location::new(case.file.as_str(), case.line);
+                diagnostics.push(Diagnostic::error(location, format!("case `{}`: {how}", case.note)));
+            }
+        }
+        Report {
+            diagnostics,
+            cases: answer.cases,
+            coverage: answer.coverage,
+            evaluation: answer.evaluation,
+            input: answer.input,
+        }
+    }
+
+    fn ask(&self, job: &Job) -> Result<Answer, String> {
+        let Limits {
+            time,
+            cpu_seconds,
+            memory_bytes,
+        } = self.limits;
+        let mut text = format!("{cpu_seconds} {memory_bytes}\n").into_bytes();
+        serde_json::to_writer(&mut text, job).map_err(|error| format!("the bundle cannot be handed over: {error}"))?;
+        // SECURITY: nothing of the gateway's environment reaches the child.
+        let mut child = Command::new(&self.exe)
+            .arg("policy-worker")
+            .env_clear()
+            .env("RUST_BACKTRACE", "0")
+            .env("RUST_LIB_BACKTRACE", "0")
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("the process that checks policies cannot be started: {error}"))?;
+        let finished = converse(&mut child, text, time);
+        if finished.is_none() {
+            // Already gone is fine; the wait below collects it either way.
+            drop(child.kill());
+        }
+        let status = child
+            .wait()
+            .map_err(|error| format!("the process that checks policies is lost: {error}"))?;
+        let Some((answer, last_words)) = finished else {
+            return Err(format!("checking the bundle took longer than {time:?}"));
+        };
+        if !status.success() {
+            return Err(cause_of_death(status, &last_words, self.limits));
+        }
+        serde_json::from_slice(&answer).map_err(|_| "the process that checks policies gave no answer".to_owned())
+    }
+}
+
+/// Writes the job and reads answer and errors, all at once; nothing when that
+/// takes longer than `time`.
+fn converse(child: &mut Child, job: Vec<u8>, time: Duration) -> Option<(Vec<u8>, String)> {
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    // A child that dies early closes its end: the write fails, its death is
+    // what is reported.
+    std::thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(&job)));
+    let answer = read_aside(stdout, ANSWER_BYTES);
+    let last_words = read_aside(stderr, LAST_WORDS_BYTES);
+    let answer = answer.recv_timeout(time).ok()?;
+    let last_words = last_words.recv_timeout(time).ok()?;
+    Some((answer, String::from_utf8_lossy(&last_words).into_owned()))
+}
+
+fn read_aside(from: Option<impl Read + Send + 'static>, most: u64) -> mpsc::Receiver<Vec<u8>> {
+    let (send, receive) = mpsc::sync_channel(1);
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(from) = from {
+            // What was read until an error is still worth having.
+            drop(from.take(most).read_to_end(&mut bytes));
+        }
+        send.send(bytes)
+    });
+    receive
+}
+
+fn cause_of_death(status: ExitStatus, last_words: &str, limits: Limits) -> String {
+    let out_of = |what: &str| format!("the bundle made the checking process run out of {what}");
+    let stack = last_words.contains("overflowed its stack");
+    let memory = last_words.contains("memory allocation") || last_words.contains("out of memory");
+    match status.signal() {
+        Some(SIGXCPU) => out_of(&format!("its {} s of CPU time", limits.cpu_seconds)),
+        _ if memory => out_of(&format!("its {} bytes of memory", limits.memory_bytes)),
+        Some(SIGABRT | SIGSEGV) if stack => out_of("stack"),
+        Some(SIGABRT | SIGSEGV) => out_of("stack or memory"),
+        Some(SIGKILL) => out_of("CPU time or memory"),
+        Some(signal) => format!("the process that checks policies died of signal {signal}"),
+        None => format!("the process that checks policies failed with {status}"),
+    }
+}
+
+/// The child's side: reads the job's bytes, without the line of limits, gives
+/// the answer's bytes. Call it on a large stack, after the limits are set.
+pub fn answer(job: &[u8]) -> Vec<u8> {
+    let answer = match serde_json::from_slice::<Job>(job) {
+        Ok(job) => work(&job),
+        Err(error) => Answer {
+            findings: vec![Diagnostic::error(None, format!("the job cannot be read: {error}")).into()],
+            ..Answer::default()
+        },
+    };
+    serde_json::to_vec(&answer).unwrap_or_default()
+}
+
+fn work(job: &Job) -> Answer {
+    let mut parsed = match compile::compile(&job.source) {
+        Ok(parsed) => parsed,
+        Err(found) => {
+            return Answer {
+                findings: found.into_iter().map(Finding::from).collect(),
+                ..Answer::default()
+            };
+        }
+    };
+    let front = job.source.front;
+    let mut answer = Answer::default();
+    match &job.action {
+        Action::Check(coverage) => {
+            let mut found = Vec::new();
+            let cases = cases::read(&job.source, &mut found);
+            parsed.engine.set_enable_coverage(*coverage == Coverage::On);
+            answer.cases = cases
+                .decisions
+                .iter()
+                .map(|case| cases::run(front, &mut parsed, case))
+                .collect();
+            let named = cases::identities::run(&job.source, &cases.identities, &mut found);
+            answer.cases.extend(named);
+            answer.findings = found.into_iter().map(Finding::from).collect();
+            if let (Coverage::On, Ok(report)) = (coverage, parsed.engine.get_coverage_report()) {
+                answer.coverage = report.files.into_iter().map(file_coverage).collect();
+            }
+        }
+        Action::Evaluate(input) => decide(front, &mut parsed, input, &mut answer),
+        Action::Explain(input) => {
+            let mut input = input.clone();
+            let mut found = Vec::new();
+            cases::identities::fill(&job.source, &mut input, &mut found);
+            answer.findings = found.into_iter().map(Finding::from).collect();
+            parsed.engine.set_enable_coverage(true);
+            decide(front, &mut parsed, &input, &mut answer);
+            if let Ok(report) = parsed.engine.get_coverage_report() {
+                answer.coverage = report.files.into_iter().map(file_coverage).collect();
+            }
+            answer.input = Some(input);
+        }
+    }
+    answer
+}
+
+/// Decides about one input, unless something is wrong with it.
+fn decide(front: Front, parsed: &mut compile::Parsed, input: &serde_json::Value, answer: &mut Answer) {
+    for wrong in cases::schema_errors(front, input) {
+        let message = format!("the input does not fit the schema: {wrong}");
+        answer.findings.push(Diagnostic::error(None, message).into());
+    }
+    if answer.findings.is_empty() {
+        answer.evaluation = Some(match cases::evaluate(front, parsed, input) {
+            Ok(Ok(decision)) => {
+                let mut object = decision.obligations;
+                object.insert("allow".into(), decision.allow.into());
+                object.insert("reason".into(), decision.reason.into());
+                object.into()
+            }
+            Ok(Err(error)) => serde_json::json!({"allow": false, "error": error.to_string()}),
+            Err(error) => serde_json::json!({"allow": false, "error": error}),
+        });
+    }
+}
+
+fn file_coverage(file: regorus::coverage::File) -> FileCoverage {
+    FileCoverage {
+        file: file.path,
+        covered: file.covered.into_iter().collect(),
+        not_covered: file.not_covered.into_iter().collect(),
+    }
+}

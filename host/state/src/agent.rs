@@ -1,0 +1,78 @@
+//! Agents, and whom their configurations share them with.
+//!
+//! In: `Agent` objects and `config.yaml` files, decoded. Out: [`AgentObject`].
+//! Never: sharing made of a configuration with mistakes.
+
+use std::sync::Arc;
+
+use tollgate_core::agent::AgentId;
+use tollgate_core::diagnostic::Location;
+
+/// An `Agent` object with its configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentObject {
+    /// `metadata.name`; the folder of its `config.yaml`.
+    pub name: String,
+    /// What it is bound to; `None` when its `spec` has mistakes.
+    pub binding: Option<Binding>,
+    /// Whom it is shared with.
+    pub sharing: Sharing,
+    /// Where the object starts.
+    pub location: Location,
+}
+
+/// What an agent stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// `spec.id`.
+    pub id: AgentId,
+    /// `spec.configProject.id`.
+    pub config_project: i64,
+    /// `spec.cluster`: name or server of a cluster.
+    pub cluster: String,
+}
+
+/// Whom an agent is shared with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// There is no configuration, or no `user_access` in it.
+    #[default]
+    Nobody,
+    /// `user_access`.
+    People(Arc<UserAccess>),
+    /// The configuration has mistakes, each of them a finding of the load.
+    Broken,
+}
+
+/// `user_access` without mistakes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserAccess {
+    /// `access_as`.
+    pub share_as: ShareAs,
+    /// Paths of `projects`, in lower case, each once, at most 500.
+    pub projects: Vec<Arc<str>>,
+    /// Paths of `groups`, in lower case, each once, at most 500.
+    pub groups: Vec<Arc<str>>,
+    /// Where `user_access` starts.
+    pub location: Location,
+}
+
+/// `access_as`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShareAs {
+    /// `agent: {}`.
+    Agent,
+    /// `user: {}`.
+    User,
+    /// `mapped: {}`.
+    Mapped(Grant),
+}
+
+/// What a mapped identity needs besides its ID token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// Nothing: the issuer's agent claim is the grant. No list is there.
+    Claim,
+    /// Membership, because `projects` or `groups` is there, be it empty.
+    Membership,
+}

@@ -1,0 +1,323 @@
+//! Kubernetes objects, put together.
+//!
+//! In: [`Piece`]s, read of documents by [`read`]. Out: [`Resources`] and every
+//! finding. Never: an object of another namespace than the control plane's, except
+//! Applications and their sets; a secret value in a finding.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use rustc_hash::FxBuildHasher;
+
+use super::agent::AgentObject;
+use super::{Application, Cluster, ClusterConfig, ObjectName, Resources, SetAside, destination};
+use tollgate_core::diagnostic::{Diagnostic, Location};
+
+mod agent;
+mod application_set;
+mod cluster;
+mod extension;
+pub(crate) mod mended;
+mod people;
+mod project;
+pub(crate) mod read;
+mod repository;
+mod secret;
+
+use read::{Content, Decoded, Kind, Object, Piece};
+
+/// Objects taken in so far.
+#[derive(Debug)]
+pub(crate) struct Collector<'p> {
+    resources: Resources,
+    seen: HashMap<(Kind, &'p ObjectName), &'p Location, FxBuildHasher>,
+    applications: Vec<(ObjectName, Arc<Application>)>,
+    found_clusters: Vec<(Cluster, Location)>,
+    agents: agent::Draft,
+    people: Vec<Arc<people::Draft>>,
+    /// Of tenants, defined twice: nobody can say which one is meant.
+    twins: Vec<&'p Decoded>,
+    /// Every finding so far.
+    pub(crate) findings: Vec<Diagnostic>,
+}
+
+/// Whether the file at `path`, relative to the folder of the load, is an agent's
+/// configuration and not objects.
+pub(super) fn is_configuration(path: &str) -> bool {
+    agent::configured_by(path).is_some()
+}
+
+/// The objects of pieces whose mistakes do not matter.
+///
+/// - `memo`: of the load they are a part of.
+pub(crate) fn collected(said: &[mended::Said], namespace: &str, memo: &Memo) -> Arc<Resources> {
+    let mut collector = Collector::new(namespace);
+    for said in said {
+        collector.take(&said.pieces);
+    }
+    Arc::new(collector.finish(&mut memo.clone()).0)
+}
+
+/// What one source keeps from load to load of what is made of several objects.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memo {
+    people: people::Memo,
+    agents: BTreeMap<String, Arc<AgentObject>>,
+    /// How the control plane's own cluster is reached when no Secret is for it.
+    own: Option<Arc<ClusterConfig>>,
+}
+
+impl<'p> Collector<'p> {
+    /// Nothing taken yet; `namespace` is the control plane's.
+    pub(crate) fn new(namespace: &str) -> Self {
+        let resources = Resources {
+            control_plane_namespace: namespace.to_owned(),
+            ..Resources::default()
+        };
+        Self {
+            resources,
+            seen: HashMap::default(),
+            applications: Vec::new(),
+            found_clusters: Vec::new(),
+            agents: agent::Draft::default(),
+            people: Vec::new(),
+            twins: Vec::new(),
+            findings: Vec::new(),
+        }
+    }
+
+    /// Takes in what was read of one file or object.
+    pub(crate) fn take(&mut self, pieces: &'p [Piece]) {
+        for piece in pieces {
+            match piece {
+                Piece::Finding(finding) => self.findings.push(finding.clone()),
+                Piece::Configuration(file) => self.agents.add_file(file.clone(), &mut self.findings),
+                Piece::Object(decoded) => {
+                    if self.is_first(decoded) {
+                        self.findings.extend_from_slice(&decoded.findings);
+                        self.keep(decoded);
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_first(&mut self, decoded: &'p Decoded) -> bool {
+        let (kind, name) = (decoded.kind, &decoded.name);
+        match self.seen.entry((kind, name)) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(&decoded.location);
+                true
+            }
+            Entry::Occupied(first) => {
+                let location = decoded.location.clone();
+                let named = format!("{} `{}` in namespace `{}`", kind.as_str(), name.name, name.namespace);
+                let message = format!("{named} is defined twice, first at {}", first.get());
+                let what = match kind {
+                    Kind::Agent => {
+                        self.agents.shut(&name.name);
+                        "it is closed"
+                    }
+                    Kind::AppProject | Kind::Application | Kind::ApplicationSet | Kind::ArgoCDExtension => {
+                        self.twins.push(decoded);
+                        "neither is used"
+                    }
+                    Kind::ConfigMap | Kind::Secret | Kind::UserDirectory => {
+                        self.findings.push(Diagnostic::error(location, message));
+                        return false;
+                    }
+                };
+                self.findings
+                    .push(Diagnostic::warning(location, format!("{message}; {what}")));
+                false
+            }
+        }
+    }
+
+    fn keep(&mut self, decoded: &Decoded) {
+        let name = &decoded.name;
+        let resources = &mut self.resources;
+        match &decoded.content {
+            Content::Nothing => {}
+            Content::SetAside(mistake) => resources.set_aside.push(SetAside {
+                kind: decoded.kind.as_str(),
+                name: name.clone(),
+                location: decoded.location.clone(),
+                mistake: mistake.clone(),
+            }),
+            Content::ArgocdCm(map) => {
+                resources.argocd_cm = map.clone();
+                resources.argocd_cm_at = Some(decoded.location.clone());
+            }
+            Content::RbacCm(map) => resources.rbac_cm = map.clone(),
+            Content::Secret {
+                secret,
+                cluster,
+                repository,
+            } => {
+                if let Some(repository) = repository {
+                    let repositories = &mut resources.repositories;
+                    repositories.insert(name.name.clone(), Arc::clone(repository));
+                }
+                if let Some((cluster, config)) = cluster {
+                    let configs = &mut resources.cluster_configs;
+                    configs.insert(cluster.server.clone(), Arc::clone(config));
+                    self.found_clusters.push((cluster.clone(), secret.location.clone()));
+                }
+                resources.secrets.insert(name.name.clone(), Arc::clone(secret));
+            }
+            Content::Project(project) => {
+                resources.projects.insert(name.name.clone(), Arc::clone(project));
+            }
+            Content::Application(application) => {
+                self.applications.push((name.clone(), Arc::clone(application)));
+            }
+            Content::ApplicationSet(set) => {
+                resources.application_sets.insert(name.clone(), Arc::clone(set));
+            }
+            Content::Extension(extension) => {
+                resources.extensions.insert(name.name.clone(), Arc::clone(extension));
+            }
+            Content::Agent(read) => self.agents.add(read.clone()),
+            Content::People(part) => self.people.push(Arc::clone(part)),
+        }
+    }
+
+    fn leave_out_twins(&mut self) {
+        for twin in std::mem::take(&mut self.twins) {
+            let (name, resources) = (&twin.name, &mut self.resources);
+            match twin.kind {
+                Kind::AppProject => drop(resources.projects.remove(&name.name)),
+                Kind::Application => drop(resources.applications.remove(name)),
+                Kind::ApplicationSet => drop(resources.application_sets.remove(name)),
+                Kind::ArgoCDExtension => drop(resources.extensions.remove(&name.name)),
+                Kind::ConfigMap | Kind::Secret | Kind::Agent | Kind::UserDirectory => continue,
+            }
+            resources.set_aside.push(SetAside {
+                kind: twin.kind.as_str(),
+                name: name.clone(),
+                location: twin.location.clone(),
+                mistake: "it is defined twice".to_owned(),
+            });
+        }
+    }
+
+    /// Clusters that two Secrets describe: which of both is meant nobody knows, so none
+    /// is used.
+    fn shared_servers(&mut self) -> Vec<Cluster> {
+        let mut doubtful = Vec::new();
+        for pair in self.found_clusters.windows(2) {
+            let [(first, at), (second, location)] = pair else {
+                continue;
+            };
+            if first.server == second.server {
+                let message = format!(
+                    "two cluster secrets name the server `{}`, the other at {at}",
+                    first.server
+                );
+                let hint = "the cluster is not used until one of them is gone";
+                self.findings
+                    .push(Diagnostic::warning(location.clone(), message).with_hint(hint));
+                doubtful.extend([first.clone(), second.clone()]);
+            }
+        }
+        doubtful
+    }
+
+    /// A name of two clusters is allowed, and useless as a destination.
+    fn shared_names(&mut self) {
+        let mut seen: BTreeMap<&str, &Location> = BTreeMap::new();
+        for (cluster, location) in self
+            .found_clusters
+            .iter()
+            .filter(|(cluster, _)| !cluster.name.is_empty())
+        {
+            if let Some(first) = seen.insert(&cluster.name, location) {
+                let message = format!("two clusters have the name `{}`, the other at {first}", cluster.name);
+                let hint = "destinations by that name are refused";
+                self.findings
+                    .push(Diagnostic::warning(location.clone(), message).with_hint(hint));
+            }
+        }
+    }
+
+    /// Projects that Applications name and nobody has made, each once. Of a project that
+    /// is set aside its own mistake tells.
+    fn absent_projects(&mut self) {
+        let mut absent: BTreeMap<&str, (&Application, usize)> = BTreeMap::new();
+        for application in self.resources.applications.values() {
+            let project = &application.project;
+            if !self.resources.projects.contains_key(project) && !self.resources.is_set_aside(project) {
+                absent.entry(project).or_insert((&**application, 0)).1 += 1;
+            }
+        }
+        for (project, (first, count)) in absent {
+            let more = match count {
+                1 => String::new(),
+                count => format!(" and {} more", count - 1),
+            };
+            let ObjectName { namespace, name } = &first.name;
+            let message =
+                format!("there is no project `{project}`, which Application `{namespace}/{name}`{more} is in");
+            let finding = Diagnostic::warning(first.location.clone(), message);
+            self.findings
+                .push(finding.with_hint("every request about them is refused until it is there"));
+        }
+    }
+
+    /// The objects, with the clusters they make.
+    pub(crate) fn finish(mut self, memo: &mut Memo) -> (Resources, Vec<Diagnostic>) {
+        if !self
+            .seen
+            .keys()
+            .any(|(kind, name)| *kind == Kind::ConfigMap && name.name == "argocd-cm")
+        {
+            let message = format!(
+                "no ConfigMap `argocd-cm` in namespace `{}`",
+                self.resources.control_plane_namespace
+            );
+            self.findings
+                .push(Diagnostic::warning(None, message).with_hint("without it nothing is configured"));
+        }
+        // Sorted, so that the order of files does not matter.
+        self.found_clusters
+            .sort_by(|a, b| (&a.0.server, &a.0.name).cmp(&(&b.0.server, &b.0.name)));
+        let doubtful = self.shared_servers();
+        self.shared_names();
+        // Of thousands at once a map is made faster than one by one.
+        self.resources.applications = std::mem::take(&mut self.applications).into_iter().collect();
+        self.leave_out_twins();
+        self.absent_projects();
+        let found = self.found_clusters.into_iter().map(|(cluster, _)| cluster).collect();
+        let mut known = destination::known_clusters(&self.resources.argocd_cm, found);
+        // Also the control plane's own, which would be there without a Secret. A name
+        // that stood for several does not come to stand for the one that is left.
+        known.retain(|cluster| {
+            !doubtful
+                .iter()
+                .any(|twin| twin.server == cluster.server || (!twin.name.is_empty() && twin.name == cluster.name))
+        });
+        // SECURITY: what such a project denies is denied nowhere; so nobody enters its
+        // clusters, as nobody enters those of its Applications.
+        let lost = |cluster: &Cluster| !cluster.project.is_empty() && self.resources.is_set_aside(&cluster.project);
+        known.retain(|cluster| !lost(cluster));
+        self.resources.clusters = known;
+        let configs = &mut self.resources.cluster_configs;
+        configs.retain(|server, _| self.resources.clusters.iter().any(|known| known.server == *server));
+        for known in &self.resources.clusters {
+            configs
+                .entry(known.server.clone())
+                .or_insert_with(|| Arc::clone(memo.own.get_or_insert_with(|| Arc::new(cluster::own()))));
+        }
+        self.resources.agents = self.agents.finish(&self.resources.clusters, &mut self.findings);
+        for (name, agent) in &mut self.resources.agents {
+            if let Some(before) = memo.agents.get(name).filter(|before| *before == agent) {
+                *agent = Arc::clone(before);
+            }
+        }
+        memo.agents.clone_from(&self.resources.agents);
+        self.resources.people = memo.people.directory(self.people, &mut self.findings);
+        (self.resources, self.findings)
+    }
+}

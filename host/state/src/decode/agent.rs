@@ -1,0 +1,408 @@
+//! `Agent` objects and GitLab's `config.yaml` files.
+//!
+//! In: fields with their places. Out: [`AgentObject`]. Refuses, for that agent
+//! alone: unknown keys, wrong types, `access_as` that is not exactly one thing.
+//! Never: part of a configuration that has a mistake.
+//!
+//! A mistake in an agent is a warning of the load and makes that agent's
+//! configuration unusable: configurations are written by many hands, and one of them
+//! must not stop the gateway for all. What is in force then is for
+//! the access stage to say: the last good one in the same process, nothing
+//! after a start. Two agents with one number or name are no agents: nobody can say
+//! which one is meant. Of two configurations of one agent neither is used.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::Object;
+use crate::Cluster;
+use crate::agent::{AgentObject, Binding, Grant, ShareAs, Sharing, UserAccess};
+use crate::fields::{Fields, Source};
+use tollgate_core::agent::AgentId;
+use tollgate_core::diagnostic::{Diagnostic, Location, Severity};
+use tollgate_core::dns::is_label;
+use tollgate_core::yaml::Parsed;
+
+mod ci;
+
+/// Entries of one list that count, as in GitLab.
+const ENTRIES: usize = 500;
+
+/// Keys of GitLab's `config.yaml` that are about other things than access.
+const OTHERS: [&str; 8] = [
+    "gitops",
+    "flux",
+    "observability",
+    "starboard",
+    "container_scanning",
+    "remote_development",
+    "receptive_agent",
+    "cilium",
+];
+
+/// Agents and configurations read so far.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    agents: BTreeMap<String, Read>,
+    files: BTreeMap<String, (Sharing, Location)>,
+    /// Names that several objects have.
+    shut: BTreeSet<String>,
+}
+
+/// An agent, and whether its configuration is in the object.
+#[derive(Clone, Debug)]
+pub(crate) struct Read {
+    agent: AgentObject,
+    inline: Option<Location>,
+}
+
+/// What a configuration file says.
+#[derive(Clone, Debug)]
+pub(crate) struct File {
+    name: String,
+    sharing: Sharing,
+    location: Location,
+}
+
+/// The agent a file configures: `…/agents/<name>/config.yaml`.
+pub(super) fn configured_by(path: &str) -> Option<&str> {
+    let (folder, name) = path.rsplit_once('/')?.0.rsplit_once('/')?;
+    let folder = folder.rsplit_once('/').map_or(folder, |(_, last)| last);
+    (path.ends_with("/config.yaml") && folder == "agents" && !name.is_empty()).then_some(name)
+}
+
+impl Read {
+    /// Reads an `Agent` object; none where its name cannot be one.
+    pub(super) fn object(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Option<Self> {
+        let mut mistakes = Vec::new();
+        let name = object.name.name.clone();
+        if !is_name(&name) {
+            let message = format!("agent `{name}` is closed: its name is no DNS label with a letter in it");
+            let hint = "names are 1 to 63 of a-z, 0-9 and `-`, with a letter or digit at both ends";
+            findings.push(Diagnostic::warning(object.fields.location(), message).with_hint(hint));
+            return None;
+        }
+        let spec = object.fields.child("spec", &mut mistakes);
+        if spec.is_none() && mistakes.is_empty() {
+            mistakes.push(Diagnostic::error(object.fields.location(), "`spec` is missing"));
+        }
+        let binding = spec.as_ref().and_then(|spec| binding(spec, &mut mistakes));
+        let binding = binding.filter(|_| mistakes.is_empty());
+        let mut inline = None;
+        let mut sharing = Sharing::Nobody;
+        if let Some(node) = spec.as_ref().filter(|spec| spec.node("config").is_some()) {
+            let mut of_config = Vec::new();
+            sharing = node
+                .child("config", &mut of_config)
+                .map_or(Sharing::Broken, |config| configuration(&config, &mut of_config));
+            inline = Some(node.location());
+            mistakes.append(&mut of_config);
+        }
+        close(&name, mistakes, findings);
+        let agent = AgentObject {
+            name,
+            binding,
+            sharing,
+            location: object.fields.location(),
+        };
+        Some(Self { agent, inline })
+    }
+}
+
+impl File {
+    /// Reads the configuration file of `name`.
+    pub(super) fn read(name: &str, parsed: &Parsed, source: &Source, findings: &mut Vec<Diagnostic>) -> Self {
+        let mut mistakes: Vec<Diagnostic> = parsed
+            .problems
+            .iter()
+            .map(|problem| Diagnostic::error(source.at(problem.line, problem.column), problem.message.clone()))
+            .collect();
+        let sharing = match parsed.documents.as_slice() {
+            [] if mistakes.is_empty() => Sharing::Nobody,
+            [document] => match Fields::open(document, source, String::new(), &mut mistakes) {
+                Some(fields) => configuration(&fields, &mut mistakes),
+                None => Sharing::Broken,
+            },
+            [] => Sharing::Broken,
+            [_, second, ..] => {
+                let finding = Diagnostic::error(source.of(second), "a second document, one is allowed");
+                mistakes.push(finding);
+                Sharing::Broken
+            }
+        };
+        let broken = mistakes.iter().any(Diagnostic::is_error);
+        let sharing = if broken { Sharing::Broken } else { sharing };
+        close(name, mistakes, findings);
+        Self {
+            name: name.to_owned(),
+            sharing,
+            location: source.at(1, 0),
+        }
+    }
+
+    /// The configuration file of `name` cannot be read.
+    pub(super) fn unreadable(name: &str, finding: Diagnostic, findings: &mut Vec<Diagnostic>) -> Option<Self> {
+        let location = finding.location.clone();
+        close(name, vec![finding], findings);
+        Some(Self {
+            name: name.to_owned(),
+            sharing: Sharing::Broken,
+            location: location?,
+        })
+    }
+}
+
+impl Draft {
+    /// Takes an agent in.
+    pub(super) fn add(&mut self, read: Read) {
+        self.agents.insert(read.agent.name.clone(), read);
+    }
+
+    /// Closes an agent: nobody can say which of several objects is meant.
+    pub(super) fn shut(&mut self, name: &str) {
+        self.shut.insert(name.to_owned());
+    }
+
+    /// Takes a configuration file in.
+    pub(super) fn add_file(&mut self, file: File, findings: &mut Vec<Diagnostic>) {
+        let File {
+            name,
+            sharing,
+            location,
+        } = file;
+        if let Some((_, first)) = self.files.get(&name) {
+            let first = &first.file;
+            let message = format!("agent `{name}` has two configuration files, the other is {first}; neither is used");
+            findings.push(Diagnostic::warning(location.clone(), message));
+            self.files.insert(name, (Sharing::Broken, location));
+            return;
+        }
+        self.files.insert(name, (sharing, location));
+    }
+
+    /// Puts all together.
+    pub(super) fn finish(
+        mut self,
+        clusters: &[Cluster],
+        findings: &mut Vec<Diagnostic>,
+    ) -> BTreeMap<String, Arc<AgentObject>> {
+        self.agents.retain(|name, _| !self.shut.contains(name));
+        for (name, (sharing, location)) in self.files {
+            let Some(read) = self.agents.get_mut(&name) else {
+                let message = format!("there is no Agent `{name}` this file could configure");
+                findings.push(Diagnostic::warning(location, message));
+                continue;
+            };
+            read.agent.sharing = match &read.inline {
+                None => sharing,
+                Some(inline) => {
+                    let message =
+                        format!("agent `{name}` has a configuration in its object too, at {inline}; neither is used");
+                    findings.push(Diagnostic::warning(location, message));
+                    Sharing::Broken
+                }
+            };
+        }
+        let twins = twins(self.agents.values().map(|read| &read.agent), findings);
+        // SECURITY: neither of two may take over what the other one is trusted with.
+        self.agents.retain(|_, read| {
+            let id = read.agent.binding.as_ref().map(|binding| binding.id);
+            id.is_none_or(|id| !twins.contains(&id))
+        });
+        for Read { agent, .. } in self.agents.values() {
+            let Some(binding) = &agent.binding else { continue };
+            let cluster = &binding.cluster;
+            if !clusters
+                .iter()
+                .any(|known| known.name == *cluster || known.server == *cluster)
+            {
+                let message = format!(
+                    "agent `{}` is for the cluster `{cluster}`, which is not known",
+                    agent.name
+                );
+                findings.push(Diagnostic::warning(agent.location.clone(), message));
+            }
+        }
+        let agents = self.agents.into_values().map(|read| read.agent);
+        agents.map(|agent| (agent.name.clone(), Arc::new(agent))).collect()
+    }
+}
+
+/// Numbers that several agents have, each a finding with both places.
+fn twins<'a>(agents: impl Iterator<Item = &'a AgentObject>, findings: &mut Vec<Diagnostic>) -> BTreeSet<AgentId> {
+    let mut numbers: BTreeMap<AgentId, &AgentObject> = BTreeMap::new();
+    let mut twins = BTreeSet::new();
+    for agent in agents {
+        let Some(binding) = &agent.binding else { continue };
+        let Some(first) = numbers.get(&binding.id) else {
+            numbers.insert(binding.id, agent);
+            continue;
+        };
+        let message = format!(
+            "two agents have the number `{}`, the other at {}; both are closed",
+            binding.id, first.location
+        );
+        findings.push(Diagnostic::warning(agent.location.clone(), message));
+        twins.insert(binding.id);
+    }
+    twins
+}
+
+/// Whether an agent may be called so: a DNS label (RFC 1123), which no number is,
+/// because whoever names an agent may say its name or its number.
+fn is_name(text: &str) -> bool {
+    is_label(text) && text.bytes().any(|byte| byte.is_ascii_lowercase())
+}
+
+/// Passes mistakes on as warnings that say what follows from them.
+fn close(name: &str, mistakes: Vec<Diagnostic>, findings: &mut Vec<Diagnostic>) {
+    for mut mistake in mistakes {
+        if mistake.is_error() {
+            mistake.message = format!(
+                "the configuration of agent `{name}` cannot be used: {}",
+                mistake.message
+            );
+            mistake.severity = Severity::Warning;
+        }
+        findings.push(mistake);
+    }
+}
+
+fn binding(spec: &Fields<'_>, mistakes: &mut Vec<Diagnostic>) -> Option<Binding> {
+    spec.only(&["id", "configProject", "cluster", "config"], mistakes);
+    let id = spec.number("id", mistakes).and_then(AgentId::new);
+    let project = spec.child("configProject", mistakes);
+    if project.is_none() && spec.node("configProject").is_none() {
+        let message = format!("`{}` is missing", spec.path_of("configProject"));
+        mistakes.push(Diagnostic::error(spec.location(), message));
+    }
+    let config_project = project.and_then(|project| {
+        project.only(&["id"], mistakes);
+        project.number("id", mistakes)
+    });
+    let cluster = spec.required("cluster", mistakes);
+    Some(Binding {
+        id: id?,
+        config_project: config_project?,
+        cluster: cluster?,
+    })
+}
+
+/// Reads a configuration: GitLab's `config.yaml`, or `spec.config`.
+fn configuration(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Sharing {
+    let mut mistakes = Vec::new();
+    for entry in fields.entries() {
+        let key = &*entry.key;
+        if !["user_access", "ci_access"].contains(&key) && !OTHERS.contains(&key) {
+            let message = format!("`{}` is not known", fields.path_of(key));
+            // A key of a later GitLab does not close the agent.
+            mistakes.push(Diagnostic::warning(fields.place(entry), message));
+        }
+    }
+    if let Some(ci_access) = fields.child("ci_access", &mut mistakes) {
+        ci::check(&ci_access, &mut mistakes);
+    }
+    let user_access = fields
+        .child("user_access", &mut mistakes)
+        .and_then(|user_access| people(&user_access, &mut mistakes));
+    let broken = mistakes.iter().any(Diagnostic::is_error);
+    findings.append(&mut mistakes);
+    match (broken, user_access) {
+        (true, _) => Sharing::Broken,
+        (false, None) => Sharing::Nobody,
+        (false, Some(user_access)) => Sharing::People(Arc::new(user_access)),
+    }
+}
+
+fn people(fields: &Fields<'_>, mistakes: &mut Vec<Diagnostic>) -> Option<UserAccess> {
+    fields.only(&["access_as", "projects", "groups"], mistakes);
+    let access_as = one_of(fields, "access_as", &["agent", "user", "mapped"], mistakes);
+    let has_list = fields
+        .entries()
+        .iter()
+        .any(|entry| matches!(&*entry.key, "projects" | "groups"));
+    let share_as = match access_as {
+        Some("agent") => Some(ShareAs::Agent),
+        Some("user") => Some(ShareAs::User),
+        Some("mapped") if has_list => Some(ShareAs::Mapped(Grant::Membership)),
+        Some("mapped") => Some(ShareAs::Mapped(Grant::Claim)),
+        Some(_) | None => None,
+    };
+    let (projects, groups) = (list(fields, "projects", mistakes), list(fields, "groups", mistakes));
+    Some(UserAccess {
+        share_as: share_as?,
+        projects,
+        groups,
+        location: fields.location(),
+    })
+}
+
+/// The one key of a mapping of empty mappings, such as `access_as: {user: {}}`.
+fn one_of<'k>(fields: &Fields<'_>, key: &str, known: &[&'k str], mistakes: &mut Vec<Diagnostic>) -> Option<&'k str> {
+    let path = fields.path_of(key);
+    let before = mistakes.len();
+    let Some(choice) = fields.child(key, mistakes) else {
+        if mistakes.len() == before {
+            let message = format!("`{path}` is missing");
+            mistakes.push(Diagnostic::error(fields.location(), message).with_hint(hint(known)));
+        }
+        return None;
+    };
+    choice.only(known, mistakes);
+    let [entry] = choice.entries() else {
+        let message = format!("`{path}` has {} keys, exactly one is allowed", choice.entries().len());
+        mistakes.push(Diagnostic::error(choice.location(), message).with_hint(hint(known)));
+        return None;
+    };
+    let empty = entry.value.entries().is_some_and(<[_]>::is_empty);
+    if !empty {
+        let message = format!("`{path}.{}` must be `{{}}`", entry.key);
+        mistakes.push(Diagnostic::error(choice.place(entry), message));
+        return None;
+    }
+    known.iter().find(|known| **known == &*entry.key).copied()
+}
+
+fn hint(known: &[&str]) -> String {
+    let choices: Vec<String> = known.iter().map(|known| format!("`{known}: {{}}`")).collect();
+    format!("it is one of {}", choices.join(", "))
+}
+
+fn list(fields: &Fields<'_>, key: &str, mistakes: &mut Vec<Diagnostic>) -> Vec<Arc<str>> {
+    let mut paths: Vec<Arc<str>> = Vec::new();
+    let mut seen = BTreeSet::new();
+    for entry in fields.children(key, mistakes) {
+        entry.only(&["id"], mistakes);
+        let Some(id) = entry.required("id", mistakes) else {
+            continue;
+        };
+        match path(&id) {
+            Some(path) if seen.insert(Arc::clone(&path)) => paths.push(path),
+            Some(_) => {}
+            None => {
+                let message = format!("`{}` is `{id}`, which is no path", entry.path_of("id"));
+                mistakes.push(Diagnostic::error(entry.location(), message));
+            }
+        }
+    }
+    if paths.len() > ENTRIES {
+        let message = format!(
+            "`{}` has {} entries, the first {ENTRIES} count",
+            fields.path_of(key),
+            paths.len()
+        );
+        mistakes.push(Diagnostic::warning(fields.location(), message));
+        paths.truncate(ENTRIES);
+    }
+    paths
+}
+
+/// A path of a group or project, in lower case, as GitLab compares them.
+pub(super) fn path(text: &str) -> Option<Arc<str>> {
+    let plain = |letter: char| !letter.is_control() && !letter.is_whitespace();
+    let whole = !text.is_empty() && text.split('/').all(|part| !part.is_empty());
+    (whole && text.chars().all(plain)).then(|| Arc::from(text.to_lowercase()))
+}
+
+#[cfg(test)]
+mod tests;

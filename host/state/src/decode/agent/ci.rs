@@ -1,0 +1,60 @@
+//! `ci_access` of an agent's configuration.
+//!
+//! In: its fields. Out: findings. Never: a decision; whether a job may use an
+//! agent is the platform's to judge.
+//!
+//! Source: GitLab, "Using GitLab CI/CD with a Kubernetes cluster".
+
+use crate::fields::Fields;
+use tollgate_core::diagnostic::Diagnostic;
+
+/// Checks the shape of GitLab's `ci_access`.
+pub(super) fn check(fields: &Fields<'_>, mistakes: &mut Vec<Diagnostic>) {
+    fields.only(&["projects", "groups", "instance"], mistakes);
+    for key in ["projects", "groups"] {
+        for entry in fields.children(key, mistakes) {
+            entry.required("id", mistakes);
+            settings(&entry, &["id"], mistakes);
+        }
+    }
+    if let Some(instance) = fields.child("instance", mistakes) {
+        settings(&instance, &[], mistakes);
+    }
+}
+
+fn settings(entry: &Fields<'_>, more: &[&str], mistakes: &mut Vec<Diagnostic>) {
+    let mut known = vec![
+        "default_namespace",
+        "environments",
+        "access_as",
+        "protected_branches_only",
+    ];
+    known.extend(more);
+    entry.only(&known, mistakes);
+    entry.text("default_namespace", mistakes);
+    entry.texts("environments", mistakes);
+    entry.boolean("protected_branches_only", mistakes);
+    let Some(access_as) = entry.child("access_as", mistakes) else {
+        return;
+    };
+    access_as.only(&["agent", "ci_job", "impersonate"], mistakes);
+    if access_as.entries().len() != 1 {
+        let count = access_as.entries().len();
+        let message = format!(
+            "`{}` has {count} keys, exactly one is allowed",
+            entry.path_of("access_as")
+        );
+        mistakes.push(Diagnostic::error(access_as.location(), message));
+    }
+    if let Some(identity) = access_as.child("impersonate", mistakes) {
+        identity.only(&["username", "uid", "groups", "extra"], mistakes);
+        identity.required("username", mistakes);
+        identity.text("uid", mistakes);
+        identity.texts("groups", mistakes);
+        for extra in identity.children("extra", mistakes) {
+            extra.only(&["key", "val"], mistakes);
+            extra.required("key", mistakes);
+            extra.texts("val", mistakes);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! ApplicationSets.
+//!
+//! In: an object's fields. Out: the object as JSON, for whoever takes it apart.
+//! Refuses: what has no `spec`; it is left out, and everything else loads. Never: what
+//! only tells who wrote which field.
+
+use serde_json::Value;
+
+use super::read::Object;
+use crate::write::value_of;
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_core::yaml::Node;
+
+/// Decodes an ApplicationSet.
+///
+/// Tenants write them: a broken one says so in a warning, and is not there.
+pub(super) fn application_set(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Option<Value> {
+    let has_spec = object.fields.node("spec").is_some_and(|spec| spec.entries().is_some());
+    if !has_spec {
+        let message = format!(
+            "the object is left out: ApplicationSet `{}` has no `spec`",
+            object.name.name
+        );
+        let finding = Diagnostic::warning(object.fields.location(), message);
+        findings.push(finding.with_hint("a file cut short looks like this"));
+        return None;
+    }
+    let mut set = value_of(object.fields.whole());
+    let members = set.as_object_mut()?;
+    members.insert("apiVersion".to_owned(), "argoproj.io/v1alpha1".into());
+    members.insert("kind".to_owned(), "ApplicationSet".into());
+    let metadata = members.get_mut("metadata")?.as_object_mut()?;
+    metadata.remove("managedFields");
+    metadata.insert("namespace".to_owned(), object.name.namespace.as_str().into());
+    Some(set)
+}
+
+/// Name of the ApplicationSet that is the controller of an object.
+///
+/// Source: Kubernetes, `GetControllerOf`; Argo CD, `appControllerIndexer`.
+pub(super) fn controller(metadata: &Node) -> Option<String> {
+    let text = |reference: &Node, key: &str| Some(reference.get(key)?.scalar()?.text.to_string());
+    let references = metadata.get("ownerReferences")?.items()?;
+    let controller = references
+        .iter()
+        .find(|reference| text(reference, "controller").as_deref() == Some("true"))?;
+    let is_set = text(controller, "kind").as_deref() == Some("ApplicationSet")
+        && text(controller, "apiVersion").is_some_and(|version| version.starts_with("argoproj.io/"));
+    is_set.then(|| text(controller, "name"))?
+}

@@ -1,0 +1,133 @@
+//! A kubeconfig in a cluster Secret.
+//!
+//! In: a Secret with `kubeconfig` in place of `server` and `config`. Out: the
+//! same Secret with these two. Refuses: programs to run, files of the gateway's
+//! machine, somebody to impersonate. Never: a value of it in a mistake.
+
+use kube::config::{AuthInfo, Cluster, Kubeconfig};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Map, Value, json};
+
+use crate::Secret;
+
+/// Key of the Secret that has a kubeconfig.
+pub(in crate::decode) const KUBECONFIG: &str = "kubeconfig";
+/// Key of the Secret that says which of its contexts counts.
+pub(in crate::decode) const CONTEXT: &str = "context";
+
+/// Puts `server` and `config` in place of `kubeconfig`, where the Secret has one.
+///
+/// The context is the one named by `context`, else its `current-context`.
+///
+/// # Errors
+/// What cannot be used of it, and what to do.
+pub(in crate::decode) fn expand(secret: &mut Secret) -> Result<(), Vec<String>> {
+    let Some(text) = secret.values.remove(KUBECONFIG) else {
+        return Ok(());
+    };
+    let context = secret.values.remove(CONTEXT);
+    for key in ["server", "config"] {
+        if secret.values.contains_key(key) {
+            return Err(vec![format!("it has `{KUBECONFIG}` and `{key}`; keep one")]);
+        }
+    }
+    // A parser's text could quote what stands there.
+    let kubeconfig =
+        Kubeconfig::from_yaml(text.expose_secret()).map_err(|_| vec![format!("`{KUBECONFIG}` is not a kubeconfig")])?;
+    let wanted = context.as_ref().map(|name| name.expose_secret());
+    let wanted = wanted.or(kubeconfig.current_context.as_deref()).unwrap_or_default();
+    let (cluster, user) = find(&kubeconfig, wanted).map_err(|mistake| vec![mistake])?;
+    let mut mistakes = Vec::new();
+    let config = config(cluster, user, &mut mistakes);
+    let server = cluster.server.clone().unwrap_or_default();
+    if server.is_empty() {
+        mistakes.push(format!("the cluster of context `{wanted}` has no `server`"));
+    }
+    if !mistakes.is_empty() {
+        return Err(mistakes);
+    }
+    let mut put = |key: &str, value: String| secret.values.insert(key.to_owned(), SecretString::from(value));
+    put("server", server);
+    put("config", config.to_string());
+    Ok(())
+}
+
+fn find<'a>(kubeconfig: &'a Kubeconfig, wanted: &str) -> Result<(&'a Cluster, Option<&'a AuthInfo>), String> {
+    let context = kubeconfig.contexts.iter().find(|context| context.name == wanted);
+    let context = context
+        .and_then(|context| context.context.as_ref())
+        .ok_or_else(|| format!("`{KUBECONFIG}` has no context `{wanted}`; name one in `{CONTEXT}`"))?;
+    let cluster = kubeconfig
+        .clusters
+        .iter()
+        .find(|cluster| cluster.name == context.cluster);
+    let cluster = cluster
+        .and_then(|cluster| cluster.cluster.as_ref())
+        .ok_or_else(|| format!("the cluster of context `{wanted}` is not in `{KUBECONFIG}`"))?;
+    let Some(name) = context.user.as_deref().filter(|name| !name.is_empty()) else {
+        return Ok((cluster, None));
+    };
+    let user = kubeconfig.auth_infos.iter().find(|user| user.name == name);
+    let user = user
+        .and_then(|user| user.auth_info.as_ref())
+        .ok_or_else(|| format!("the user of context `{wanted}` is not in `{KUBECONFIG}`"))?;
+    Ok((cluster, Some(user)))
+}
+
+/// The `config` of a cluster Secret that says the same.
+fn config(cluster: &Cluster, user: Option<&AuthInfo>, mistakes: &mut Vec<String>) -> Value {
+    let mut tls = Map::new();
+    let mut config = Map::new();
+    let put = |to: &mut Map<String, Value>, key: &str, value: Option<&str>| {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            to.insert(key.to_owned(), value.into());
+        }
+    };
+    if cluster.insecure_skip_tls_verify == Some(true) {
+        tls.insert("insecure".to_owned(), json!(true));
+    }
+    put(&mut tls, "serverName", cluster.tls_server_name.as_deref());
+    put(&mut tls, "caData", cluster.certificate_authority_data.as_deref());
+    put(&mut config, "proxyUrl", cluster.proxy_url.as_deref());
+    files(
+        "certificate-authority",
+        cluster.certificate_authority.as_ref(),
+        mistakes,
+    );
+    if let Some(user) = user {
+        files("tokenFile", user.token_file.as_ref(), mistakes);
+        files("client-certificate", user.client_certificate.as_ref(), mistakes);
+        files("client-key", user.client_key.as_ref(), mistakes);
+        if user.exec.is_some() || user.auth_provider.is_some() {
+            let hint = "no program is run here; use `config` with a `provider`";
+            mistakes.push(format!("`{KUBECONFIG}` has `exec` or `auth-provider`; {hint}"));
+        }
+        let impersonates = user.impersonate.is_some()
+            || user.impersonate_uid.is_some()
+            || user.impersonate_groups.is_some()
+            || user.impersonate_user_extra.is_some();
+        if impersonates {
+            mistakes.push(format!(
+                "`{KUBECONFIG}` impersonates somebody; the gateway does that itself"
+            ));
+        }
+        let secret = |value: &Option<SecretString>| value.as_ref().map(|value| value.expose_secret().to_owned());
+        put(&mut config, "bearerToken", secret(&user.token).as_deref());
+        put(&mut config, "username", user.username.as_deref());
+        put(&mut config, "password", secret(&user.password).as_deref());
+        put(&mut tls, "certData", user.client_certificate_data.as_deref());
+        put(&mut tls, "keyData", secret(&user.client_key_data).as_deref());
+    }
+    config.insert("tlsClientConfig".to_owned(), Value::Object(tls));
+    Value::Object(config)
+}
+
+fn files(key: &str, path: Option<&String>, mistakes: &mut Vec<String>) {
+    if path.is_some_and(|path| !path.is_empty()) {
+        let hint = "embed it: `kubectl config view --raw --flatten`";
+        mistakes.push(format!("`{key}` of `{KUBECONFIG}` names a file; {hint}"));
+    }
+}
+
+#[cfg(test)]
+mod tests;

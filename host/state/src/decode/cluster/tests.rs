@@ -1,0 +1,399 @@
+//! Cluster Secrets: each way alone, every two together, and what is told of
+//! mistakes.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use secrecy::ExposeSecret as _;
+use serde_json::{Value, json};
+
+use crate::directory::load_text;
+use crate::{ClusterAuth, ClusterConfig, Resources, Verification};
+
+const SERVER: &str = "https://prod.example.com";
+
+/// A Secret with `config`, other values beside it.
+fn manifest(name: &str, server: &str, config: &Value) -> String {
+    let object = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": name,
+            "resourceVersion": "4711",
+            "labels": { "argocd.argoproj.io/secret-type": "cluster", "team": "shop" },
+        },
+        "stringData": {
+            "name": name, "server": server, "config": config.to_string(),
+            "project": "p", "namespaces": "a,b", "clusterResources": "true", "shard": "1",
+            "orgName": "acme", "token": "t0p-s3cr3t",
+        },
+    });
+    format!("{object}\n---\n")
+}
+
+fn load(text: &str) -> (Resources, Vec<String>) {
+    let cm = "{apiVersion: v1, kind: ConfigMap, metadata: {name: argocd-cm}}\n---\n";
+    let loaded = load_text(&format!("{cm}{text}"), "clusters.yaml", "argocd");
+    let lines = loaded.diagnostics.iter().map(ToString::to_string).collect();
+    (loaded.value.expect("the load is not refused"), lines)
+}
+
+fn read(config: &Value) -> (Arc<ClusterConfig>, Vec<String>) {
+    let (resources, lines) = load(&manifest("prod", SERVER, config));
+    (resources.cluster_configs[SERVER].clone(), lines)
+}
+
+/// A config that must be fine, without findings.
+fn good(config: &Value) -> Arc<ClusterConfig> {
+    let (read, lines) = read(config);
+    assert!(lines.is_empty(), "{config}: {lines:?}");
+    read
+}
+
+/// What is said of a config that cannot be used.
+fn bad(config: &Value) -> String {
+    let (read, lines) = read(config);
+    let ClusterAuth::Unusable { reason } = &read.auth else {
+        panic!("{config}: {read:?}");
+    };
+    let lines = lines.join("\n");
+    assert!(lines.starts_with("clusters.yaml:3"), "{lines}");
+    assert!(
+        lines.contains("the cluster of secret `prod` cannot be used: "),
+        "{lines}"
+    );
+    assert!(reason.split("; ").all(|part| lines.contains(part)), "{reason}: {lines}");
+    lines
+}
+
+fn certificate() -> (String, String) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["client".to_owned()]).unwrap();
+    (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
+}
+
+/// Every way of authentication, by the key that asks for it.
+fn ways() -> Vec<(&'static str, Value)> {
+    let (chain, key) = certificate();
+    let pair = json!({ "certData": STANDARD.encode(chain), "keyData": STANDARD.encode(key) });
+    vec![
+        ("bearerToken", json!({ "bearerToken": "b34r3r" })),
+        ("username", json!({ "username": "admin", "password": "p4ssw0rd" })),
+        ("tlsClientConfig.certData", json!({ "tlsClientConfig": pair })),
+        (
+            "webAPIProviderConfig",
+            json!({ "webAPIProviderConfig": { "method": "GET", "url": "https://x.example", "tokenPath": "$.t" } }),
+        ),
+        (
+            "provider",
+            json!({ "provider": { "name": "upbound", "config": { "organization": "acme" } } }),
+        ),
+        (
+            "awsAuthConfig",
+            json!({ "awsAuthConfig": { "clusterName": "c", "roleARN": "arn:aws:iam::1:role/r" } }),
+        ),
+        (
+            "execProviderConfig",
+            json!({ "execProviderConfig": { "command": "kubelogin" } }),
+        ),
+    ]
+}
+
+#[test]
+fn each_way_alone() {
+    let words: Vec<String> = ways()
+        .iter()
+        .map(|(_, config)| read(config).0.auth.as_str().to_owned())
+        .collect();
+    let expected = [
+        "bearer",
+        "basic",
+        "client-certificate",
+        "provider",
+        "provider",
+        "unusable",
+        "unusable",
+    ];
+    assert_eq!(words, expected);
+    assert_eq!(good(&json!({})).auth.as_str(), "anonymous");
+    assert_eq!(
+        good(&json!({ "bearerToken": "", "awsAuthConfig": null })).auth.as_str(),
+        "anonymous"
+    );
+    let ClusterAuth::Bearer(token) = &good(&ways()[0].1).auth else {
+        panic!()
+    };
+    assert_eq!(token.expose_secret(), "b34r3r");
+    let ClusterAuth::Basic { username, password } = &good(&ways()[1].1).auth else {
+        panic!()
+    };
+    assert_eq!(
+        (username.expose_secret(), password.expose_secret()),
+        ("admin", "p4ssw0rd")
+    );
+    let ClusterAuth::ClientCertificate { chain_pem, key_pem } = &good(&ways()[2].1).auth else {
+        panic!()
+    };
+    assert!(chain_pem.contains("BEGIN CERTIFICATE") && key_pem.expose_secret().contains("PRIVATE KEY"));
+    let ClusterAuth::Provider {
+        name,
+        config,
+        public: _,
+    } = &good(&ways()[3].1).auth
+    else {
+        panic!()
+    };
+    assert_eq!((name.as_str(), &config["tokenPath"]), ("webapi", &json!("$.t")));
+    let ClusterAuth::Provider {
+        name,
+        config,
+        public: _,
+    } = &good(&ways()[4].1).auth
+    else {
+        panic!()
+    };
+    assert_eq!((name.as_str(), config), ("upbound", &json!({ "organization": "acme" })));
+}
+
+#[test]
+fn every_two_ways_together_are_refused() {
+    let ways = ways();
+    for (at, (first, one)) in ways.iter().enumerate() {
+        for (second, other) in &ways[at + 1..] {
+            let mut both = one.as_object().unwrap().clone();
+            both.extend(other.as_object().unwrap().clone());
+            let said = bad(&Value::Object(both));
+            let named = format!("`{first}`, `{second}` are several ways of authentication; keep one");
+            assert!(said.contains(&named), "{first} {second}: {said}");
+        }
+    }
+}
+
+#[test]
+fn mistakes_are_told_with_what_was_meant() {
+    for (config, said) in [
+        (json!({ "bearertoken": "x" }), "did you mean `bearerToken`?"),
+        (json!({ "bearer_token": "x" }), "did you mean `bearerToken`?"),
+        (
+            json!({ "webApiProviderConfig": {} }),
+            "did you mean `webAPIProviderConfig`?",
+        ),
+        (json!({ "zzz": 1 }), "`zzz` is not known; known are `username`"),
+        (
+            json!({ "tlsClientConfig": { "cadata": "" } }),
+            "`tlsClientConfig.cadata` is not known; did you mean `caData`?",
+        ),
+        (
+            json!({ "provider": { "name": "x", "conf": {} } }),
+            "did you mean `config`?",
+        ),
+        (
+            json!({ "webAPIProviderConfig": { "method": "GET", "url": "u", "tokenpath": "$.t" } }),
+            "`webAPIProviderConfig.tokenPath` is missing",
+        ),
+        (
+            json!({ "webAPIProviderConfig": { "method": "GET", "url": "u", "tokenPath": "$.t", "header": {} } }),
+            "did you mean `headers`?",
+        ),
+        (json!({ "provider": {} }), "`provider.name` must be"),
+        (json!({ "provider": { "name": "../x" } }), "`provider.name` must be"),
+        (
+            json!({ "provider": { "name": "x", "config": [] } }),
+            "`provider.config` must be an object",
+        ),
+        (json!({ "provider": "x" }), "`provider` is not a JSON object"),
+        (json!({ "bearerToken": 1 }), "`bearerToken` must be text"),
+        (json!({ "bearerToken": "b34r3r\n" }), "characters no token has"),
+        (json!({ "bearerToken": "Bearer b34r3r" }), "characters no token has"),
+        (json!({ "password": "p4ssw0rd" }), "`password` needs `username`"),
+        (json!({ "username": "a:b" }), "`username` has a colon"),
+        (
+            json!({ "username": "a", "password": "p4ssw0rd\n" }),
+            "`password` has a control character",
+        ),
+        (
+            json!({ "tlsClientConfig": { "insecure": "yes" } }),
+            "must be true or false",
+        ),
+        (
+            json!({ "tlsClientConfig": { "serverName": "a b" } }),
+            "neither a name nor an address",
+        ),
+        (json!({ "tlsClientConfig": { "caData": "p4ssw0rd!" } }), "is not base64"),
+        (
+            json!({ "tlsClientConfig": { "caData": "aGVsbG8=" } }),
+            "`tlsClientConfig.caData` holds no PEM certificate",
+        ),
+        (
+            json!({ "tlsClientConfig": { "certData": "aGVsbG8=" } }),
+            "needs `keyData`",
+        ),
+        (
+            json!({ "tlsClientConfig": { "keyData": "aGVsbG8=" } }),
+            "holds no PEM key",
+        ),
+        (
+            json!({ "tlsClientConfig": { "caData": "aGVsbG8=", "insecure": true } }),
+            "`insecure`, which excludes it",
+        ),
+        (json!({ "proxyUrl": "http://p4ssw0rd@proxy" }), "`proxyUrl` is not used"),
+        (json!([]), "`config` is not a JSON object"),
+    ] {
+        let lines = bad(&config);
+        assert!(lines.contains(said), "{config}: {lines}");
+        for value in ["b34r3r", "p4ssw0rd", "aGVsbG8", "t0p-s3cr3t", "a:b"] {
+            assert!(!lines.contains(value), "{lines}");
+        }
+    }
+}
+
+#[test]
+fn text_that_is_not_json_or_has_a_key_twice() {
+    let secret = |config: &str| manifest("prod", SERVER, &json!(null)).replace("\"null\"", &json!(config).to_string());
+    for (config, said) in [
+        ("bearerToken: b34r3r", "`config` is not a JSON object"),
+        ("{\"bearerToken\": \"b34r3r\"", "`config` is not a JSON object"),
+        (
+            r#"{"bearerToken":"a","bearerToken":"b34r3r"}"#,
+            "`bearerToken` is there twice",
+        ),
+        (r#"{"b34r3r b34r3r":1}"#, "`…` is not known"),
+    ] {
+        let (resources, lines) = load(&secret(config));
+        let lines = lines.join("\n");
+        assert!(lines.contains(said) && !lines.contains("b34r3r"), "{config}: {lines}");
+        assert_eq!(resources.cluster_configs[SERVER].auth.as_str(), "unusable");
+    }
+    let (resources, lines) = load(&secret(" \n"));
+    assert!(lines.is_empty(), "{lines:?}");
+    assert_eq!(resources.cluster_configs[SERVER].auth.as_str(), "anonymous");
+}
+
+#[test]
+fn programs_are_replaced_by_providers() {
+    let exec = |command: &str, args: &[&str]| {
+        bad(&json!({ "execProviderConfig": {
+            "command": command, "args": args, "env": { "X": "p4ssw0rd" },
+            "apiVersion": "client.authentication.k8s.io/v1beta1", "installHint": "p4ssw0rd",
+        } }))
+    };
+    for (command, args, provider) in [
+        ("argocd-k8s-auth", &["aws", "--cluster-name", "p4ssw0rd"][..], "aws-eks"),
+        ("argocd-k8s-auth", &["gcp"], "gcp-gke"),
+        ("argocd-k8s-auth", &["azure"], "azure-aks"),
+        ("/usr/local/bin/aws", &["eks", "get-token"], "aws-eks"),
+        ("aws-iam-authenticator", &["token"], "aws-eks"),
+        ("gke-gcloud-auth-plugin", &[], "gcp-gke"),
+        ("kubelogin", &["get-token"], "azure-aks"),
+        ("C:\\bin\\kubelogin.exe", &[], "azure-aks"),
+        ("up", &["organization", "token"], "upbound"),
+        ("vault", &["read"], "vault"),
+        ("kubectl-oidc_login", &[], "oauth2"),
+        ("sh", &["-c", "aws eks get-token"], "<plugin>"),
+        ("argocd-k8s-auth", &["other"], "<plugin>"),
+        ("p4ssw0rd", &[], "<plugin>"),
+    ] {
+        let lines = exec(command, args);
+        let expected = format!("write `\"provider\": {{\"name\": \"{provider}\"");
+        assert!(lines.contains(&expected), "{command}: {lines}");
+        assert!(!lines.contains("p4ssw0rd"), "{lines}");
+    }
+    let aws = |config: Value| bad(&json!({ "awsAuthConfig": config }));
+    let role = aws(json!({ "clusterName": "prod-eks", "roleARN": "arn:aws:iam::1:role/r" }));
+    assert!(
+        role.contains("\"aws-eks\"") && role.contains("\"roleArn\"") && !role.contains("arn:aws"),
+        "{role}"
+    );
+    let plain = aws(json!({ "clusterName": "prod-eks" }));
+    assert!(plain.contains("\"aws-eks\"") && !plain.contains("roleArn"), "{plain}");
+    let profile = aws(json!({ "clusterName": "prod-eks", "profile": "/p4ssw0rd" }));
+    assert!(profile.contains("`awsAuthConfig.profile` names a file"), "{profile}");
+    assert!(!profile.contains("p4ssw0rd"), "{profile}");
+}
+
+#[test]
+fn tls_settings_are_kept() {
+    let (ca, _) = certificate();
+    let encoded = STANDARD.encode(&ca);
+    let broken: Vec<String> = encoded
+        .as_bytes()
+        .chunks(64)
+        .map(|line| String::from_utf8_lossy(line).into())
+        .collect();
+    let config = good(&json!({
+        "bearerToken": "b34r3r", "disableCompression": true,
+        "tlsClientConfig": { "serverName": "kubernetes.example", "caData": broken.join("\n"), "insecure": false },
+    }));
+    assert_eq!(config.tls.server_name.as_deref(), Some("kubernetes.example"));
+    assert_eq!(config.tls.ca_pem.as_deref(), Some(ca.as_str()));
+    assert_eq!(config.tls.verification, Verification::On);
+    let (config, lines) = read(&json!({ "bearerToken": "b34r3r", "tlsClientConfig": { "insecure": true } }));
+    assert_eq!(
+        (config.tls.verification, config.auth.as_str()),
+        (Verification::Off, "bearer")
+    );
+    assert!(
+        lines[0].contains("is not verified") && lines[0].contains("`caData`"),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn what_a_provider_may_be_granted_is_kept_beside() {
+    let config = good(&ways()[4].1);
+    let names: Vec<&str> = config.values.keys().map(String::as_str).collect();
+    assert_eq!(names, ["orgName", "token"]);
+    assert_eq!(config.values["token"].expose_secret(), "t0p-s3cr3t");
+    assert_eq!(config.object.as_deref(), Some("prod"));
+    assert_eq!(config.resource_version.as_deref(), Some("4711"));
+    assert_eq!(config.labels["team"], "shop");
+}
+
+#[test]
+fn one_bad_secret_leaves_the_others() {
+    let other = "https://other.example.com";
+    let text = manifest("prod", SERVER, &json!({ "bearer": 1 })) + &manifest("other", other, &ways()[0].1);
+    let (resources, lines) = load(&text);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("warning: "), "{lines:?}");
+    assert_eq!(resources.cluster_configs[SERVER].auth.as_str(), "unusable");
+    assert_eq!(resources.cluster_configs[other].auth.as_str(), "bearer");
+    assert_eq!(resources.clusters.len(), 3);
+}
+
+#[test]
+fn the_control_planes_own_cluster_has_an_identity_of_its_own() {
+    let own = "https://kubernetes.default.svc";
+    let auth = |text: &str| {
+        let resources = load(text).0;
+        assert_eq!(resources.cluster_configs.len(), resources.clusters.len());
+        resources.cluster_configs[own].auth.as_str()
+    };
+    assert_eq!(auth(""), "in-cluster");
+    assert_eq!(auth(&manifest("own", own, &json!({}))), "in-cluster");
+    assert_eq!(auth(&manifest("own", &format!("{own}/"), &ways()[0].1)), "bearer");
+    assert_eq!(auth(&manifest("own", own, &json!({ "x": 1 }))), "unusable");
+    let off = "{apiVersion: v1, kind: ConfigMap, metadata: {name: argocd-cm}, data: {cluster.inClusterEnabled: 'false'}}\n---\n";
+    let text = format!("{off}{}", manifest("own", own, &ways()[0].1));
+    let resources = load_text(&text, "clusters.yaml", "argocd").value.unwrap();
+    assert!(resources.clusters.is_empty() && resources.cluster_configs.is_empty());
+}
+
+#[test]
+fn nothing_of_a_secret_is_shown() {
+    for (way, config) in ways() {
+        let (resources, lines) = load(&manifest("prod", SERVER, &config));
+        let shown = format!("{resources:?}{lines:?}");
+        for value in [
+            "b34r3r",
+            "p4ssw0rd",
+            "PRIVATE",
+            "t0p-s3cr3t",
+            "organization\"",
+            "x.example",
+        ] {
+            assert!(!shown.contains(value), "{way}: `{value}`");
+        }
+    }
+}

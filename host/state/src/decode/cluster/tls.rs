@@ -1,0 +1,98 @@
+//! `tlsClientConfig`.
+//!
+//! In: its JSON. Out: [`ClusterTls`] and the client's certificate. Refuses: PEM
+//! that is none, half a pair. Never: a value in a mistake.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use secrecy::SecretString;
+use zeroize::{Zeroize as _, Zeroizing};
+
+use super::members::Members;
+use crate::{ClusterTls, Verification};
+
+/// What `tlsClientConfig` says.
+#[derive(Default)]
+pub(super) struct Tls {
+    pub(super) server: ClusterTls,
+    /// Chain and key, when there are both.
+    pub(super) client: Option<(String, SecretString)>,
+}
+
+/// Reads `tlsClientConfig`.
+///
+/// Source: Argo CD's `TLSClientConfig`, whose data is base64 in JSON, and
+/// client-go, which refuses authorities beside `insecure`.
+pub(super) fn tls(json: &str, mistakes: &mut Vec<String>) -> Tls {
+    let known = ["insecure", "serverName", "caData", "certData", "keyData"];
+    let Some(members) = Members::open(json, "tlsClientConfig", &known, mistakes) else {
+        return Tls::default();
+    };
+    let server_name = members.text("serverName", mistakes);
+    if server_name
+        .as_ref()
+        .is_some_and(|name| ServerName::try_from(name.as_str()).is_err())
+    {
+        mistakes.push("`tlsClientConfig.serverName` is neither a name nor an address".to_owned());
+    }
+    let ca_pem = certificates(&members, "caData", mistakes);
+    let verification = match members.boolean("insecure", mistakes) {
+        true => Verification::Off,
+        false => Verification::On,
+    };
+    if verification == Verification::Off && members.raw("caData").is_some_and(|data| data != r#""""#) {
+        mistakes.push("`tlsClientConfig` has `caData` and `insecure`, which excludes it".to_owned());
+    }
+    let chain = certificates(&members, "certData", mistakes);
+    let key = key(&members, mistakes);
+    let written = |key: &str| members.raw(key).is_some_and(|data| data != r#""""#);
+    if written("certData") != written("keyData") {
+        mistakes.push("`tlsClientConfig.certData` needs `keyData`, and the other way around".to_owned());
+    }
+    Tls {
+        server: ClusterTls {
+            verification,
+            server_name,
+            ca_pem,
+        },
+        client: chain.zip(key),
+    }
+}
+
+fn certificates(members: &Members<'_>, key: &str, mistakes: &mut Vec<String>) -> Option<String> {
+    let pem = pem(members, key, mistakes)?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    if chain.is_ok_and(|chain| !chain.is_empty()) {
+        return Some(pem.as_str().to_owned());
+    }
+    mistakes.push(format!("`{}` holds no PEM certificate", members.name(key)));
+    None
+}
+
+fn key(members: &Members<'_>, mistakes: &mut Vec<String>) -> Option<SecretString> {
+    let pem = pem(members, "keyData", mistakes)?;
+    if PrivateKeyDer::from_pem_slice(pem.as_bytes()).is_ok() {
+        return Some(SecretString::from(pem.as_str()));
+    }
+    mistakes.push("`tlsClientConfig.keyData` holds no PEM key".to_owned());
+    None
+}
+
+/// Base64 as Go's JSON reads it into bytes: the standard alphabet, padded, line
+/// breaks ignored.
+fn pem(members: &Members<'_>, key: &str, mistakes: &mut Vec<String>) -> Option<Zeroizing<String>> {
+    let mut text = Zeroizing::new(members.text(key, mistakes)?);
+    text.retain(|symbol| !matches!(symbol, '\n' | '\r'));
+    let decoded = STANDARD.decode(text.as_bytes()).ok().and_then(|bytes| {
+        String::from_utf8(bytes)
+            .map_err(|refused| refused.into_bytes().zeroize())
+            .ok()
+    });
+    if decoded.is_none() {
+        let name = members.name(key);
+        mistakes.push(format!("`{name}` is not base64 of PEM text"));
+    }
+    decoded.map(Zeroizing::new)
+}

@@ -1,0 +1,71 @@
+//! `ArgoCDExtension` objects.
+//!
+//! In: an object's fields. Out: [`ExtensionObject`], none where the object has no
+//! backend. Refuses: a service that is more than a name and a port, an endpoint that
+//! is no path. Never: a look at the rest of the object, which is others'.
+//!
+//! Source: the first proposal for proxy extensions, G-4: `spec.backend.serviceName`
+//! and `spec.backend.endpoint`.
+
+use std::num::NonZeroU16;
+
+use url::Url;
+
+use super::Object;
+use crate::ExtensionObject;
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_core::dns::is_label;
+
+/// Reads an object.
+pub(super) fn extension(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Option<ExtensionObject> {
+    let backend = object.fields.child("spec", findings)?.child("backend", findings)?;
+    backend.only(&["serviceName", "endpoint"], findings);
+    let service = backend.required("serviceName", findings)?;
+    let endpoint = backend.text("endpoint", findings).unwrap_or_default();
+    let Some(host) = host(&service, &object.name.namespace) else {
+        let path = backend.path_of("serviceName");
+        let message = format!("`{path}` is `{service}`, which is no Service of this namespace, `name` or `name:port`");
+        let hint = "backends elsewhere, and with https, are `extension.config` entries of `argocd-cm`";
+        findings.push(Diagnostic::error(backend.location(), message).with_hint(hint));
+        return None;
+    };
+    if !is_path(&endpoint) {
+        let path = backend.path_of("endpoint");
+        let message = format!("`{path}` is `{endpoint}`, which is no path");
+        let hint = "such as `/api`, without dot segments, query and fragment";
+        findings.push(Diagnostic::error(backend.location(), message).with_hint(hint));
+        return None;
+    }
+    // Nothing else is left that a URL could refuse.
+    let url = Url::parse(&format!("http://{host}{endpoint}")).ok()?;
+    Some(ExtensionObject {
+        name: object.name.name.clone(),
+        url,
+        location: object.fields.location(),
+    })
+}
+
+/// The host of a Service, with its port.
+fn host(service: &str, namespace: &str) -> Option<String> {
+    let (name, port) = match service.split_once(':') {
+        None => (service, None),
+        Some((name, port)) => {
+            let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+            (name, Some(port.parse::<NonZeroU16>().ok().filter(|_| digits)?))
+        }
+    };
+    // Names of Services begin with a letter (RFC 1035).
+    let is_name = is_label(name) && name.starts_with(|first: char| first.is_ascii_lowercase());
+    let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+    is_name.then(|| format!("{name}.{namespace}.svc{port}"))
+}
+
+/// Whether a text is a path that requests may be put below (RFC 3986), or nothing.
+fn is_path(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_graphic() && !b"?#%\\\"<>^`{|}".contains(&byte);
+    let no_dots = !text.split('/').any(|segment| matches!(segment, "." | ".."));
+    text.is_empty() || (text.starts_with('/') && !text.starts_with("//") && text.bytes().all(plain) && no_dots)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! A load that has mistakes, with what is wrong as it was when it could be read last.
+//!
+//! In: what each file or object says now, and what it said when it was good last. Out:
+//! pieces without mistakes. It is never put in force: nothing passes that it does not
+//! let pass. So what is gone stays gone, and what cannot be
+//! told stays as it was. Never: somebody active whom the new load blocks.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustc_hash::FxBuildHasher;
+
+use super::read::{Content, Decoded, Kind, Piece};
+use crate::ObjectName;
+use tollgate_core::diagnostic::Diagnostic;
+
+/// What one file says, or one object of an API server.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    /// The file; an API server's objects are of none.
+    pub(crate) file: Option<Arc<Path>>,
+    /// What it says.
+    pub(crate) pieces: Arc<[Piece]>,
+}
+
+/// Whether everything that there is was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// It was: a file that is missing is gone.
+    All,
+    /// Some of it could not be looked for.
+    Part,
+}
+
+type Objects<'a> = HashMap<(Kind, &'a ObjectName), &'a Decoded, FxBuildHasher>;
+
+/// What `now` says without mistakes, or as `good` says it.
+pub(crate) fn mended(now: &[Said], good: &[Said], found: Found) -> Vec<Said> {
+    let known: Objects<'_> = good.iter().flat_map(|said| objects(&said.pieces)).collect();
+    let present: HashSet<_, FxBuildHasher> = now
+        .iter()
+        .flat_map(|said| objects(&said.pieces))
+        .map(|(key, _)| key)
+        .collect();
+    let is_gone = |piece: &&Piece| match piece {
+        Piece::Object(decoded) => !present.contains(&(decoded.kind, &decoded.name)),
+        Piece::Configuration(_) => true,
+        Piece::Finding(_) => false,
+    };
+    let mut mended = Vec::with_capacity(now.len());
+    for said in now {
+        let pieces = match said.pieces.iter().any(has_mistake) {
+            false => Arc::clone(&said.pieces),
+            true => said
+                .pieces
+                .iter()
+                .filter_map(|piece| good_piece(piece, &known))
+                .collect(),
+        };
+        mended.push(Said {
+            file: said.file.clone(),
+            pieces,
+        });
+    }
+    let broken: HashSet<&Path, FxBuildHasher> = now
+        .iter()
+        .filter(|said| said.pieces.iter().any(is_mistake_of_file))
+        .filter_map(|said| said.file.as_deref())
+        .collect();
+    let files: HashSet<&Path, FxBuildHasher> = now.iter().filter_map(|said| said.file.as_deref()).collect();
+    for said in good {
+        let Some(file) = said.file.as_deref() else { continue };
+        // What of such a file is gone cannot be told.
+        if broken.contains(file) || (found == Found::Part && !files.contains(file)) {
+            mended.push(Said {
+                file: said.file.clone(),
+                pieces: said.pieces.iter().filter(is_gone).cloned().collect(),
+            });
+        }
+    }
+    mended
+}
+
+fn objects(pieces: &[Piece]) -> impl Iterator<Item = ((Kind, &ObjectName), &Decoded)> {
+    pieces.iter().filter_map(|piece| match piece {
+        Piece::Object(decoded) => Some(((decoded.kind, &decoded.name), decoded)),
+        Piece::Finding(_) | Piece::Configuration(_) => None,
+    })
+}
+
+fn has_mistake(piece: &Piece) -> bool {
+    match piece {
+        Piece::Finding(finding) => finding.is_error(),
+        Piece::Object(decoded) => decoded.findings.iter().any(Diagnostic::is_error),
+        Piece::Configuration(_) => false,
+    }
+}
+
+fn is_mistake_of_file(piece: &Piece) -> bool {
+    matches!(piece, Piece::Finding(finding) if finding.is_error())
+}
+
+/// A piece, or what there was in its place; none where there was nothing good.
+fn good_piece(piece: &Piece, known: &Objects<'_>) -> Option<Piece> {
+    match piece {
+        _ if !has_mistake(piece) => Some(piece.clone()),
+        Piece::Object(decoded) => {
+            let good = known.get(&(decoded.kind, &decoded.name))?;
+            Some(Piece::Object(as_before(decoded, good)))
+        }
+        Piece::Finding(_) | Piece::Configuration(_) => None,
+    }
+}
+
+/// An object as it was, with those people blocked whom it blocks now.
+fn as_before(now: &Decoded, good: &Decoded) -> Decoded {
+    let mut before = good.clone();
+    if let (Content::People(good), Content::People(now)) = (&good.content, &now.content) {
+        before.content = Content::People(Arc::new(good.blocked_by(now)));
+    }
+    before
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,250 @@
+//! `UserDirectory` objects.
+//!
+//! In: an object's fields. Out: people, groups and projects with their places,
+//! then one [`Directory`]. Refuses: unknown keys, numbers, names and paths that
+//! are there twice. Never: somebody active whose entry has a mistake: every
+//! mistake here refuses the load.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Object;
+use crate::fields::Fields;
+use crate::people::{Directory, Members, Namespace, Person, PersonState};
+use tollgate_core::diagnostic::{Diagnostic, Location};
+use tollgate_core::user::{Role, User};
+
+/// What one object says, or all of them, before names are looked up.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Draft {
+    people: Vec<(Person, Location)>,
+    groups: Vec<DraftNamespace>,
+    projects: Vec<DraftNamespace>,
+}
+
+/// The directory of the last load, as long as it is made of the same objects.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Memo {
+    parts: Vec<Arc<Draft>>,
+    directory: Arc<Directory>,
+    findings: Vec<Diagnostic>,
+}
+
+impl Memo {
+    /// The directory of all parts, the last one where they are the same ones.
+    pub(super) fn directory(&mut self, parts: Vec<Arc<Draft>>, findings: &mut Vec<Diagnostic>) -> Arc<Directory> {
+        let same = parts.len() == self.parts.len() && parts.iter().zip(&self.parts).all(|(a, b)| Arc::ptr_eq(a, b));
+        if !same {
+            self.findings.clear();
+            let mut all = Draft::default();
+            for part in &parts {
+                all.people.extend_from_slice(&part.people);
+                all.groups.extend_from_slice(&part.groups);
+                all.projects.extend_from_slice(&part.projects);
+            }
+            self.directory = Arc::new(all.finish(&mut self.findings));
+            self.parts = parts;
+        }
+        findings.extend_from_slice(&self.findings);
+        Arc::clone(&self.directory)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct DraftNamespace {
+    id: i64,
+    path: Arc<str>,
+    members: Vec<(String, Role, Location)>,
+    location: Location,
+}
+
+impl Draft {
+    /// This one, with everybody blocked whom `other` blocks.
+    pub(super) fn blocked_by(&self, other: &Self) -> Self {
+        let blocked = other
+            .people
+            .iter()
+            .filter(|(person, _)| person.state == PersonState::Blocked);
+        let blocked: Vec<&User> = blocked.map(|(person, _)| &person.user).collect();
+        let mut draft = self.clone();
+        for (person, _) in &mut draft.people {
+            let is_meant = |user: &&User| user.id == person.user.id || user.username == person.user.username;
+            if blocked.iter().any(is_meant) {
+                person.state = PersonState::Blocked;
+            }
+        }
+        draft
+    }
+
+    /// Reads one object.
+    pub(super) fn read(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Self {
+        let mut draft = Self::default();
+        let Some(spec) = object.fields.child("spec", findings) else {
+            let message = format!("UserDirectory `{}` has no `spec`", object.name.name);
+            findings.push(Diagnostic::error(object.fields.location(), message));
+            return draft;
+        };
+        spec.only(&["users", "groups", "projects"], findings);
+        for fields in spec.children("users", findings) {
+            draft.people.extend(person(&fields, findings));
+        }
+        for fields in spec.children("groups", findings) {
+            draft.groups.extend(namespace(&fields, findings));
+        }
+        for fields in spec.children("projects", findings) {
+            draft.projects.extend(namespace(&fields, findings));
+        }
+        draft
+    }
+
+    /// Puts all together.
+    fn finish(self, findings: &mut Vec<Diagnostic>) -> Directory {
+        let mut ids = Once::new("user number");
+        // GitLab's names are unique whatever their case.
+        let mut names = Once::new("username");
+        for (person, location) in &self.people {
+            ids.see(person.user.id.to_string(), location, findings);
+            names.see(person.user.username.to_lowercase(), location, findings);
+        }
+        let mut paths = Once::new("path");
+        for (kind, spaces) in [("group number", &self.groups), ("project number", &self.projects)] {
+            let mut ids = Once::new(kind);
+            for space in spaces {
+                ids.see(space.id.to_string(), &space.location, findings);
+                paths.see(space.path.as_ref().to_owned(), &space.location, findings);
+            }
+        }
+        let known: BTreeMap<String, i64> = self
+            .people
+            .iter()
+            .map(|(person, _)| (person.user.username.clone(), person.user.id))
+            .collect();
+        let mut resolve = |spaces: Vec<DraftNamespace>| {
+            let resolved = spaces.into_iter().map(|space| space.resolve(&known, findings));
+            resolved.collect::<Vec<_>>()
+        };
+        let (groups, projects) = (resolve(self.groups), resolve(self.projects));
+        let people = self.people.into_iter().map(|(person, _)| person).collect();
+        Directory::new(people, groups, projects)
+    }
+}
+
+impl DraftNamespace {
+    fn resolve(self, known: &BTreeMap<String, i64>, findings: &mut Vec<Diagnostic>) -> Namespace {
+        let mut members = Members::new();
+        let mut once = Once::new("member");
+        for (username, role, location) in self.members {
+            let Some(id) = known.get(&username) else {
+                let message = format!(
+                    "`{username}` is a member of `{}` and no user of any directory",
+                    self.path
+                );
+                findings.push(Diagnostic::warning(location, message));
+                continue;
+            };
+            once.see(username, &location, findings);
+            members.insert(*id, role);
+        }
+        Namespace {
+            id: self.id,
+            path: self.path,
+            members: Arc::new(members),
+        }
+    }
+}
+
+/// What may be there once.
+struct Once {
+    what: &'static str,
+    seen: BTreeMap<String, Location>,
+}
+
+impl Once {
+    fn new(what: &'static str) -> Self {
+        Self {
+            what,
+            seen: BTreeMap::new(),
+        }
+    }
+
+    fn see(&mut self, value: String, location: &Location, findings: &mut Vec<Diagnostic>) {
+        if let Some(first) = self.seen.get(&value) {
+            let message = format!("the {} `{value}` is there twice, first at {first}", self.what);
+            findings.push(Diagnostic::error(location.clone(), message));
+        } else {
+            self.seen.insert(value, location.clone());
+        }
+    }
+}
+
+fn person(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Option<(Person, Location)> {
+    fields.only(&["id", "username", "state"], findings);
+    let id = fields.number("id", findings);
+    let username = fields.required("username", findings);
+    let state = match fields.text("state", findings).as_deref() {
+        None | Some("active") => PersonState::Active,
+        Some("blocked") => PersonState::Blocked,
+        Some(other) => {
+            let message = format!(
+                "`{}` is `{other}`, allowed are `active` and `blocked`",
+                fields.path_of("state")
+            );
+            findings.push(Diagnostic::error(fields.location(), message));
+            PersonState::Blocked
+        }
+    };
+    let user = User {
+        id: id?,
+        username: username?,
+    };
+    // Control characters would reach logs and header fields.
+    if user.username.chars().any(|letter| letter.is_control()) {
+        let message = format!("`{}` has control characters", fields.path_of("username"));
+        findings.push(Diagnostic::error(fields.location(), message));
+        return None;
+    }
+    Some((Person { user, state }, fields.location()))
+}
+
+fn namespace(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Option<DraftNamespace> {
+    fields.only(&["id", "path", "members"], findings);
+    let id = fields.number("id", findings);
+    let path = fields
+        .required("path", findings)
+        .and_then(|path| path_of(&path, fields, findings));
+    let mut members = Vec::new();
+    for member in fields.children("members", findings) {
+        member.only(&["username", "role"], findings);
+        let username = member.required("username", findings);
+        let role = member.required("role", findings).and_then(|text| {
+            let role = Role::LADDER.into_iter().find(|role| role.as_str() == text);
+            if role.is_none() {
+                let allowed = Role::LADDER.map(Role::as_str).join("`, `");
+                let message = format!("`{}` is `{text}`, allowed are `{allowed}`", member.path_of("role"));
+                findings.push(Diagnostic::error(member.location(), message));
+            }
+            role
+        });
+        if let (Some(username), Some(role)) = (username, role) {
+            members.push((username, role, member.location()));
+        }
+    }
+    Some(DraftNamespace {
+        id: id?,
+        path: path?,
+        members,
+        location: fields.location(),
+    })
+}
+
+fn path_of(text: &str, fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Option<Arc<str>> {
+    let path = super::agent::path(text);
+    if path.is_none() {
+        let message = format!("`{}` is `{text}`, which is no path", fields.path_of("path"));
+        findings.push(Diagnostic::error(fields.location(), message).with_hint("such as `group/subgroup/project`"));
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,480 @@
+//! Kubernetes objects, decoded of YAML trees, one file or object at a time.
+//!
+//! In: documents with their places. Out: [`Piece`]s that can be kept while their
+//! document stays as it is. Never: a look at another document.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{agent, application_set, cluster, extension, people, project, repository, secret};
+use crate::fields::{Fields, Source};
+use crate::{Application, Cluster, ClusterConfig, ConfigMap, ExtensionObject, ObjectName, Project, Repository, Secret};
+use tollgate_core::diagnostic::{Diagnostic, Location, Severity};
+use tollgate_core::yaml::{Node, Parsed};
+
+/// Bytes of keys and values one ConfigMap or Secret may hold, as the
+/// Kubernetes API server enforces it (`MaxSecretSize`).
+const OBJECT_BYTES: usize = 1024 * 1024;
+
+/// The kinds that are decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
+    /// `v1`, of two names.
+    ConfigMap,
+    /// `v1`.
+    Secret,
+    /// `argoproj.io/v1alpha1`.
+    AppProject,
+    /// `argoproj.io/v1alpha1`, of any namespace.
+    Application,
+    /// `argoproj.io/v1alpha1`, of any namespace.
+    ApplicationSet,
+    /// `argoproj.io/v1alpha1`.
+    ArgoCDExtension,
+    /// `tollgate.dev/v1alpha1`.
+    Agent,
+    /// `tollgate.dev/v1alpha1`.
+    UserDirectory,
+}
+
+impl Kind {
+    const ALL: [Self; 8] = [
+        Self::ConfigMap,
+        Self::Secret,
+        Self::AppProject,
+        Self::Application,
+        Self::ApplicationSet,
+        Self::ArgoCDExtension,
+        Self::Agent,
+        Self::UserDirectory,
+    ];
+
+    /// `kind` as it is written.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "ConfigMap",
+            Self::Secret => "Secret",
+            Self::AppProject => "AppProject",
+            Self::Application => "Application",
+            Self::ApplicationSet => "ApplicationSet",
+            Self::ArgoCDExtension => "ArgoCDExtension",
+            Self::Agent => "Agent",
+            Self::UserDirectory => "UserDirectory",
+        }
+    }
+
+    /// `apiVersion` as it is written.
+    pub(crate) fn version(self) -> &'static str {
+        match self {
+            Self::ConfigMap | Self::Secret => "v1",
+            Self::AppProject | Self::Application | Self::ApplicationSet | Self::ArgoCDExtension => {
+                "argoproj.io/v1alpha1"
+            }
+            Self::Agent | Self::UserDirectory => "tollgate.dev/v1alpha1",
+        }
+    }
+
+    /// Whether its objects are written by tenants: one with a mistake is set aside, and what
+    /// needs it is denied. Agents are as well, see [`agent`].
+    fn is_of_tenants(self) -> bool {
+        match self {
+            Self::AppProject | Self::Application | Self::ApplicationSet | Self::ArgoCDExtension => true,
+            Self::ConfigMap | Self::Secret | Self::Agent | Self::UserDirectory => false,
+        }
+    }
+
+    /// Whether its objects count in other namespaces than the control plane's.
+    pub(crate) fn is_everywhere(self) -> bool {
+        match self {
+            Self::Application | Self::ApplicationSet => true,
+            Self::ConfigMap
+            | Self::Secret
+            | Self::AppProject
+            | Self::ArgoCDExtension
+            | Self::Agent
+            | Self::UserDirectory => false,
+        }
+    }
+}
+
+/// A part of what one document says, in its order.
+#[derive(Clone, Debug)]
+pub(crate) enum Piece {
+    /// Something to say that belongs to no object.
+    Finding(Diagnostic),
+    /// An object.
+    Object(Decoded),
+    /// The configuration file of an agent.
+    Configuration(agent::File),
+}
+
+/// An object of a kind that is used.
+#[derive(Clone, Debug)]
+pub(crate) struct Decoded {
+    /// Its kind.
+    pub(crate) kind: Kind,
+    /// Its namespace and name.
+    pub(crate) name: ObjectName,
+    /// Where it starts.
+    pub(crate) location: Location,
+    /// What there is to say about it.
+    pub(crate) findings: Vec<Diagnostic>,
+    /// What it says.
+    pub(crate) content: Content,
+}
+
+/// What an object says.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    /// Nothing of use, or nothing that can be used.
+    Nothing,
+    /// What a tenant wrote with a mistake, and the first of its mistakes.
+    SetAside(String),
+    /// ConfigMap `argocd-cm`.
+    ArgocdCm(ConfigMap),
+    /// ConfigMap `argocd-rbac-cm`.
+    RbacCm(ConfigMap),
+    /// A Secret, and the cluster or repository it describes.
+    Secret {
+        secret: Arc<Secret>,
+        cluster: Option<(Cluster, Arc<ClusterConfig>)>,
+        repository: Option<Arc<Repository>>,
+    },
+    /// An AppProject.
+    Project(Arc<Project>),
+    /// An Application.
+    Application(Arc<Application>),
+    /// An ApplicationSet, whole.
+    ApplicationSet(Arc<Value>),
+    /// An ArgoCDExtension with a backend.
+    Extension(Arc<ExtensionObject>),
+    /// An Agent.
+    Agent(agent::Read),
+    /// A UserDirectory.
+    People(Arc<people::Draft>),
+}
+
+/// What every object has.
+pub(super) struct Object<'a> {
+    pub(super) fields: Fields<'a>,
+    pub(super) name: ObjectName,
+    pub(super) labels: BTreeMap<String, String>,
+}
+
+/// Reads documents; `namespace` is the control plane's.
+#[derive(Debug)]
+pub(crate) struct Reader<'n> {
+    namespace: &'n str,
+    findings: Vec<Diagnostic>,
+    pieces: Vec<Piece>,
+}
+
+/// Reads a file that is an agent's configuration by its `path`, which is relative to
+/// the folder of the load; none where it is another file.
+pub(crate) fn configuration(path: &str, parsed: &Parsed, source: &Source) -> Option<Vec<Piece>> {
+    let name = agent::configured_by(path)?;
+    let mut findings = Vec::new();
+    let file = agent::File::read(name, parsed, source, &mut findings);
+    let mut pieces: Vec<Piece> = findings.into_iter().map(Piece::Finding).collect();
+    pieces.push(Piece::Configuration(file));
+    Some(pieces)
+}
+
+/// A file that cannot be read: an agent's configuration closes that agent, any other
+/// file refuses the load.
+pub(crate) fn unreadable(path: &str, finding: Diagnostic) -> Vec<Piece> {
+    let Some(name) = agent::configured_by(path) else {
+        return vec![Piece::Finding(finding)];
+    };
+    let mut findings = Vec::new();
+    let file = agent::File::unreadable(name, finding, &mut findings);
+    let said = findings.into_iter().map(Piece::Finding);
+    said.chain(file.map(Piece::Configuration)).collect()
+}
+
+impl<'n> Reader<'n> {
+    /// Nothing read yet.
+    pub(crate) fn new(namespace: &'n str) -> Self {
+        Self {
+            namespace,
+            findings: Vec::new(),
+            pieces: Vec::new(),
+        }
+    }
+
+    /// Says something besides.
+    pub(crate) fn say(&mut self, finding: Diagnostic) {
+        self.findings.push(finding);
+    }
+
+    /// What was read.
+    pub(crate) fn finish(mut self) -> Vec<Piece> {
+        self.flush();
+        self.pieces
+    }
+
+    /// Reads one document: an object or a list of objects.
+    pub(crate) fn document(&mut self, node: &Node, source: &Source) {
+        let Some(fields) = Fields::open(node, source, String::new(), &mut self.findings) else {
+            return;
+        };
+        if fields.node("kind").is_none() && fields.node("apiVersion").is_none() {
+            let finding = Diagnostic::error(fields.location(), "not a Kubernetes object: `kind` is missing");
+            self.findings.push(
+                finding.with_hint("keep only Kubernetes objects in this folder; a file cut short looks like this"),
+            );
+            return;
+        }
+        let (Some(kind), Some(version)) = (
+            fields.required("kind", &mut self.findings),
+            fields.required("apiVersion", &mut self.findings),
+        ) else {
+            return;
+        };
+        match kind.strip_suffix("List") {
+            Some(inner) if fields.node("items").is_some() => self.list(&fields, (inner, &version)),
+            Some(_) | None => self.object(fields, (&kind, &version)),
+        }
+    }
+
+    /// A list as `kubectl get -o yaml` (`List`) or the API (`SecretList`, whose
+    /// items carry no kind of their own) gives it.
+    fn list(&mut self, list: &Fields<'_>, inner: (&str, &str)) {
+        for fields in list.children("items", &mut self.findings) {
+            let kind = match fields.node("kind") {
+                Some(_) => fields.text("kind", &mut self.findings),
+                None if inner.0.is_empty() => fields.required("kind", &mut self.findings),
+                None => Some(inner.0.to_owned()),
+            };
+            let version = match fields.node("apiVersion") {
+                Some(_) => fields.text("apiVersion", &mut self.findings),
+                None => Some(inner.1.to_owned()),
+            };
+            if let (Some(kind), Some(version)) = (kind, version) {
+                self.object(fields, (&kind, &version));
+            }
+        }
+    }
+
+    fn object(&mut self, fields: Fields<'_>, (kind, version): (&str, &str)) {
+        let known = Kind::ALL
+            .into_iter()
+            .find(|known| known.as_str() == kind && known.version() == version);
+        let Some(kind) = known else {
+            if let Some(meant) = Kind::ALL
+                .into_iter()
+                .find(|known| is_misspelled(*known, (kind, version)))
+            {
+                let message = format!("`{kind}` of `{version}` is not read");
+                let hint = format!("`{}` of `{}` is", meant.as_str(), meant.version());
+                self.findings
+                    .push(Diagnostic::warning(fields.location(), message).with_hint(hint));
+            }
+            tracing::debug!(kind, version, location = %fields.location(), "object of a kind the gateway does not use");
+            return;
+        };
+        self.known(fields, kind);
+    }
+
+    /// Reads an object whose kind is known.
+    pub(crate) fn known(&mut self, fields: Fields<'_>, kind: Kind) {
+        let mut findings = Vec::new();
+        let location = fields.location();
+        let object = self.named(fields, kind, &mut findings);
+        let Some(object) = object else {
+            if kind.is_of_tenants() {
+                // Whatever it is called, nothing can need it.
+                set_aside(&mut findings);
+            }
+            return self.findings.append(&mut findings);
+        };
+        if !kind.is_everywhere() && object.name.namespace != self.namespace {
+            tracing::debug!(kind = kind.as_str(), namespace = %object.name.namespace, %location, "object of another namespace");
+            return;
+        }
+        self.flush();
+        let mut content = content(kind, &object, &mut findings);
+        if kind.is_of_tenants()
+            && let Some(mistake) = set_aside(&mut findings)
+        {
+            content = Content::SetAside(mistake);
+        }
+        self.pieces.push(Piece::Object(Decoded {
+            kind,
+            location,
+            name: object.name,
+            findings,
+            content,
+        }));
+    }
+
+    /// What every object has; none for one without a name.
+    fn named<'a>(&self, fields: Fields<'a>, kind: Kind, findings: &mut Vec<Diagnostic>) -> Option<Object<'a>> {
+        let Some(metadata) = fields.child("metadata", findings) else {
+            let message = format!("{} without `metadata`", kind.as_str());
+            findings.push(Diagnostic::error(fields.location(), message));
+            return None;
+        };
+        let namespace = metadata
+            .text("namespace", findings)
+            .filter(|namespace| !namespace.is_empty());
+        let namespace = namespace.unwrap_or_else(|| self.namespace.to_owned());
+        let name = metadata.required("name", findings)?;
+        let labels = metadata.text_map("labels", findings);
+        let labels = labels
+            .into_iter()
+            .map(|(key, text)| (key, text.value.as_ref().to_owned()))
+            .collect();
+        let name = ObjectName { namespace, name };
+        Some(Object { fields, name, labels })
+    }
+
+    fn flush(&mut self) {
+        self.pieces.extend(self.findings.drain(..).map(Piece::Finding));
+    }
+}
+
+/// Makes the mistakes of an object warnings that say what follows from them; gives the
+/// first one.
+pub(crate) fn set_aside(findings: &mut [Diagnostic]) -> Option<String> {
+    let mut first = None;
+    for finding in findings.iter_mut().filter(|finding| finding.is_error()) {
+        first.get_or_insert_with(|| finding.message.clone());
+        finding.severity = Severity::Warning;
+        finding.message = format!("the object is set aside: {}", finding.message);
+    }
+    first
+}
+
+/// Puts the Applications, sets and projects of `old` in place of equal new ones, so that
+/// whoever compares pointers sees what did not change.
+pub(crate) fn keep_equal(new: &mut [Piece], old: &[Piece]) {
+    let by_name: BTreeMap<(Kind, &ObjectName), &Decoded> = old
+        .iter()
+        .filter_map(|piece| match piece {
+            Piece::Object(decoded) => Some(((decoded.kind, &decoded.name), decoded)),
+            Piece::Finding(_) | Piece::Configuration(_) => None,
+        })
+        .collect();
+    for piece in new {
+        let Piece::Object(new) = piece else { continue };
+        let Some(old) = by_name.get(&(new.kind, &new.name)) else {
+            continue;
+        };
+        match (&mut new.content, &old.content) {
+            (Content::Application(new), Content::Application(old)) if new == old => *new = Arc::clone(old),
+            (Content::Project(new), Content::Project(old)) if new == old => *new = Arc::clone(old),
+            (Content::ApplicationSet(new), Content::ApplicationSet(old)) if new == old => *new = Arc::clone(old),
+            _ => {}
+        }
+    }
+}
+
+/// Whether an object was probably meant to be of a known kind: one letter is wrong in its
+/// kind, or the version is another one of the same group.
+fn is_misspelled(known: Kind, (kind, version): (&str, &str)) -> bool {
+    let group = |version: &str| {
+        version
+            .split_once('/')
+            .map(|(group, _)| group.to_owned())
+            .unwrap_or_default()
+    };
+    let is_near = |one: &str, two: &str| strsim::levenshtein(&one.to_ascii_lowercase(), &two.to_ascii_lowercase()) <= 1;
+    let is_kind = kind == known.as_str();
+    let (wanted, found) = (group(known.version()), group(version));
+    match (is_kind, wanted == found) {
+        (true, true) => true,
+        (false, true) => is_near(kind, known.as_str()),
+        (true, false) => is_near(&wanted, &found),
+        (false, false) => false,
+    }
+}
+
+fn content(kind: Kind, object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Content {
+    let read = match kind {
+        Kind::ConfigMap => return config_map(object, findings),
+        Kind::Secret => return secret(object, findings),
+        Kind::UserDirectory => Some(Content::People(Arc::new(people::Draft::read(object, findings)))),
+        Kind::AppProject => project::project(object, findings).map(|project| Content::Project(Arc::new(project))),
+        Kind::Application => {
+            let application = project::application(object, findings);
+            application.map(|application| Content::Application(Arc::new(application)))
+        }
+        Kind::ApplicationSet => {
+            let set = application_set::application_set(object, findings);
+            set.map(|set| Content::ApplicationSet(Arc::new(set)))
+        }
+        Kind::ArgoCDExtension => {
+            let extension = extension::extension(object, findings);
+            extension.map(|extension| Content::Extension(Arc::new(extension)))
+        }
+        Kind::Agent => agent::Read::object(object, findings).map(Content::Agent),
+    };
+    read.unwrap_or(Content::Nothing)
+}
+
+fn config_map(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Content {
+    let name = object.name.name.as_str();
+    if !matches!(name, "argocd-cm" | "argocd-rbac-cm") {
+        tracing::debug!(name, "ConfigMap the gateway does not use");
+        return Content::Nothing;
+    }
+    let data = object.fields.text_map("data", findings);
+    let bytes = data
+        .iter()
+        .map(|(key, text)| key.len().saturating_add(text.value.len()))
+        .sum();
+    check_size("ConfigMap", bytes, object, findings);
+    match name {
+        "argocd-cm" => Content::ArgocdCm(ConfigMap { data }),
+        _ => Content::RbacCm(ConfigMap { data }),
+    }
+}
+
+fn secret(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Content {
+    let (mut secret, bytes) = secret::secret(object, findings);
+    check_size("Secret", bytes, object, findings);
+    let name = &object.name.name;
+    let secret_type = object.labels.get(secret::TYPE_LABEL).map_or("", String::as_str);
+    let is_cluster = secret_type == "cluster";
+    let repository = repository::kind(secret_type)
+        .and_then(|kind| repository::repository(&secret, (name, kind), findings))
+        .map(Arc::new);
+    let usable = !is_cluster || expand_kubeconfig(&mut secret, name, findings);
+    let cluster = (is_cluster && usable)
+        .then(|| secret::cluster(&secret, name, findings))
+        .flatten();
+    let cluster = cluster.map(|cluster| {
+        let config = cluster::config(object, &secret, &cluster, findings);
+        (cluster, Arc::new(config))
+    });
+    Content::Secret {
+        secret: Arc::new(secret),
+        cluster,
+        repository,
+    }
+}
+
+/// Whether the Secret can be used, after its kubeconfig was taken apart.
+fn expand_kubeconfig(secret: &mut Secret, name: &str, findings: &mut Vec<Diagnostic>) -> bool {
+    let Err(mistakes) = cluster::kubeconfig::expand(secret) else {
+        return true;
+    };
+    for mistake in mistakes {
+        let message = format!("the cluster of secret `{name}` cannot be used: {mistake}");
+        findings.push(Diagnostic::warning(secret.location.clone(), message));
+    }
+    false
+}
+
+fn check_size(kind: &str, bytes: usize, object: &Object<'_>, findings: &mut Vec<Diagnostic>) {
+    if bytes > OBJECT_BYTES {
+        let message = format!(
+            "{kind} `{}` holds {bytes} bytes, at most {OBJECT_BYTES} are allowed",
+            object.name.name
+        );
+        findings.push(Diagnostic::error(object.fields.location(), message));
+    }
+}

@@ -1,0 +1,162 @@
+//! Secrets of repositories and of credentials for repositories.
+//!
+//! In: a decoded Secret. Out: a [`Repository`], or a warning that it is left out.
+//! Never: a value of the Secret in a finding; a way of authentication that starts
+//! a program.
+
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::{Repository, RepositoryAuth, RepositoryKind, Secret, Verification};
+use tollgate_core::diagnostic::Diagnostic;
+
+/// Keys of ways of authentication that the gateway does not have, and what each is.
+const OTHER_WAYS: [(&str, &str); 5] = [
+    ("sshPrivateKey", "SSH"),
+    ("githubAppPrivateKey", "a GitHub App"),
+    ("gcpServiceAccountKey", "a Google service account"),
+    ("azureServicePrincipalClientSecret", "an Azure service principal"),
+    ("useAzureWorkloadIdentity", "Azure's workload identity"),
+];
+
+/// What a Secret with this `secret-type` is for, if for repositories.
+pub(super) fn kind(secret_type: &str) -> Option<RepositoryKind> {
+    match secret_type {
+        "repository" => Some(RepositoryKind::Repository),
+        "repo-creds" => Some(RepositoryKind::Credentials),
+        _ => None,
+    }
+}
+
+/// Reads the Secret `name`; none when it is not for git or cannot be used at all.
+///
+/// Source: Argo CD's `type`, `git` when empty; Helm and OCI registries are of no
+/// use to generators.
+pub(super) fn repository(
+    secret: &Secret,
+    (name, kind): (&str, RepositoryKind),
+    findings: &mut Vec<Diagnostic>,
+) -> Option<Repository> {
+    let fields = Fields(secret);
+    if !matches!(fields.text("type"), "" | "git") {
+        return None;
+    }
+    let mut mistakes = Vec::new();
+    let url = fields.text("url").trim();
+    if url.is_empty() {
+        mistakes.push("it has no `url`".to_owned());
+    }
+    if url.chars().any(char::is_control) {
+        mistakes.push("`url` has a control character".to_owned());
+    }
+    if url.split_once("://").is_some_and(|(scheme, rest)| {
+        let authority = rest.split('/').next().unwrap_or_default();
+        scheme.starts_with("http") && authority.contains('@')
+    }) {
+        mistakes.push("`url` names a user; put it under `username` and `password`".to_owned());
+    }
+    let verification = match fields.flag("insecure", &mut mistakes) {
+        true => Verification::Off,
+        false => Verification::On,
+    };
+    let auth = auth(&fields, &mut mistakes);
+    let client_certificate = client_certificate(&fields, &mut mistakes);
+    let about = format!("the repository of secret `{name}`");
+    if !mistakes.is_empty() {
+        let message = format!("{about} is left out: {}", mistakes.join("; "));
+        findings.push(Diagnostic::warning(secret.location.clone(), message));
+        return None;
+    }
+    if verification == Verification::Off {
+        let message = format!("{about} is not verified: `insecure`");
+        findings.push(Diagnostic::warning(secret.location.clone(), message));
+    }
+    Some(Repository {
+        secret: name.to_owned(),
+        kind,
+        url: url.to_owned(),
+        project: fields.text("project").to_owned(),
+        auth,
+        client_certificate,
+        verification,
+        location: secret.location.clone(),
+    })
+}
+
+struct Fields<'s>(&'s Secret);
+
+impl Fields<'_> {
+    fn text(&self, key: &str) -> &str {
+        self.0.values.get(key).map_or("", |value| value.expose_secret())
+    }
+
+    fn secret(&self, key: &str) -> Option<SecretString> {
+        let value = self.text(key);
+        (!value.is_empty()).then(|| SecretString::from(value))
+    }
+
+    /// Source: Go's `strconv.ParseBool`.
+    fn flag(&self, key: &str, mistakes: &mut Vec<String>) -> bool {
+        match self.text(key) {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
+            "" | "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
+            _ => {
+                mistakes.push(format!("`{key}` must be `true` or `false`"));
+                false
+            }
+        }
+    }
+}
+
+/// Argo CD prefers what is first of: password or token, key, app. A Secret with
+/// several ways is used here by its password or token, too.
+fn auth(fields: &Fields<'_>, mistakes: &mut Vec<String>) -> RepositoryAuth {
+    if !fields.text("proxy").is_empty() {
+        let reason = "its secret has `proxy`, and the gateway reads repositories directly".to_owned();
+        return RepositoryAuth::Unusable { reason };
+    }
+    if let Some(token) = fields.secret("bearerToken") {
+        if !token.expose_secret().bytes().all(|byte| (0x21..=0x7e).contains(&byte)) {
+            mistakes.push("`bearerToken` has characters no token has; white space and line breaks count".to_owned());
+        }
+        return RepositoryAuth::Bearer(token);
+    }
+    let control = |text: &str| text.contains(char::is_control);
+    let (username, password) = (fields.text("username"), fields.text("password"));
+    if !username.is_empty() || !password.is_empty() {
+        if username.contains(':') || control(username) {
+            mistakes.push("`username` has a colon or a control character".to_owned());
+        }
+        if control(password) {
+            mistakes.push("`password` has a control character; line breaks count".to_owned());
+        }
+        return RepositoryAuth::Basic {
+            username: SecretString::from(username),
+            password: SecretString::from(password),
+        };
+    }
+    let other = OTHER_WAYS
+        .iter()
+        .find(|(key, _)| !matches!(fields.text(key), "" | "false"));
+    match other {
+        Some((key, way)) => RepositoryAuth::Unusable {
+            reason: format!(
+                "its secret has `{key}`, and the gateway does not read by {way}; give `password` or `bearerToken`"
+            ),
+        },
+        None => RepositoryAuth::Anonymous,
+    }
+}
+
+fn client_certificate(fields: &Fields<'_>, mistakes: &mut Vec<String>) -> Option<(SecretString, SecretString)> {
+    match (fields.secret("tlsClientCertData"), fields.secret("tlsClientCertKey")) {
+        (None, None) => None,
+        (Some(chain), Some(key)) => Some((chain, key)),
+        (Some(_), None) | (None, Some(_)) => {
+            mistakes.push("`tlsClientCertData` and `tlsClientCertKey` need each other".to_owned());
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,333 @@
+//! Which cluster an Application goes to, and whether its project may go there.
+//!
+//! In: destinations as written, the known clusters. Out: one canonical
+//! [`Cluster`], a yes or a no. Never: a guess when a name means two clusters.
+
+use std::borrow::Borrow;
+
+use super::{Cluster, ConfigMap, Destination, Project};
+use tollgate_core::glob::Pattern;
+
+/// API server of the cluster the control plane runs in, as Pods reach it.
+pub const IN_CLUSTER_SERVER: &str = "https://kubernetes.default.svc";
+
+/// Name of that cluster unless a cluster secret gives it another.
+pub const IN_CLUSTER_NAME: &str = "in-cluster";
+
+/// Key of `argocd-cm` that switches that cluster off; only exactly `false` does.
+const IN_CLUSTER_KEY: &str = "cluster.inClusterEnabled";
+
+/// Why a destination does not lead to one cluster.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Neither a name nor a server is set.
+    #[error("destination has neither a name nor a server")]
+    Missing,
+    /// A name and a server are set.
+    #[error("destination has both the name `{name}` and the server `{server}`, one is allowed")]
+    Both {
+        /// The name.
+        name: String,
+        /// The server.
+        server: String,
+    },
+    /// No cluster has this name.
+    #[error("no cluster has the name `{0}`")]
+    UnknownName(String),
+    /// No cluster has this server.
+    #[error("no cluster has the server `{0}`")]
+    UnknownServer(String),
+    /// Several clusters have this name.
+    #[error("{} clusters have the name `{name}`: {}", servers.len(), servers.join(", "))]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// Their servers.
+        servers: Vec<String>,
+    },
+    /// The clusters of a project could not be read.
+    #[error("could not retrieve project clusters: {0}")]
+    ProjectClusters(String),
+}
+
+/// Every cluster an Application can go to: those of cluster secrets and the
+/// control plane's own, first, unless a secret redefines it or `argocd-cm`
+/// switches it off.
+///
+/// Source: Argo CD, `ListClusters`.
+pub fn known_clusters(argocd_cm: &ConfigMap, found: Vec<Cluster>) -> Vec<Cluster> {
+    let switched_off = argocd_cm
+        .data
+        .get(IN_CLUSTER_KEY)
+        .is_some_and(|text| &*text.value == "false");
+    let (mut own, others): (Vec<Cluster>, Vec<Cluster>) = found
+        .into_iter()
+        .partition(|cluster| cluster.server == IN_CLUSTER_SERVER);
+    if switched_off {
+        return others;
+    }
+    if own.is_empty() {
+        own.push(Cluster {
+            name: IN_CLUSTER_NAME.to_owned(),
+            server: IN_CLUSTER_SERVER.to_owned(),
+            project: String::new(),
+        });
+    }
+    own.extend(others);
+    own
+}
+
+/// The one cluster a destination means.
+///
+/// Servers are compared without trailing slashes, names exactly.
+///
+/// # Errors
+/// [`Error::Missing`], [`Error::Both`], [`Error::UnknownName`],
+/// [`Error::UnknownServer`], [`Error::Ambiguous`]; all deny.
+///
+/// Source: Argo CD, `GetDestinationCluster`.
+pub fn resolve(destination: &Destination, clusters: &[Cluster]) -> Result<Cluster, Error> {
+    let Destination {
+        name,
+        server,
+        namespace: _,
+    } = destination;
+    match (name.is_empty(), server.is_empty()) {
+        (true, true) => Err(Error::Missing),
+        (false, false) => Err(Error::Both {
+            name: name.clone(),
+            server: server.clone(),
+        }),
+        (true, false) => {
+            let wanted = server.trim_end_matches('/');
+            let found = clusters
+                .iter()
+                .find(|cluster| cluster.server.trim_end_matches('/') == wanted);
+            found.cloned().ok_or_else(|| Error::UnknownServer(server.clone()))
+        }
+        (false, true) => {
+            let found: Vec<&Cluster> = clusters.iter().filter(|cluster| cluster.name == *name).collect();
+            match found.as_slice() {
+                [] => Err(Error::UnknownName(name.clone())),
+                [only] => Ok((*only).clone()),
+                several => Err(Error::Ambiguous {
+                    name: name.clone(),
+                    servers: several.iter().map(|cluster| cluster.server.clone()).collect(),
+                }),
+            }
+        }
+    }
+}
+
+/// Whether `project` may deploy to `namespace` of `cluster`.
+///
+/// Rules are read in order. An allowing rule needs the namespace and the name
+/// or the server to match. A rule with a leading `!` refuses at once. With
+/// `permitOnlyProjectScopedClusters` the cluster must also belong to the
+/// project. A pattern that does not compile never allows, and refuses when it
+/// is negated.
+///
+/// Source: Argo CD, `AppProject.IsDestinationPermitted`.
+pub fn permitted(project: &Project, cluster: &Cluster, namespace: &str, clusters: &[Cluster]) -> bool {
+    let of_project = || {
+        let owned = clusters.iter().filter(|candidate| candidate.project == project.name);
+        Ok(owned.cloned().collect())
+    };
+    permitted_with(project, cluster, namespace, of_project).unwrap_or(false)
+}
+
+/// [`permitted`], with the project's clusters asked for only when they matter.
+///
+/// # Errors
+/// [`Error::ProjectClusters`] when `project_clusters` fails; it denies.
+pub fn permitted_with(
+    project: &Project,
+    cluster: &Cluster,
+    namespace: &str,
+    project_clusters: impl FnOnce() -> Result<Vec<Cluster>, String>,
+) -> Result<bool, Error> {
+    let rules = project.destinations.iter().map(Rule::<&str>::of);
+    if !is_listed(rules, cluster, namespace) {
+        return Ok(false);
+    }
+    if !project.permit_only_project_scoped_clusters {
+        return Ok(true);
+    }
+    let owned = project_clusters().map_err(Error::ProjectClusters)?;
+    Ok(owned.iter().any(|own| is_same(own, cluster)))
+}
+
+/// The destinations of a project with their patterns compiled, for many questions.
+#[derive(Debug)]
+pub struct Places {
+    rules: Vec<Rule<Box<str>>>,
+    /// The project whose clusters alone are permitted, if they are.
+    clusters_of: Option<String>,
+}
+
+impl Places {
+    /// Compiles what `project` permits.
+    pub fn of(project: &Project) -> Self {
+        Self {
+            rules: project.destinations.iter().map(Rule::of).collect(),
+            clusters_of: project
+                .permit_only_project_scoped_clusters
+                .then(|| project.name.clone()),
+        }
+    }
+
+    /// The same as [`permitted`].
+    pub fn permit(&self, cluster: &Cluster, namespace: &str, clusters: &[Cluster]) -> bool {
+        let is_own = |project: &String| {
+            let mut owned = clusters.iter().filter(|candidate| candidate.project == *project);
+            owned.any(|own| is_same(own, cluster))
+        };
+        is_listed(self.rules.iter(), cluster, namespace) && self.clusters_of.as_ref().is_none_or(is_own)
+    }
+}
+
+// SECURITY: an empty name or server is "unknown", two of them are not the same cluster.
+fn is_same(one: &Cluster, other: &Cluster) -> bool {
+    let same = |a: &str, b: &str| !a.is_empty() && a == b;
+    same(&one.name, &other.name) || same(&one.server, &other.server)
+}
+
+fn is_listed<T: AsRef<str>>(rules: impl Iterator<Item: Borrow<Rule<T>>>, cluster: &Cluster, namespace: &str) -> bool {
+    let mut listed = false;
+    for rule in rules {
+        let Rule {
+            name,
+            server,
+            namespace: namespaces,
+        } = rule.borrow();
+        let name = name.met_known(&cluster.name);
+        let server = server.met_known(&cluster.server);
+        let namespaces = namespaces.met(namespace);
+        let place = name == Match::Yes || server == Match::Yes;
+        if place && namespaces == Match::Yes {
+            listed = true;
+            continue;
+        }
+        // A negated name refuses in every namespace, a negated server only in
+        // the rule's, a negated namespace only on the rule's server.
+        let refused = name == Match::Negated
+            || (server == Match::Negated && namespaces == Match::Yes)
+            || (namespaces == Match::Negated && server == Match::Yes);
+        if refused {
+            return false;
+        }
+    }
+    listed
+}
+
+/// How a pattern that may begin with `!` met a value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Match {
+    Yes,
+    No,
+    /// Not matched because the part after `!` does match: a refusal.
+    Negated,
+}
+
+/// A destination with its patterns compiled.
+#[derive(Debug)]
+struct Rule<T> {
+    name: Matcher<T>,
+    server: Matcher<T>,
+    namespace: Matcher<T>,
+}
+
+/// A pattern that may begin with `!`.
+#[derive(Debug)]
+struct Matcher<T> {
+    negated: bool,
+    glob: Glob<T>,
+}
+
+#[derive(Debug)]
+enum Glob<T> {
+    Everything,
+    Literal(T),
+    Pattern(Box<Pattern>),
+    /// Does not compile.
+    Broken,
+}
+
+impl<'a, T: AsRef<str> + From<&'a str>> Rule<T> {
+    fn of(rule: &'a Destination) -> Self {
+        let Destination {
+            name,
+            server,
+            namespace,
+        } = rule;
+        Self {
+            name: Matcher::of(name),
+            server: Matcher::of(server),
+            namespace: Matcher::of(namespace),
+        }
+    }
+}
+
+impl<'a, T: AsRef<str> + From<&'a str>> Matcher<T> {
+    fn of(pattern: &'a str) -> Self {
+        let behind = pattern.strip_prefix('!');
+        Self {
+            negated: behind.is_some(),
+            glob: Glob::of(behind.unwrap_or(pattern)),
+        }
+    }
+}
+
+impl<T: AsRef<str>> Matcher<T> {
+    /// Never `Yes` for a value that is not known.
+    fn met_known(&self, value: &str) -> Match {
+        match (value.is_empty(), self.negated) {
+            (true, true) => Match::Negated,
+            (true, false) => Match::No,
+            (false, _) => self.met(value),
+        }
+    }
+
+    fn met(&self, value: &str) -> Match {
+        match (self.negated, self.glob.matches(value)) {
+            (false, Some(true)) | (true, Some(false)) => Match::Yes,
+            // SECURITY: a negated pattern that does not compile refuses.
+            (true, Some(true) | None) => Match::Negated,
+            (false, Some(false) | None) => Match::No,
+        }
+    }
+}
+
+impl<'a, T: AsRef<str> + From<&'a str>> Glob<T> {
+    /// Without separators.
+    fn of(pattern: &'a str) -> Self {
+        if pattern == "*" {
+            return Self::Everything;
+        }
+        if !pattern.contains(['*', '?', '[', ']', '{', '}', '\\', '!']) {
+            return Self::Literal(pattern.into());
+        }
+        Pattern::compile(pattern, &[]).map_or(Self::Broken, |pattern| Self::Pattern(Box::new(pattern)))
+    }
+}
+
+impl<T: AsRef<str>> Glob<T> {
+    /// `None` when the pattern does not compile.
+    fn matches(&self, value: &str) -> Option<bool> {
+        match self {
+            Self::Everything => Some(true),
+            Self::Literal(text) => Some(text.as_ref() == value),
+            Self::Pattern(pattern) => Some(pattern.matches(value)),
+            Self::Broken => None,
+        }
+    }
+}
+
+/// Whether a pattern of a project's destinations, with or without `!`, compiles.
+pub fn compiles(pattern: &str) -> bool {
+    let glob: Glob<&str> = Glob::of(pattern.strip_prefix('!').unwrap_or(pattern));
+    glob.matches("").is_some()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+//! Kubernetes YAML files in a folder.
+//!
+//! In: a folder, such as a Git checkout or a mounted ConfigMap. Out:
+//! [`Resources`], or every mistake of every file. Never: half of a folder, so
+//! that the last good state stays when one file is bad.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::future::BoxFuture;
+
+use super::Resources;
+use super::decode::read::{Content as Said, Piece, Reader, configuration};
+use super::decode::{Collector, Memo, is_configuration};
+use super::fields::Source as Text;
+use super::source::{Error, Place, Source};
+use super::watch::{Events, Timing, Watch, watch};
+use super::write::{for_load, version_of};
+use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_core::yaml::{self, Content, Node, Style};
+
+mod kept;
+mod walk;
+
+use kept::Kept;
+pub(crate) use walk::GITLAB;
+
+/// A folder that is loaded again and again.
+#[derive(Debug)]
+pub struct Directory {
+    folder: PathBuf,
+    namespace: String,
+    kept: Mutex<Kept>,
+}
+
+impl Directory {
+    /// As [`load`] reads it; `namespace` is the control plane's.
+    pub fn new(folder: &Path, namespace: &str) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            namespace: namespace.to_owned(),
+            kept: Mutex::default(),
+        }
+    }
+}
+
+impl Source for Directory {
+    /// As [`load`], but files that stayed as they were are not parsed again, and not
+    /// even read again where their times can be believed.
+    fn load(&self) -> Loaded<Arc<Resources>> {
+        // Until the load is done no writer changes several files.
+        let _shared = match for_load(&self.folder) {
+            Ok(shared) => shared,
+            Err(finding) => return Loaded::refused(vec![finding]),
+        };
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.load(&self.folder, &self.namespace, &[])
+    }
+
+    fn mended(&self) -> Option<Arc<Resources>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).mended()
+    }
+
+    fn health(&self) -> Vec<Diagnostic> {
+        Vec::new()
+    }
+
+    fn watch(&self) -> BoxFuture<'_, Watch> {
+        let paths = vec![self.folder.clone()];
+        Box::pin(watch(paths, Timing::default(), Events::WherePossible))
+    }
+
+    fn place(&self) -> Result<Place, Error> {
+        Ok(Place::Folder(self.folder.clone()))
+    }
+}
+
+/// Reads every `*.yaml`, `*.yml` and `*.json` file below `folder`.
+///
+/// - Folders inside are read too, up to 16 deep; hidden files and folders
+///   (also `..data` of a mounted ConfigMap), editor copies and
+///   `kustomization.yaml` are left out; of a `.gitlab` folder only
+///   `agents/<name>/config.yaml` is read; symbolic links are followed, each real
+///   file is read once.
+/// - `agents/<name>/config.yaml`, wherever it is, is not taken for an object but
+///   for GitLab's configuration of the Agent called `<name>`.
+/// - A file is at most 64 MiB, all files together 512 MiB, at most 20,000 files.
+/// - `namespace` is the control plane's: objects without a namespace belong to
+///   it, those of others are left out, except Applications and ApplicationSets.
+///
+/// Blocking; call it outside the request path.
+///
+/// Errors are findings: unreadable or oversized files, text that is not UTF-8,
+/// YAML mistakes, wrong types, missing names, duplicates, bad base64, files
+/// that changed while they were read or are empty.
+pub fn load(folder: &Path, namespace: &str) -> Loaded<Resources> {
+    load_with(folder, namespace, &[])
+}
+
+/// A file as it would be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Draft<'a> {
+    /// Its path, of the folder as it was given.
+    pub(crate) path: &'a Path,
+    /// Its text; none when it would go.
+    pub(crate) text: Option<&'a str>,
+}
+
+/// Reads the folder as [`load`] would with some files changed.
+pub(crate) fn load_with(folder: &Path, namespace: &str, drafts: &[Draft<'_>]) -> Loaded<Resources> {
+    let loaded = Kept::default().load(folder, namespace, drafts);
+    Loaded {
+        value: loaded.value.map(Arc::unwrap_or_clone),
+        diagnostics: loaded.diagnostics,
+    }
+}
+
+/// The files that [`load`] reads objects from, in path order.
+pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
+    let found = walk::files(folder, &mut Vec::new());
+    let mut files: Vec<PathBuf> = found.into_iter().map(|found| found.path).collect();
+    let is_object = |path: &PathBuf| {
+        let inside = path.strip_prefix(folder).unwrap_or(path).display().to_string();
+        !is_configuration(&inside)
+    };
+    files.retain(is_object);
+    files
+}
+
+/// Reads objects from one text, as [`load`] does from one file; `name` stands
+/// for the path.
+pub fn load_text(text: &str, name: &str, namespace: &str) -> Loaded<Resources> {
+    let pieces = read(text, (Arc::from(name), name), namespace);
+    let mut collector = Collector::new(namespace);
+    collector.take(&pieces);
+    let (resources, findings) = collector.finish(&mut Memo::default());
+    Loaded::new(resources, findings)
+}
+
+/// What one file says; `inside` is its path in the folder.
+fn read(text: &str, (name, inside): (Arc<str>, &str), namespace: &str) -> Vec<Piece> {
+    let source = Text::file(name);
+    let parsed = yaml::parse(text);
+    if let Some(pieces) = configuration(inside, &parsed, &source) {
+        return pieces;
+    }
+    let mut reader = Reader::new(namespace);
+    for problem in parsed.problems {
+        let location = source.at(problem.line, problem.column);
+        reader.say(Diagnostic::error(location, problem.message));
+    }
+    if let Some(last) = parsed
+        .documents
+        .last()
+        .filter(|_| !text.ends_with('\n'))
+        .and_then(|node| last_scalar(node))
+    {
+        let finding = Diagnostic::warning(source.of(last), "the file ends inside this text, without a line break");
+        reader.say(finding.with_hint("a file cut short looks like this; end it with a line break"));
+    }
+    for document in &parsed.documents {
+        reader.document(document, &source);
+    }
+    let mut pieces = reader.finish();
+    add_versions(&mut pieces, text);
+    pieces
+}
+
+/// An ApplicationSet that is given out says which state of its file it is from.
+fn add_versions(pieces: &mut [Piece], text: &str) {
+    let mut version = None;
+    for piece in pieces {
+        let Piece::Object(decoded) = piece else { continue };
+        let Said::ApplicationSet(set) = &mut decoded.content else {
+            continue;
+        };
+        let version = version.get_or_insert_with(|| version_of(text.as_bytes()));
+        let set = Arc::get_mut(set).and_then(|set| set.get_mut("metadata"));
+        if let Some(metadata) = set.and_then(|metadata| metadata.as_object_mut()) {
+            metadata.insert("resourceVersion".to_owned(), version.as_str().into());
+        }
+    }
+}
+
+/// The block text a document ends with, if it ends with one.
+fn last_scalar(node: &Node) -> Option<&Node> {
+    match &node.content {
+        Content::Scalar(scalar) => (scalar.style == Style::Block).then_some(node),
+        Content::Sequence(items) => items.last().and_then(|last| last_scalar(last)),
+        Content::Mapping(entries) => entries.last().and_then(|last| last_scalar(&last.value)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,45 @@
+//! An entry as commands take it.
+//!
+//! In: `SERVER,NAMESPACE,ACCOUNT`. Out: a [`DestinationServiceAccount`]. Never: a
+//! part that was trimmed or guessed.
+
+use std::str::FromStr;
+
+use crate::DestinationServiceAccount;
+use tollgate_core::diagnostic::Location;
+
+/// Why a text is no entry.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EntryError {
+    /// It has not three parts.
+    #[error("`{text}` has {observed} parts between commas, the form is SERVER,NAMESPACE,ACCOUNT")]
+    Parts {
+        /// The text.
+        text: String,
+        /// How many parts it has.
+        observed: usize,
+    },
+}
+
+impl FromStr for DestinationServiceAccount {
+    type Err = EntryError;
+
+    /// Reads `SERVER,NAMESPACE,ACCOUNT`; parts may be empty and are kept as they are.
+    ///
+    /// Source: Argo CD, `argocd proj create --dest-service-accounts`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts: Vec<&str> = text.split(',').collect();
+        match parts.as_slice() {
+            [server, namespace, account] => Ok(Self {
+                server: (*server).to_owned(),
+                namespace: (*namespace).to_owned(),
+                default_service_account: (*account).to_owned(),
+                location: Location::default(),
+            }),
+            parts => Err(EntryError::Parts {
+                text: text.to_owned(),
+                observed: parts.len(),
+            }),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The way to the API server.
+//!
+//! In: the settings. Out: a client. Never: a credential, or any text of a
+//! kubeconfig, in an error.
+
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+use super::kinds::WATCH_SECONDS;
+use super::words::{of_client, of_kubeconfig};
+use tollgate_config::KubernetesState;
+use tollgate_core::diagnostic::{one_line, with_causes};
+
+/// Bound on opening a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Bound on an answer's silence: more than a watch that nothing happens in.
+const SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
+
+/// Longest foreign text in an error, in bytes.
+const TEXT_BYTES: usize = 512;
+
+/// A client as the settings say; the server need not be there yet.
+pub(crate) async fn connect(settings: &KubernetesState) -> Result<Client, String> {
+    let mut config = match &settings.kubeconfig {
+        None => Config::incluster().map_err(|error| {
+            let causes = one_line(&with_causes(&error), TEXT_BYTES);
+            format!("outside a pod `state.kubernetes.kubeconfig` must be set: {causes}")
+        })?,
+        Some(file) => {
+            let refused = |error: &kube::config::KubeconfigError| {
+                let file = file.display().to_string();
+                let why = of_kubeconfig(error);
+                format!("the kubeconfig `{}` cannot be used: {why}", one_line(&file, TEXT_BYTES))
+            };
+            let kubeconfig = Kubeconfig::read_from(file).map_err(|error| refused(&error))?;
+            let options = KubeConfigOptions {
+                context: settings.context.clone(),
+                ..KubeConfigOptions::default()
+            };
+            let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+            config.map_err(|error| refused(&error))?
+        }
+    };
+    config.connect_timeout = Some(CONNECT);
+    config.read_timeout = Some(SILENCE);
+    // Without it an idle connection's age would count.
+    config.reset_reader_on_write = true;
+    Client::try_from(config).map_err(|error| format!("no client can be made: {}", of_client(&error)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! What is said of settings that lead nowhere, and what is not.
+
+use std::fs;
+
+use super::connect;
+use tollgate_config::KubernetesState;
+
+const TOKEN: &str = "hunter2-token";
+
+async fn refused(kubeconfig: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kubeconfig");
+    fs::write(&file, kubeconfig).unwrap();
+    let settings = KubernetesState {
+        kubeconfig: Some(file.clone()),
+        ..KubernetesState::default()
+    };
+    let said = match connect(&settings).await {
+        Ok(_) => panic!("it is taken"),
+        Err(said) => said,
+    };
+    assert!(!said.contains("hunter2"), "{said}");
+    assert!(!said.contains('\n'), "{said}");
+    said.replace(&*file.to_string_lossy(), "FILE")
+}
+
+fn with_user(user: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: Config, current-context: c, \
+         contexts: [{{name: c, context: {{cluster: c, user: u}}}}], \
+         clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:1'}}}}], \
+         users: [{{name: u, user: {user}}}]}}\n"
+    )
+}
+
+#[tokio::test]
+async fn a_broken_line_is_not_repeated() {
+    let broken = format!("apiVersion: v1\nusers:\n- name: u\n  user:\n    token: {TOKEN}\n   bad: [{TOKEN}\n");
+    assert_eq!(
+        refused(&broken).await,
+        "the kubeconfig `FILE` cannot be used: it is no YAML of a kubeconfig"
+    );
+    let odd = with_user(&format!("{{token: [{TOKEN}]}}"));
+    assert_eq!(
+        refused(&odd).await,
+        "the kubeconfig `FILE` cannot be used: it is no YAML of a kubeconfig"
+    );
+    let context = with_user("{}").replace("current-context: c", &format!("current-context: {TOKEN}"));
+    assert_eq!(
+        refused(&context).await,
+        "the kubeconfig `FILE` cannot be used: it has no such context"
+    );
+}
+
+#[tokio::test]
+async fn what_a_credential_plugin_prints_is_not_repeated() {
+    let plugin = |script: &str| {
+        with_user(&format!(
+            "{{exec: {{apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, \
+             command: /bin/sh, args: ['-c', '{script}']}}}}"
+        ))
+    };
+    assert_eq!(
+        refused(&plugin(&format!("echo {TOKEN}; echo {TOKEN} >&2; exit 3"))).await,
+        "no client can be made: the credential plugin failed: exit status: 3"
+    );
+    assert_eq!(
+        refused(&plugin(&format!("echo {TOKEN}"))).await,
+        "no client can be made: the credential plugin's answer is no ExecCredential"
+    );
+}

@@ -1,0 +1,228 @@
+//! The thread that watches.
+//!
+//! In: the settings. Out: events and errors to [`Shared`]. Never: a watch that gives
+//! up, or is silent about it; a list at once after one that failed; a log line of the
+//! client library, which writes answers it cannot parse, and answers hold Secrets.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{FutureExt as _, StreamExt as _};
+use kube::core::{ApiResource, DynamicResourceScope};
+use kube::runtime::utils::Backoff as _;
+use kube::runtime::watcher::{DefaultBackoff, Event, watcher};
+use kube::{Api, Client};
+use serde::de::DeserializeOwned;
+use tokio::task::{Id, JoinSet};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::subscriber::NoSubscriber;
+
+use super::connect::connect;
+use super::kinds::Watched;
+use super::object::{Object, Whole};
+use super::problem::Problem;
+use super::shared::Shared;
+use crate::decode::read::Kind;
+use tollgate_config::KubernetesState;
+
+/// Time between two attempts to read the settings' files.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// Longest time between two attempts.
+const LONGEST: Duration = Duration::from_secs(15);
+
+/// How long a watch has to stand until its next failure is a first one again. Lists
+/// that succeed before watches that are refused do not count: each reads everything.
+const STANDS: Duration = Duration::from_secs(30);
+
+/// Watches until `stop`.
+pub(super) fn run(shared: &Arc<Shared>, settings: &KubernetesState, stop: &CancellationToken) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return shared.unconnected(format!("no runtime can be started: {error}")),
+    };
+    // SECURITY: nothing that runs on this thread may log.
+    tracing::subscriber::with_default(NoSubscriber::default(), || {
+        let watching = unbroken(shared, || watch_all(shared, settings));
+        runtime.block_on(async {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = watching => {}
+            }
+        });
+    });
+}
+
+/// Runs `work` again and again if it panics; until it is up again everything is old.
+async fn unbroken<F: Future<Output = ()>>(shared: &Arc<Shared>, work: impl Fn() -> F) {
+    let mut backoff = DefaultBackoff::default();
+    while AssertUnwindSafe(work()).catch_unwind().await.is_err() {
+        shared.fail_all();
+        tokio::time::sleep(pause(&mut backoff)).await;
+    }
+}
+
+/// Time until the next attempt.
+fn pause(backoff: &mut DefaultBackoff) -> Duration {
+    backoff.next().unwrap_or(LONGEST).min(LONGEST)
+}
+
+async fn watch_all(shared: &Arc<Shared>, settings: &KubernetesState) {
+    let client = loop {
+        match connect(settings).await {
+            Ok(client) => break client,
+            Err(message) => shared.unconnected(message),
+        }
+        tokio::time::sleep(AGAIN).await;
+    };
+    shared.connected(client.clone());
+    keep_all(shared, |number, watched| {
+        follow(Arc::clone(shared), number, watched, client.clone())
+    })
+    .await;
+}
+
+/// Keeps every watch: one that ended or panicked is known to be old and begins anew.
+async fn keep_all<F>(shared: &Arc<Shared>, start: impl Fn(usize, Watched) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let watches = shared.watches();
+    let mut tasks = JoinSet::new();
+    let mut numbers: HashMap<Id, usize> = HashMap::new();
+    let mut backoffs: Vec<DefaultBackoff> = watches.iter().map(|_| DefaultBackoff::default()).collect();
+    for (number, watched) in watches.iter().enumerate() {
+        let task = tasks.spawn(start(number, watched.clone()));
+        numbers.insert(task.id(), number);
+    }
+    while let Some(ended) = tasks.join_next_with_id().await {
+        let id = match ended {
+            Ok((id, ())) => id,
+            Err(error) => error.id(),
+        };
+        let Some(number) = numbers.remove(&id) else { continue };
+        let (Some(watched), Some(backoff)) = (watches.get(number), backoffs.get_mut(number)) else {
+            continue;
+        };
+        shared.fail(number, Problem::broken(watched));
+        let (wait, again) = (pause(backoff), start(number, watched.clone()));
+        let task = tasks.spawn(async move {
+            tokio::time::sleep(wait).await;
+            again.await;
+        });
+        numbers.insert(task.id(), number);
+    }
+}
+
+/// How often a watch failed, and since when it stands.
+#[derive(Default)]
+struct Failures {
+    backoff: DefaultBackoff,
+    since: Option<Instant>,
+    /// Whether it was over right behind a list already.
+    was_over: bool,
+}
+
+/// What to do about a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Failed {
+    /// Time until the watch begins anew.
+    wait: Duration,
+    /// Whether what is known may be old.
+    is_stale: bool,
+}
+
+impl Failures {
+    /// A list was complete.
+    fn stands(&mut self) {
+        self.since = Some(Instant::now());
+    }
+
+    /// The watch failed.
+    ///
+    /// - `is_over`: it only has to begin anew.
+    fn failed(&mut self, is_over: bool) -> Failed {
+        let since = self.since.take();
+        let stood = since.is_some_and(|since| since.elapsed() >= STANDS);
+        if stood {
+            self.backoff.reset();
+            self.was_over = false;
+        }
+        let wait = match stood && is_over {
+            true => Duration::ZERO,
+            false => pause(&mut self.backoff),
+        };
+        // An API server that has just learned of a kind may forget the version of the list
+        // at once. That list is what is known, and as good as it can be.
+        let is_stale = !is_over || since.is_none() || (!stood && self.was_over);
+        self.was_over |= is_over && !stood;
+        Failed { wait, is_stale }
+    }
+}
+
+/// Keeps one watch. After any error it lists again: only a complete list proves that
+/// the watch is up to date, and a server restored from a backup counts from before.
+async fn follow(shared: Arc<Shared>, number: usize, watched: Watched, client: Client) {
+    match watched.kind {
+        Kind::ApplicationSet => follow_as::<Whole>(shared, number, watched, client).await,
+        Kind::ConfigMap
+        | Kind::Secret
+        | Kind::AppProject
+        | Kind::Application
+        | Kind::ArgoCDExtension
+        | Kind::Agent
+        | Kind::UserDirectory => follow_as::<Object>(shared, number, watched, client).await,
+    }
+}
+
+/// As [`follow`], with objects read as `K`.
+async fn follow_as<K>(shared: Arc<Shared>, number: usize, watched: Watched, client: Client)
+where
+    K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    K: Clone + fmt::Debug + DeserializeOwned + Into<Object> + Send + 'static,
+{
+    let kind = watched.api();
+    let api: Api<K> = match &watched.namespace {
+        Some(namespace) => Api::namespaced_with(client, namespace, &kind),
+        None => Api::all_with(client, &kind),
+    };
+    let mut failures = Failures::default();
+    loop {
+        let mut events = watcher(api.clone(), watched.config()).boxed();
+        let error = loop {
+            match events.next().await {
+                Some(Ok(event)) => {
+                    if matches!(event, Event::InitDone) {
+                        failures.stands();
+                    }
+                    shared.apply(number, objects(event));
+                }
+                Some(Err(error)) => break error,
+                // The library's watches do not end; one that does begins anew.
+                None => return,
+            }
+        };
+        let failed = failures.failed(Problem::is_over(&error));
+        if failed.is_stale {
+            shared.fail(number, Problem::of(&watched, &error));
+        }
+        tokio::time::sleep(failed.wait).await;
+    }
+}
+
+fn objects<K: Into<Object>>(event: Event<K>) -> Event<Object> {
+    match event {
+        Event::Init => Event::Init,
+        Event::InitApply(object) => Event::InitApply(object.into()),
+        Event::InitDone => Event::InitDone,
+        Event::Apply(object) => Event::Apply(object.into()),
+        Event::Delete(object) => Event::Delete(object.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

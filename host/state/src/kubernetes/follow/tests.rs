@@ -1,0 +1,145 @@
+//! Watches that break: by a panic, by an answer, again and again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use kube::core::Status;
+use kube::runtime::watcher::{Error, Event};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::{Failed, Failures, LONGEST, STANDS, keep_all, unbroken};
+use crate::kubernetes::problem::Problem;
+use crate::kubernetes::shared::Shared;
+use tollgate_config::KubernetesState;
+
+/// Everything is listed, and there is nothing.
+fn listed() -> Arc<Shared> {
+    let shared = Arc::new(Shared::new(&KubernetesState::default(), "argocd"));
+    for number in 0..shared.watches().len() {
+        shared.apply(number, Event::Init);
+        shared.apply(number, Event::InitDone);
+    }
+    shared
+}
+
+fn said(shared: &Shared) -> Vec<String> {
+    shared.health().iter().map(ToString::to_string).collect()
+}
+
+#[tokio::test]
+async fn a_watch_that_panics_is_stale_and_begins_anew() {
+    let shared = listed();
+    let started = Arc::new(AtomicUsize::new(0));
+    let again = Arc::new(Notify::new());
+    let all = shared.watches().len();
+    let start = |number: usize, _| {
+        let (shared, started, again) = (Arc::clone(&shared), Arc::clone(&started), Arc::clone(&again));
+        async move {
+            let before = started.fetch_add(1, Ordering::SeqCst);
+            // The third watch: Secrets.
+            assert!(number != 2 || before >= all, "a mistake of ours");
+            if before >= all {
+                assert_eq!(
+                    said(&shared),
+                    [
+                        "error: what is known stays, and may be old: the watch of secrets ended by an error in the gateway and begins anew"
+                    ]
+                );
+                shared.apply(number, Event::Init);
+                shared.apply(number, Event::InitDone);
+                again.notify_one();
+            }
+            std::future::pending::<()>().await;
+        }
+    };
+    let begin = Instant::now();
+    tokio::select! {
+        () = keep_all(&shared, start) => unreachable!("it never ends"),
+        () = again.notified() => {}
+    }
+    assert!(begin.elapsed() > Duration::from_millis(500), "not at once");
+    assert_eq!(started.load(Ordering::SeqCst), all + 1);
+    assert_eq!(said(&shared), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_panic_of_all_makes_everything_stale() {
+    let shared = listed();
+    let runs = AtomicUsize::new(0);
+    let begin = Instant::now();
+    unbroken(&shared, || async {
+        assert!(runs.fetch_add(1, Ordering::SeqCst) > 0, "a mistake of ours");
+    })
+    .await;
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
+    assert!(begin.elapsed() > Duration::from_millis(500), "not at once");
+    assert_eq!(said(&shared).len(), shared.watches().len());
+}
+
+fn gone(of: impl Fn(Box<Status>) -> Error) -> Error {
+    of(Box::new(Status {
+        code: 410,
+        ..Status::default()
+    }))
+}
+
+#[test]
+fn a_watch_that_never_stands_waits_longer_and_longer() {
+    let over = gone(Error::WatchError);
+    let list = gone(|status| Error::InitialListFailed(kube::Error::Api(status)));
+    assert!(Problem::is_over(&over) && !Problem::is_over(&list));
+    for error in [over, list] {
+        let mut failures = Failures::default();
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            // The list is there each time; the watch ends at once.
+            failures.stands();
+            waits.push(failures.failed(Problem::is_over(&error)).wait);
+        }
+        assert!(waits[0] < Duration::from_secs(3), "{waits:?}");
+        assert_eq!(waits[7], LONGEST, "{waits:?}");
+    }
+}
+
+#[test]
+fn a_watch_that_stood_begins_anew_at_once_only_if_it_is_over() {
+    let mut failures = Failures::default();
+    for _ in 0..8 {
+        failures.failed(false);
+    }
+    let long_ago = Instant::now().checked_sub(STANDS);
+    assert!(long_ago.is_some());
+    failures.since = long_ago;
+    let at_once = Failed {
+        wait: Duration::ZERO,
+        is_stale: false,
+    };
+    assert_eq!(failures.failed(true), at_once);
+    // The next one had no list.
+    let next = failures.failed(true);
+    assert!(next.wait > Duration::ZERO && next.is_stale, "{next:?}");
+    failures.since = long_ago;
+    let next = failures.failed(false);
+    assert!(next.wait < Duration::from_secs(3) && next.is_stale, "{next:?}");
+}
+
+/// An API server did so to a gateway that started when definitions were just installed: it
+/// refused to serve.
+#[test]
+fn a_list_that_is_forgotten_at_once_is_not_old_the_first_time() {
+    let mut failures = Failures::default();
+    failures.stands();
+    let first = failures.failed(true);
+    assert!(first.wait > Duration::ZERO && !first.is_stale, "{first:?}");
+    failures.stands();
+    assert!(failures.failed(true).is_stale, "again and again it is");
+    // A watch that stood in between begins anew.
+    failures.since = Instant::now().checked_sub(STANDS);
+    assert!(!failures.failed(true).is_stale);
+    failures.stands();
+    assert!(!failures.failed(true).is_stale);
+    failures.stands();
+    assert!(failures.failed(false).is_stale, "another error is one each time");
+}

@@ -1,0 +1,231 @@
+//! The objects of one watch, decoded.
+//!
+//! In: events. Out: what each object says, the same pointer while it says the same.
+//! Never: an empty list while a new one is on its way.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kube::runtime::watcher::Event;
+use serde_json::{Map, Value};
+
+use super::kinds::{Need, Watched};
+use super::object::Object;
+use super::problem::Problem;
+use crate::ObjectName;
+use crate::decode::read::{Content, Kind, Piece, Reader, keep_equal};
+use crate::fields::{Fields, Source};
+use tollgate_core::yaml;
+
+/// The objects of one watch.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) watched: Watched,
+    pub(super) state: State,
+    objects: BTreeMap<ObjectName, Entry>,
+    /// A list that is not complete yet.
+    incoming: Option<BTreeMap<ObjectName, Entry>>,
+}
+
+/// How far a watch is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// No list was complete yet; why, if the reason is known.
+    Waiting(Option<Problem>),
+    /// Up to date as far as anybody knows.
+    Current,
+    /// There is no such kind, or no right to it, and it can be done without.
+    Absent(Problem),
+    /// What is held is what was true last.
+    Stale(Problem),
+}
+
+/// Whether somebody who loaded before should load again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Nothing,
+    Changed,
+}
+
+/// An object.
+#[derive(Clone, Debug)]
+struct Entry {
+    version: Option<String>,
+    uid: Option<String>,
+    pieces: Arc<[Piece]>,
+}
+
+impl Held {
+    pub(super) fn new(watched: Watched) -> Self {
+        Self {
+            watched,
+            state: State::Waiting(None),
+            objects: BTreeMap::new(),
+            incoming: None,
+        }
+    }
+
+    /// What the objects say.
+    pub(super) fn said(&self) -> impl Iterator<Item = Arc<[Piece]>> {
+        self.objects.values().map(|entry| Arc::clone(&entry.pieces))
+    }
+
+    /// Takes an event in; `namespace` is the control plane's.
+    pub(super) fn apply(&mut self, event: Event<Object>, namespace: &str) -> Effect {
+        match event {
+            Event::Init => {
+                self.incoming = Some(BTreeMap::new());
+                Effect::Nothing
+            }
+            Event::InitApply(object) => {
+                let (name, entry) = self.entry(&object, namespace);
+                self.incoming.get_or_insert_default().insert(name, entry);
+                Effect::Nothing
+            }
+            Event::InitDone => self.replace(),
+            Event::Apply(object) => {
+                let (name, entry) = self.entry(&object, namespace);
+                let now = Arc::clone(&entry.pieces);
+                match self.objects.insert(name, entry) {
+                    Some(then) if Arc::ptr_eq(&then.pieces, &now) => self.current(Effect::Nothing),
+                    Some(_) | None => self.current(Effect::Changed),
+                }
+            }
+            Event::Delete(object) => match self.objects.remove(&name_of(&object)) {
+                Some(_) => self.current(Effect::Changed),
+                None => self.current(Effect::Nothing),
+            },
+        }
+    }
+
+    /// Takes in that the watch broke; `problem` stays until a list is complete again.
+    pub(super) fn fail(&mut self, problem: Problem) -> Effect {
+        self.incoming = None;
+        let optional = self.watched.need == Need::Optional;
+        let is_gone = problem.is_missing_kind();
+        let dispensable = match self.watched.need {
+            Need::Required => false,
+            Need::Optional => problem.is_absence(),
+            Need::OneOfSeveral => problem.is_forbidden(),
+        };
+        let state = match &self.state {
+            State::Waiting(_) if dispensable => State::Absent(problem),
+            State::Waiting(_) => State::Waiting(Some(problem)),
+            // A definition that is taken away takes its objects along.
+            State::Current | State::Absent(_) | State::Stale(_) if optional && is_gone => {
+                self.objects.clear();
+                State::Absent(problem)
+            }
+            State::Absent(_) => State::Absent(problem),
+            State::Current | State::Stale(_) => State::Stale(problem),
+        };
+        if self.state == state {
+            return Effect::Nothing;
+        }
+        self.state = state;
+        Effect::Changed
+    }
+
+    fn current(&mut self, effect: Effect) -> Effect {
+        if self.state == State::Current {
+            return effect;
+        }
+        self.state = State::Current;
+        Effect::Changed
+    }
+
+    /// Puts a complete list in force.
+    fn replace(&mut self) -> Effect {
+        let new = self.incoming.take().unwrap_or_default();
+        let same = new.len() == self.objects.len()
+            && new
+                .iter()
+                .zip(&self.objects)
+                .all(|(new, old)| new.0 == old.0 && Arc::ptr_eq(&new.1.pieces, &old.1.pieces));
+        self.objects = new;
+        self.current(if same { Effect::Nothing } else { Effect::Changed })
+    }
+
+    /// Decodes an object, unless it is as it was.
+    fn entry(&self, object: &Object, namespace: &str) -> (ObjectName, Entry) {
+        let name = name_of(object);
+        let (version, uid) = (object.metadata.resource_version.clone(), object.metadata.uid.clone());
+        let old = self.objects.get(&name);
+        let pieces = match old {
+            Some(old) if version.is_some() && old.version == version && old.uid == uid => Arc::clone(&old.pieces),
+            old => {
+                let mut pieces = read(self.watched.kind, object, namespace);
+                if let Some(old) = old {
+                    keep_equal(&mut pieces, &old.pieces);
+                }
+                match old {
+                    Some(old) if says_the_same(&pieces, &old.pieces) => Arc::clone(&old.pieces),
+                    Some(_) | None => pieces.into(),
+                }
+            }
+        };
+        let entry = Entry { version, uid, pieces };
+        (name, entry)
+    }
+}
+
+fn name_of(object: &Object) -> ObjectName {
+    ObjectName {
+        namespace: object.metadata.namespace.clone().unwrap_or_default(),
+        name: object.metadata.name.clone().unwrap_or_default(),
+    }
+}
+
+/// Whether an Application, an ApplicationSet or a project says what it said. Argo CD
+/// writes the status of Applications and their sets all the time, and none of that is of
+/// interest here.
+fn says_the_same(new: &[Piece], old: &[Piece]) -> bool {
+    let ([Piece::Object(new)], [Piece::Object(old)]) = (new, old) else {
+        return false;
+    };
+    let same = match (&new.content, &old.content) {
+        (Content::Application(new), Content::Application(old)) => Arc::ptr_eq(new, old),
+        (Content::Project(new), Content::Project(old)) => Arc::ptr_eq(new, old),
+        (Content::ApplicationSet(new), Content::ApplicationSet(old)) => is_same_set(new, old),
+        (Content::Nothing, Content::Nothing) => true,
+        _ => false,
+    };
+    same && new.findings == old.findings
+}
+
+/// Whether two states of a set differ at most in what a write of its status changes.
+fn is_same_set(new: &Value, old: &Value) -> bool {
+    let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else {
+        return new == old;
+    };
+    said_of(new).eq(said_of(old)) && metadata_of(new).eq(metadata_of(old))
+}
+
+fn said_of(set: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+    set.iter()
+        .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status"))
+}
+
+fn metadata_of(set: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+    let metadata = set.get("metadata").and_then(Value::as_object);
+    let members = metadata.into_iter().flatten();
+    members.filter(|(key, _)| !matches!(key.as_str(), "resourceVersion" | "generation"))
+}
+
+/// What an object says.
+fn read(kind: Kind, object: &Object, namespace: &str) -> Vec<Piece> {
+    let name = name_of(object);
+    let place = format!("kubernetes {} {}/{}", kind.as_str(), name.namespace, name.name);
+    let source = Source::file(Arc::from(place.as_str()));
+    let node = yaml::from_json(&object.value);
+    let mut reader = Reader::new(namespace);
+    let mut findings = Vec::new();
+    match Fields::open(&node, &source, String::new(), &mut findings) {
+        Some(fields) => reader.known(fields, kind),
+        None => findings.into_iter().for_each(|finding| reader.say(finding)),
+    }
+    reader.finish()
+}
+
+#[cfg(test)]
+mod tests;

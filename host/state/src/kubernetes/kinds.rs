@@ -1,0 +1,131 @@
+//! What is watched.
+//!
+//! In: the settings. Out: one [`Watched`] for each watch. Never: more than is used:
+//! each can be granted by itself.
+
+use kube::core::ApiResource;
+use kube::runtime::watcher;
+
+use crate::decode::read::Kind;
+use tollgate_config::{ApplicationNamespaces, KubernetesState};
+
+/// Seconds one watch call lasts. A connection that died without a word is noticed
+/// this much later, and resuming costs the server next to nothing.
+pub(super) const WATCH_SECONDS: u32 = 60;
+
+/// Whether the gateway can do without a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    Required,
+    /// Its definition need not be installed.
+    Optional,
+    /// One namespace of several: without the right to it, it alone is missing.
+    OneOfSeveral,
+}
+
+/// One watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Watched {
+    pub(super) kind: Kind,
+    /// The namespace; none for all.
+    pub(super) namespace: Option<String>,
+    /// The one name that is asked for; none for all.
+    pub(super) name: Option<&'static str>,
+    pub(super) need: Need,
+}
+
+/// Every watch of a control plane in `namespace`.
+pub(super) fn watched(settings: &KubernetesState, namespace: &str) -> Vec<Watched> {
+    let here = |kind, name, need| Watched {
+        kind,
+        namespace: Some(namespace.to_owned()),
+        name,
+        need,
+    };
+    let applications = |kind, namespace: Option<&str>, need| Watched {
+        kind,
+        namespace: namespace.map(str::to_owned),
+        name: None,
+        need,
+    };
+    let mut all = vec![
+        here(Kind::ConfigMap, Some("argocd-cm"), Need::Required),
+        here(Kind::ConfigMap, Some("argocd-rbac-cm"), Need::Required),
+        here(Kind::Secret, None, Need::Required),
+        here(Kind::AppProject, None, Need::Required),
+        here(Kind::ArgoCDExtension, None, Need::Optional),
+        here(Kind::Agent, None, Need::Optional),
+        here(Kind::UserDirectory, None, Need::Optional),
+    ];
+    match &settings.applications {
+        ApplicationNamespaces::ControlPlane => {
+            all.push(applications(Kind::Application, Some(namespace), Need::Required));
+            all.push(applications(Kind::ApplicationSet, Some(namespace), Need::Optional));
+        }
+        ApplicationNamespaces::All => {
+            all.push(applications(Kind::Application, None, Need::Required));
+            all.push(applications(Kind::ApplicationSet, None, Need::Optional));
+        }
+        ApplicationNamespaces::Listed(names) => {
+            all.push(applications(Kind::Application, Some(namespace), Need::Required));
+            all.push(applications(Kind::ApplicationSet, Some(namespace), Need::Optional));
+            for name in names.iter().filter(|name| *name != namespace) {
+                all.push(applications(Kind::Application, Some(name), Need::OneOfSeveral));
+                all.push(applications(Kind::ApplicationSet, Some(name), Need::Optional));
+            }
+        }
+    }
+    all
+}
+
+impl Watched {
+    /// The API group; empty for the core group.
+    pub(super) fn group(&self) -> &'static str {
+        self.kind.version().split_once('/').map_or("", |(group, _)| group)
+    }
+
+    /// The resource's name in paths and rules.
+    pub(super) fn plural(&self) -> &'static str {
+        match self.kind {
+            Kind::ConfigMap => "configmaps",
+            Kind::Secret => "secrets",
+            Kind::AppProject => "appprojects",
+            Kind::Application => "applications",
+            Kind::ApplicationSet => "applicationsets",
+            Kind::ArgoCDExtension => "argocdextensions",
+            Kind::Agent => "agents",
+            Kind::UserDirectory => "userdirectories",
+        }
+    }
+
+    /// As `kubectl` and rules name it: `applications.argoproj.io`.
+    pub(super) fn resource(&self) -> String {
+        match self.group() {
+            "" => self.plural().to_owned(),
+            group => format!("{}.{group}", self.plural()),
+        }
+    }
+
+    /// For the client.
+    pub(super) fn api(&self) -> ApiResource {
+        let version = self.kind.version();
+        ApiResource {
+            group: self.group().to_owned(),
+            version: version.rsplit('/').next().unwrap_or(version).to_owned(),
+            api_version: version.to_owned(),
+            kind: self.kind.as_str().to_owned(),
+            plural: self.plural().to_owned(),
+        }
+    }
+
+    /// What is asked for. Helm's releases are Secrets of a megabyte that nothing of
+    /// ours refers to.
+    pub(super) fn config(&self) -> watcher::Config {
+        let config = watcher::Config::default().timeout(WATCH_SECONDS);
+        match (self.name, self.kind) {
+            (Some(name), _) => config.fields(&format!("metadata.name={name}")),
+            (None, Kind::Secret) => config.fields("type!=helm.sh/release.v1"),
+            (None, _) => config,
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Why a watch does not work, for operators.
+//!
+//! In: an error of the client. Out: what is wrong, and the rule or definition that
+//! mends it. Never: a value of an object.
+
+use kube::runtime::watcher;
+
+use super::kinds::Watched;
+use super::words::of_client;
+use tollgate_core::diagnostic::{Diagnostic, one_line};
+
+/// Longest part of a foreign text that is passed on, in bytes.
+const TEXT_BYTES: usize = 512;
+
+/// Why a watch does not work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Problem {
+    class: Class,
+    message: String,
+    hint: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    /// 404: no such kind.
+    MissingKind,
+    /// 403.
+    Forbidden,
+    /// Anything else.
+    Other,
+}
+
+impl Problem {
+    /// What an error says of a watch.
+    pub(super) fn of(watched: &Watched, error: &watcher::Error) -> Self {
+        let what = watched.resource();
+        let Some((code, message)) = status(error) else {
+            let message = format!("{what} cannot be watched: {}", one_line(&causes(error), TEXT_BYTES));
+            return Self::other(message);
+        };
+        match code {
+            404 => Self {
+                class: Class::MissingKind,
+                message: format!("there are no {what}: their definition is not installed"),
+                hint: Some(format!("install the CustomResourceDefinition `{what}`")),
+            },
+            403 => Self {
+                class: Class::Forbidden,
+                message: format!("{what} may not be watched: {}", one_line(&message, TEXT_BYTES)),
+                hint: Some(rule(watched)),
+            },
+            code => Self::other(format!(
+                "{what} cannot be watched, the API server answers {code}: {}",
+                one_line(&message, TEXT_BYTES)
+            )),
+        }
+    }
+
+    /// Whether an error only says that the watch is over and must begin anew: the
+    /// server forgot the version it was at.
+    pub(super) fn is_over(error: &watcher::Error) -> bool {
+        match error {
+            watcher::Error::WatchError(_) | watcher::Error::WatchStartFailed(_) | watcher::Error::WatchFailed(_) => {
+                status(error).is_some_and(|(code, _)| code == 410)
+            }
+            // A list that is over while it is read is a server that cannot give it.
+            watcher::Error::InitialListFailed(_) | watcher::Error::NoResourceVersion => false,
+        }
+    }
+
+    /// A watch that ended by a mistake of ours.
+    pub(super) fn broken(watched: &Watched) -> Self {
+        let what = watched.resource();
+        Self::other(format!(
+            "the watch of {what} ended by an error in the gateway and begins anew"
+        ))
+    }
+
+    /// Anything else.
+    pub(super) fn other(message: String) -> Self {
+        Self {
+            class: Class::Other,
+            message,
+            hint: None,
+        }
+    }
+
+    /// Whether the kind is not there.
+    pub(super) fn is_missing_kind(&self) -> bool {
+        self.class == Class::MissingKind
+    }
+
+    /// Whether there is no right to it.
+    pub(super) fn is_forbidden(&self) -> bool {
+        self.class == Class::Forbidden
+    }
+
+    /// Whether the kind is not there, or not for us.
+    pub(super) fn is_absence(&self) -> bool {
+        matches!(self.class, Class::MissingKind | Class::Forbidden)
+    }
+
+    /// As a finding that says `before` what follows of it.
+    pub(super) fn error(&self, before: &str) -> Diagnostic {
+        self.hinted(Diagnostic::error(None, format!("{before}{}", self.message)))
+    }
+
+    /// As a finding about something that can be done without.
+    pub(super) fn warning(&self) -> Diagnostic {
+        self.hinted(Diagnostic::warning(None, self.message.clone()))
+    }
+
+    fn hinted(&self, finding: Diagnostic) -> Diagnostic {
+        match &self.hint {
+            Some(hint) => finding.with_hint(hint.clone()),
+            None => finding,
+        }
+    }
+}
+
+/// The status the API server answered, if it did.
+fn status(error: &watcher::Error) -> Option<(u16, String)> {
+    let status = match error {
+        watcher::Error::WatchError(status) => status,
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status)) => status,
+        watcher::Error::InitialListFailed(_)
+        | watcher::Error::WatchStartFailed(_)
+        | watcher::Error::WatchFailed(_)
+        | watcher::Error::NoResourceVersion => return None,
+    };
+    Some((status.code, status.message.clone()))
+}
+
+/// SECURITY: what the library says may quote what it read.
+fn causes(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => of_client(error),
+        watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion => error.to_string(),
+    }
+}
+
+/// The rule that grants a watch.
+fn rule(watched: &Watched) -> String {
+    let names = watched.name.map(|name| format!(", resourceNames: [{name}]"));
+    let place = match &watched.namespace {
+        Some(namespace) => format!("a Role in namespace `{namespace}`"),
+        None => "a ClusterRole".to_owned(),
+    };
+    format!(
+        "grant it by {place} with the rule `{{apiGroups: [{:?}], resources: [{}]{}, verbs: [list, watch]}}`",
+        watched.group(),
+        watched.plural(),
+        names.unwrap_or_default(),
+    )
+}

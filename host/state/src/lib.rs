@@ -1,0 +1,265 @@
+//! The Kubernetes objects the gateway works from, decoded, with positions.
+//!
+//! In: a source ([`directory`] or [`kubernetes`], behind [`source::Source`]).
+//! Out: [`Resources`].
+//! Never: a decision; a secret in `Debug`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use secrecy::SecretString;
+use serde_json::Value;
+
+use tollgate_core::diagnostic::Location;
+
+pub mod agent;
+mod cluster;
+mod decode;
+pub mod destination;
+pub mod directory;
+mod entry;
+pub mod fields;
+pub mod kubernetes;
+pub mod people;
+mod repository;
+pub mod source;
+pub mod watch;
+pub mod write;
+
+pub use cluster::{ClusterAuth, ClusterConfig, ClusterTls, Verification};
+pub use entry::EntryError;
+pub use repository::{Repository, RepositoryAuth, RepositoryKind};
+
+/// A text value of a ConfigMap and the line its first character stands on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text {
+    /// The value as YAML decodes it.
+    pub value: Arc<str>,
+    /// Line of the value's first line of text.
+    pub location: Location,
+}
+
+/// A ConfigMap's `data`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfigMap {
+    /// Values by key, in key order.
+    pub data: BTreeMap<String, Text>,
+}
+
+/// A Secret with its values decoded.
+#[derive(Clone, Debug)]
+pub struct Secret {
+    /// `metadata.labels`.
+    pub labels: BTreeMap<String, String>,
+    /// `data` (base64 decoded) and `stringData`, the latter winning.
+    pub values: BTreeMap<String, SecretString>,
+    /// Where the object starts.
+    pub location: Location,
+}
+
+/// A namespaced name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectName {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+}
+
+/// Where an Application deploys to, as its spec says it; empty means not set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Destination {
+    /// Cluster name.
+    pub name: String,
+    /// Cluster API server URL.
+    pub server: String,
+    /// Namespace in that cluster.
+    pub namespace: String,
+}
+
+/// What the gateway needs of an `Application`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Application {
+    /// Namespace and name.
+    pub name: ObjectName,
+    /// `spec.project`, `default` when empty.
+    pub project: String,
+    /// `spec.destination`.
+    pub destination: Destination,
+    /// `metadata.labels`.
+    pub labels: BTreeMap<String, String>,
+    /// Name of the ApplicationSet that is its controller, by its owner references.
+    pub application_set: Option<String>,
+    /// Where the object starts.
+    pub location: Location,
+}
+
+/// A role of an `AppProject`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProjectRole {
+    /// Role name; its RBAC subject is `proj:<project>:<role>`.
+    pub name: String,
+    /// Policy lines, each with its place.
+    pub policies: Vec<Text>,
+    /// Groups that hold the role.
+    pub groups: Vec<Text>,
+    /// Tokens issued for the role: `iat` in seconds, `id` is the `jti`.
+    pub tokens: Vec<RoleToken>,
+    /// Where the role starts.
+    pub location: Location,
+}
+
+/// A token that was issued for a project role and is not revoked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleToken {
+    /// `jti` of the token; empty for tokens older than that field.
+    pub id: String,
+    /// `iat`, seconds since 1970.
+    pub issued_at: i64,
+    /// `exp`, seconds since 1970; 0 for never.
+    pub expires_at: i64,
+}
+
+/// An entry of `spec.destinationServiceAccounts`, as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DestinationServiceAccount {
+    /// Pattern of the cluster's API server URL.
+    pub server: String,
+    /// Pattern of the Application's destination namespace; empty matches only an
+    /// empty one.
+    pub namespace: String,
+    /// `name`, in the destination namespace, or `namespace:name`.
+    pub default_service_account: String,
+    /// Where the entry starts.
+    pub location: Location,
+}
+
+/// An entry of a list of resources an `AppProject` allows or denies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceRule {
+    /// Pattern of the API group; empty is the core group.
+    pub group: String,
+    /// Pattern of the kind.
+    pub kind: String,
+    /// Pattern of the object's name; empty for all. Only lists of cluster-scoped
+    /// resources have it.
+    pub name: String,
+}
+
+/// The lists of resources of an `AppProject`, as they are written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceRules {
+    /// `spec.clusterResourceWhitelist`: nothing is allowed without an entry.
+    pub cluster_allowed: Vec<ResourceRule>,
+    /// `spec.clusterResourceBlacklist`.
+    pub cluster_denied: Vec<ResourceRule>,
+    /// `spec.namespaceResourceWhitelist`: everything is allowed when the key is
+    /// absent, nothing when its list is empty.
+    pub namespaced_allowed: Option<Vec<ResourceRule>>,
+    /// `spec.namespaceResourceBlacklist`.
+    pub namespaced_denied: Vec<ResourceRule>,
+}
+
+/// What the gateway needs of an `AppProject`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Project {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.labels`; global projects are chosen by them.
+    pub labels: BTreeMap<String, String>,
+    /// `spec.destinations`.
+    pub destinations: Vec<Destination>,
+    /// `spec.sourceRepos`.
+    pub source_repos: Vec<String>,
+    /// `spec.sourceNamespaces`.
+    pub source_namespaces: Vec<String>,
+    /// `spec.permitOnlyProjectScopedClusters`.
+    pub permit_only_project_scoped_clusters: bool,
+    /// `spec.destinationServiceAccounts`, in order.
+    pub destination_service_accounts: Vec<DestinationServiceAccount>,
+    /// Which resources its Applications may write.
+    pub resources: ResourceRules,
+    /// `spec.roles`.
+    pub roles: Vec<ProjectRole>,
+    /// Where the object starts.
+    pub location: Location,
+}
+
+/// A cluster known from a cluster Secret, or the control plane's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// Display name, unique by convention only.
+    pub name: String,
+    /// API server URL.
+    pub server: String,
+    /// Project the cluster belongs to; empty for all.
+    pub project: String,
+}
+
+/// The backend an `ArgoCDExtension` names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExtensionObject {
+    /// `metadata.name`, the extension's name in paths.
+    pub name: String,
+    /// `http://<service>.<namespace>.svc[:<port>]<endpoint>`.
+    pub url: url::Url,
+    /// Where the object starts.
+    pub location: Location,
+}
+
+/// An object of a tenant's that has a mistake and is not used; what needs it is denied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetAside {
+    /// Its `kind`.
+    pub kind: &'static str,
+    /// Namespace and name.
+    pub name: ObjectName,
+    /// Where it starts.
+    pub location: Location,
+    /// The first of its mistakes.
+    pub mistake: String,
+}
+
+/// Every object of one load.
+#[derive(Clone, Debug, Default)]
+pub struct Resources {
+    /// Namespace of the control plane, normally `argocd`.
+    pub control_plane_namespace: String,
+    /// ConfigMap `argocd-cm`.
+    pub argocd_cm: ConfigMap,
+    /// Where `argocd-cm` starts; none where there is no such ConfigMap.
+    pub argocd_cm_at: Option<Location>,
+    /// ConfigMap `argocd-rbac-cm`.
+    pub rbac_cm: ConfigMap,
+    /// Secrets of the control-plane namespace by name, `argocd-secret` among them.
+    pub secrets: BTreeMap<String, Arc<Secret>>,
+    /// Projects by name.
+    pub projects: BTreeMap<String, Arc<Project>>,
+    /// Applications by namespace and name.
+    pub applications: BTreeMap<ObjectName, Arc<Application>>,
+    /// ApplicationSets by namespace and name, whole but for `metadata.managedFields`;
+    /// `metadata.resourceVersion` is the version that [`mod@write`] takes.
+    pub application_sets: BTreeMap<ObjectName, Arc<Value>>,
+    /// Clusters, `in-cluster` first unless switched off.
+    pub clusters: Vec<Cluster>,
+    /// How each of [`Self::clusters`] is reached, by server.
+    pub cluster_configs: BTreeMap<String, Arc<ClusterConfig>>,
+    /// Repositories and credentials for repositories, by the name of their Secret.
+    pub repositories: BTreeMap<String, Arc<Repository>>,
+    /// Extensions that are objects of their own, by name.
+    pub extensions: BTreeMap<String, Arc<ExtensionObject>>,
+    /// Agents of the Kubernetes front by name, broken ones among them.
+    pub agents: BTreeMap<String, Arc<agent::AgentObject>>,
+    /// Users, groups and projects.
+    pub people: Arc<people::Directory>,
+    /// What tenants wrote with mistakes, in no order.
+    pub set_aside: Vec<SetAside>,
+}
+
+impl Resources {
+    /// Whether there is a project of this name that has a mistake.
+    pub fn is_set_aside(&self, project: &str) -> bool {
+        let mut aside = self.set_aside.iter();
+        aside.any(|object| object.kind == "AppProject" && object.name.name == project)
+    }
+}

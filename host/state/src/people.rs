@@ -1,0 +1,123 @@
+//! Users, groups and projects, put together of every `UserDirectory`.
+//!
+//! In: checked entries. Out: [`Directory`], looked up by number, name and path.
+//! Never: a role that comes from below; groups count for what is under them only.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tollgate_core::user::{Role, User};
+
+/// Whether a person may do anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PersonState {
+    /// As their roles say.
+    #[default]
+    Active,
+    /// Nothing, whatever their roles.
+    Blocked,
+}
+
+/// A user of the directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Person {
+    /// Number and name.
+    pub user: User,
+    /// Blocked ones are found too, so that every caller has to look.
+    pub state: PersonState,
+}
+
+/// Direct members: roles by the number of the user.
+pub type Members = BTreeMap<i64, Role>;
+
+/// A group or a project.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// Its number; groups and projects are numbered apart.
+    pub id: i64,
+    /// Its path, in lower case.
+    pub path: Arc<str>,
+    /// Direct members.
+    pub members: Arc<Members>,
+}
+
+/// Who there is, and where they are members.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Directory {
+    people: BTreeMap<i64, Person>,
+    by_name: BTreeMap<String, i64>,
+    groups: BTreeMap<Arc<str>, Namespace>,
+    projects: BTreeMap<Arc<str>, Namespace>,
+}
+
+impl Directory {
+    /// Of entries whose numbers, names and paths are unique; of two that are
+    /// not, the latter stays, and a person who is blocked once is blocked.
+    pub(crate) fn new(people: Vec<Person>, groups: Vec<Namespace>, projects: Vec<Namespace>) -> Self {
+        let by_path = |spaces: Vec<Namespace>| {
+            let keyed = spaces.into_iter().map(|space| (Arc::clone(&space.path), space));
+            keyed.collect()
+        };
+        let names = people
+            .iter()
+            .map(|person| (person.user.username.clone(), person.user.id));
+        let by_name = names.collect();
+        let mut by_id: BTreeMap<i64, Person> = BTreeMap::new();
+        for person in people {
+            let before = by_id.get(&person.user.id).map(|person| person.state);
+            let state = match (before, person.state) {
+                (Some(PersonState::Blocked), _) | (_, PersonState::Blocked) => PersonState::Blocked,
+                (Some(PersonState::Active) | None, PersonState::Active) => PersonState::Active,
+            };
+            by_id.insert(person.user.id, Person { state, ..person });
+        }
+        Self {
+            by_name,
+            people: by_id,
+            groups: by_path(groups),
+            projects: by_path(projects),
+        }
+    }
+
+    /// Whether there is nobody and nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.people.is_empty() && self.groups.is_empty() && self.projects.is_empty()
+    }
+
+    /// A person by number.
+    pub fn person(&self, id: i64) -> Option<&Person> {
+        self.people.get(&id)
+    }
+
+    /// A person by name, byte for byte.
+    pub fn person_named(&self, username: &str) -> Option<&Person> {
+        self.person(*self.by_name.get(username)?)
+    }
+
+    /// A group by its path in lower case.
+    pub fn group(&self, path: &str) -> Option<&Namespace> {
+        self.groups.get(path)
+    }
+
+    /// A project by its path in lower case.
+    pub fn project(&self, path: &str) -> Option<&Namespace> {
+        self.projects.get(path)
+    }
+
+    /// A group by number.
+    pub fn group_numbered(&self, id: i64) -> Option<&Namespace> {
+        self.groups.values().find(|group| group.id == id)
+    }
+
+    /// A project by number.
+    pub fn project_numbered(&self, id: i64) -> Option<&Namespace> {
+        self.projects.values().find(|project| project.id == id)
+    }
+
+    /// The groups above a path, the nearest first; the path itself is none of
+    /// them. A folder that is no group counts as an empty one.
+    pub fn groups_above<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a Namespace> {
+        let parent = |path: &'a str| path.rsplit_once('/').map(|(parent, _)| parent);
+        std::iter::successors(parent(path), move |path| parent(path)).filter_map(|path| self.group(path))
+    }
+}

@@ -1,0 +1,338 @@
+//! Objects in the control plane's cluster.
+//!
+//! In: keys, changes. Out: objects; patches with a version. Refuses: versions that
+//! are not the stored one's, fields that somebody applies from elsewhere. Never: a
+//! patch without a version; a field sent that does not change.
+//!
+//! A change goes as a JSON merge patch (RFC 7396) of what differs, with
+//! `metadata.resourceVersion`: the API server refuses it with 409 when the object is
+//! another one. Lists of Argo CD's kinds are atomic to it. Applying them would need
+//! force as soon as anybody else wrote them, and force hides whose they are; so the
+//! owners are looked at here instead: who applies a field from elsewhere would undo
+//! the change, and it is refused with their name.
+
+use std::fmt;
+use std::time::Duration;
+
+use kube::Client;
+use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::Request;
+use serde_json::{Value, json};
+
+use super::value::merge_patch;
+use super::{Error, Key, Kind, Stored, Version, Writer};
+use crate::ObjectName;
+
+mod several;
+
+/// Who the cluster sees as the writer of fields.
+const MANAGER: &str = "tollgate";
+
+/// Objects of one page of a list.
+const PAGE: u32 = 500;
+
+/// Objects of one page of a list, where each may be large.
+const SMALL_PAGE: u32 = 50;
+
+/// Longest wait for an answer.
+const WITHIN: Duration = Duration::from_secs(15);
+
+/// Characters of the cluster's words that an error repeats.
+const SHOWN: usize = 500;
+
+/// The API server of the control plane's cluster.
+#[derive(Clone)]
+pub struct Cluster {
+    client: Client,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Cluster")
+    }
+}
+
+impl Cluster {
+    /// The cluster this client speaks to, with its rights.
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// The object as the API server has it.
+    pub(super) async fn read(&self, key: &Key) -> Result<Stored, Error> {
+        self.raw(key).await.and_then(stored)
+    }
+
+    /// Every object of a kind in a namespace, by name.
+    pub(super) async fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<Stored>, Error> {
+        self.select(kind, namespace, &|_| true).await
+    }
+
+    /// The objects that are wanted, by name. They come in pages, and no more than one is
+    /// held beside them.
+    pub(super) async fn select(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        is_wanted: &(dyn Fn(&Value) -> bool + Sync),
+    ) -> Result<Vec<Stored>, Error> {
+        let page = match kind {
+            Kind::Application => PAGE,
+            // One may have a megabyte.
+            Kind::ApplicationSet | Kind::AppProject => SMALL_PAGE,
+        };
+        let mut parameters = ListParams::default().limit(page);
+        let mut all = Vec::new();
+        loop {
+            let list = self.ask(path(kind, namespace).list(&parameters), None).await?;
+            let (items, next) = taken_apart(list);
+            for item in items {
+                let stored = listed(item, kind)?;
+                if is_wanted(&stored.object) {
+                    all.push(stored);
+                }
+            }
+            match next {
+                Some(next) => parameters = parameters.continue_token(&next),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// Every object of a kind in a namespace: whole, without `status`, where `is_related`
+    /// says so by its metadata, else its name and owner references. Of the others nothing
+    /// but metadata is sent.
+    pub(super) async fn related(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        is_related: impl Fn(&Value) -> bool + Send,
+    ) -> Result<Vec<Value>, Error> {
+        let mut parameters = ListParams::default().limit(PAGE);
+        let (mut all, mut related) = (Vec::new(), Vec::new());
+        loop {
+            let list = self.ask(path(kind, namespace).list_metadata(&parameters), None).await?;
+            let (items, next) = taken_apart(list);
+            for item in items {
+                let head = super::head(&item);
+                if is_related(&head) {
+                    related.extend(key_of(&head, kind, namespace));
+                } else {
+                    all.push(head);
+                }
+            }
+            match next {
+                Some(next) => parameters = parameters.continue_token(&next),
+                None => break,
+            }
+        }
+        for stored in Writer::Cluster(self.clone()).read_each(&related).await? {
+            let mut object = stored.object;
+            if let Some(members) = object.as_object_mut() {
+                members.remove("status");
+            }
+            all.push(object);
+        }
+        Ok(all)
+    }
+
+    pub(super) async fn replace(&self, key: &Key, wanted: &Value, based_on: &Version) -> Result<Stored, Error> {
+        let raw = self.raw(key).await?;
+        let managed = raw.pointer("/metadata/managedFields").cloned().unwrap_or_default();
+        let old = stored(raw)?;
+        if old.version != *based_on {
+            return Err(Error::Conflict {
+                key: key.clone(),
+                based_on: based_on.as_str().to_owned(),
+                found: old.version.as_str().to_owned(),
+            });
+        }
+        let mut wanted = wanted.clone();
+        if let Some(metadata) = wanted.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("resourceVersion".to_owned(), based_on.as_str().into());
+            metadata.remove("managedFields");
+        }
+        let Some(mut patch) = merge_patch(&old.object, &wanted) else {
+            return Ok(old);
+        };
+        let owners = owners(&managed, &patch);
+        if !owners.is_empty() {
+            return Err(Error::Managed {
+                key: key.clone(),
+                managers: owners.join(", "),
+            });
+        }
+        if let Some(members) = patch.as_object_mut() {
+            let metadata = members.entry("metadata").or_insert_with(|| json!({}));
+            if let Some(metadata) = metadata.as_object_mut() {
+                metadata.insert("resourceVersion".to_owned(), based_on.as_str().into());
+            }
+        }
+        let parameters = PatchParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let request = path(key.kind, &key.name.namespace).patch(&key.name.name, &parameters, &Patch::Merge(&patch));
+        self.ask(request, Some((key, based_on))).await.and_then(stored)
+    }
+
+    pub(super) async fn create(&self, key: &Key, object: &Value) -> Result<Stored, Error> {
+        let parameters = PostParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        let mut object = object.clone();
+        super::forget_version(&mut object);
+        let request = path(key.kind, &key.name.namespace).create(&parameters, object.to_string().into_bytes());
+        let none = Version::new("");
+        self.ask(request, Some((key, &none))).await.and_then(stored)
+    }
+
+    pub(super) async fn delete(&self, key: &Key, based_on: &Version) -> Result<(), Error> {
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                resource_version: Some(based_on.as_str().to_owned()),
+                uid: None,
+            }),
+            ..DeleteParams::default()
+        };
+        let request = path(key.kind, &key.name.namespace).delete(&key.name.name, &parameters);
+        self.ask(request, Some((key, based_on))).await.map(drop)
+    }
+
+    async fn raw(&self, key: &Key) -> Result<Value, Error> {
+        let request = path(key.kind, &key.name.namespace).get(&key.name.name, &GetParams::default());
+        self.ask(request, Some((key, &Version::new("")))).await
+    }
+
+    /// Sends a request, and reads refusals; `about` is what it is about, and the
+    /// version it is based on.
+    async fn ask(
+        &self,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+        about: Option<(&Key, &Version)>,
+    ) -> Result<Value, Error> {
+        let request = request.map_err(|error| Error::Cluster {
+            status: 0,
+            message: error.to_string(),
+        })?;
+        let answered = tokio::time::timeout(WITHIN, self.client.request::<Value>(request)).await;
+        let error = match answered {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(error)) => error,
+            Err(_) => {
+                return Err(Error::Cluster {
+                    status: 0,
+                    message: format!("no answer within {} s", WITHIN.as_secs()),
+                });
+            }
+        };
+        Err(refused(&error, about))
+    }
+}
+
+/// What the cluster says, about no object in particular.
+pub fn of_cluster(error: &kube::Error) -> Error {
+    refused(error, None)
+}
+
+fn refused(error: &kube::Error, about: Option<(&Key, &Version)>) -> Error {
+    let kube::Error::Api(status) = error else {
+        let message = crate::kubernetes::of_client(error);
+        return Error::Cluster {
+            status: 0,
+            message: tollgate_core::diagnostic::one_line(&message, SHOWN),
+        };
+    };
+    match (status.code, about) {
+        (404, Some((key, _))) => Error::NotFound(key.clone()),
+        (409, Some((key, _))) if status.reason == "AlreadyExists" => Error::Exists(key.clone()),
+        (409, Some((key, based_on))) => Error::Conflict {
+            key: key.clone(),
+            based_on: based_on.as_str().to_owned(),
+            found: "a newer one".to_owned(),
+        },
+        (code, _) => Error::Cluster {
+            status: code,
+            message: tollgate_core::diagnostic::one_line(&status.message, SHOWN),
+        },
+    }
+}
+
+fn path(kind: Kind, namespace: &str) -> Request {
+    let version = kind.api_version();
+    Request::new(format!("/apis/{version}/namespaces/{namespace}/{}", kind.plural()))
+}
+
+/// The items of a list, and where it goes on.
+fn taken_apart(mut list: Value) -> (Vec<Value>, Option<String>) {
+    let next = list.pointer("/metadata/continue").and_then(Value::as_str);
+    let next = next.filter(|next| !next.is_empty()).map(str::to_owned);
+    match list.get_mut("items").map(Value::take) {
+        Some(Value::Array(items)) => (items, next),
+        _ => (Vec::new(), next),
+    }
+}
+
+fn key_of(head: &Value, kind: Kind, namespace: &str) -> Option<Key> {
+    let name = ObjectName {
+        namespace: namespace.to_owned(),
+        name: head.pointer("/metadata/name")?.as_str()?.to_owned(),
+    };
+    Some(Key { kind, name })
+}
+
+/// Items of a list leave out what the list says.
+fn listed(mut item: Value, kind: Kind) -> Result<Stored, Error> {
+    if let Some(members) = item.as_object_mut() {
+        members.insert("apiVersion".to_owned(), kind.api_version().into());
+        members.insert("kind".to_owned(), kind.as_str().into());
+        if kind == Kind::Application {
+            members.remove("status");
+        }
+    }
+    stored(item)
+}
+
+fn stored(mut object: Value) -> Result<Stored, Error> {
+    let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
+    let version = metadata.and_then(|metadata| {
+        metadata.remove("managedFields");
+        metadata
+            .get("resourceVersion")
+            .and_then(Value::as_str)
+            .map(Version::new)
+    });
+    let version = version.ok_or(Error::Broken)?;
+    Ok(Stored { object, version })
+}
+
+/// Who else applies (`Apply`) a field that the patch changes. Who once wrote it
+/// (`Update`) does not hold it.
+///
+/// Source: Kubernetes, server-side apply, `metadata.managedFields`.
+fn owners(managed: &Value, patch: &Value) -> Vec<String> {
+    let entries = managed.as_array().map(Vec::as_slice).unwrap_or_default();
+    let text = |entry: &Value, key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let others = entries.iter().filter(|entry| {
+        text(entry, "operation") == "Apply"
+            && text(entry, "manager") != MANAGER
+            && entry.get("fieldsV1").is_some_and(|fields| has_any(fields, patch))
+    });
+    others.map(|entry| format!("`{}`", text(entry, "manager"))).collect()
+}
+
+/// Whether a set of fields has one that the patch changes, or one within it. Who owns
+/// a mapping as such (`f:spec: {}`) owns nothing that is put into it.
+fn has_any(fields: &Value, patch: &Value) -> bool {
+    let Some(members) = patch.as_object().filter(|members| !members.is_empty()) else {
+        return true;
+    };
+    members.iter().any(|(key, value)| {
+        let inner = fields.get(format!("f:{key}"));
+        inner.is_some_and(|inner| has_any(inner, value))
+    })
+}
+
+#[cfg(test)]
+mod tests;

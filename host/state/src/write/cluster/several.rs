@@ -1,0 +1,381 @@
+//! Several objects of a cluster, written as one.
+//!
+//! In: writes. Out: all done, or undone. Never: a write over what somebody else wrote:
+//! only what controllers keep writing (`status`, `operation`, their annotations) may
+//! have changed since the object was looked at, and it stays as it is then.
+//!
+//! A cluster has no transactions. A write without an answer may have been done, so the
+//! object is looked at before it counts as failed.
+
+use futures_util::future::join_all;
+use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
+use serde_json::{Map, Value};
+
+use super::{Cluster, path};
+use crate::write::batch::{Failed, Left, Propagation, Write, version_of};
+use crate::write::same::fields;
+use crate::write::{Error, Key, Stored, Version, forget_version, merge, merge_patch};
+
+/// Writes under way at once.
+const AT_ONCE: usize = 8;
+
+/// How often a write is tried again when a controller was faster; as Argo CD does.
+const TRIES: usize = 10;
+
+/// Annotations that controllers and people put on an Application all the time.
+const FLEETING: [&str; 2] = ["argocd.argoproj.io/", "notified.notifications.argoproj.io"];
+
+/// What undoes a write.
+#[derive(Debug)]
+enum Undo {
+    /// It was made like this: it is deleted.
+    Remove(Value),
+    /// It was changed from the first to the second: it is changed back.
+    PutBack(Value, Value),
+    /// It is gone: it is made again.
+    Recreate(Value),
+    /// Nothing was written.
+    Nothing,
+}
+
+/// A write that was done.
+type Done = (Option<Stored>, Undo);
+
+impl Cluster {
+    pub(in crate::write) async fn batch(&self, writes: &[Write]) -> Result<Vec<Option<Stored>>, Box<Failed>> {
+        self.rehearse(writes).await?;
+        let mut now = Vec::with_capacity(writes.len());
+        let mut done: Vec<(Key, Undo)> = Vec::new();
+        let mut failed = None;
+        for group in writes.chunk_by(alike).flat_map(|group| group.chunks(AT_ONCE)) {
+            let results = join_all(group.iter().map(|write| self.write(write))).await;
+            for (write, result) in group.iter().zip(results) {
+                match result {
+                    Ok((stored, undo)) => {
+                        now.push(stored);
+                        done.push((write.key().clone(), undo));
+                    }
+                    Err(error) => {
+                        failed.get_or_insert_with(|| (write.key().clone(), error));
+                    }
+                }
+            }
+            if let Some((key, error)) = failed {
+                let mut failed = Failed::clean(key, error);
+                self.undo_all(done, &mut failed).await;
+                return Err(failed);
+            }
+        }
+        Ok(now)
+    }
+
+    /// Tries deletions with `dryRun=All`: they cannot be undone.
+    pub(in crate::write) async fn rehearse(&self, writes: &[Write]) -> Result<(), Box<Failed>> {
+        let deletions: Vec<&Write> = writes
+            .iter()
+            .filter(|write| matches!(write, Write::Delete { .. }))
+            .collect();
+        for group in deletions.chunks(AT_ONCE) {
+            let results = join_all(group.iter().map(|write| self.try_deletion(write))).await;
+            for (write, result) in group.iter().zip(results) {
+                result.map_err(|error| Failed::clean(write.key().clone(), error))?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn try_deletion(&self, write: &Write) -> Result<(), Error> {
+        let Write::Delete {
+            key,
+            before,
+            propagation,
+        } = write
+        else {
+            return Ok(());
+        };
+        self.remove(key, before, (*propagation, true)).await.map(drop)
+    }
+
+    async fn write(&self, write: &Write) -> Result<Done, Error> {
+        match write {
+            Write::Create { key, object } => self.add(key, object).await,
+            Write::Replace {
+                key,
+                before,
+                after,
+                based_on,
+            } => self.change(key, (before, after), based_on).await,
+            Write::Delete {
+                key,
+                before,
+                propagation,
+            } => {
+                let is_there = self.remove(key, before, (*propagation, false)).await?;
+                let undo = is_there.then(|| Undo::Recreate(before.clone()));
+                Ok((None, undo.unwrap_or(Undo::Nothing)))
+            }
+        }
+    }
+
+    /// Makes an object. One that is there counts as made when it is just that: Argo
+    /// CD's controller makes the Applications of a set too, as soon as it sees it.
+    async fn add(&self, key: &Key, object: &Value) -> Result<Done, Error> {
+        let error = match self.create(key, object).await {
+            Ok(stored) => {
+                let undo = Undo::Remove(stored.object.clone());
+                return Ok((Some(stored), undo));
+            }
+            Err(error) => error,
+        };
+        if !matches!(error, Error::Exists(_)) && !is_unanswered(&error) {
+            return Err(error);
+        }
+        match self.read(key).await {
+            Ok(found) if is_ours(&found.object, object) => {
+                let stored = if says(&found.object, object) {
+                    found
+                } else {
+                    let now = with_said(&found.object, object);
+                    self.replace(key, &now, &found.version).await?
+                };
+                let undo = Undo::Remove(stored.object.clone());
+                Ok((Some(stored), undo))
+            }
+            Ok(_) | Err(_) => Err(error),
+        }
+    }
+
+    /// Changes an object, on top of what controllers wrote since.
+    async fn change(&self, key: &Key, (before, after): (&Value, &Value), based_on: &Version) -> Result<Done, Error> {
+        let (mut was, mut wanted) = (before.clone(), after.clone());
+        for object in [&mut was, &mut wanted] {
+            strip(object);
+        }
+        let patch = merge_patch(&was, &wanted).unwrap_or(Value::Object(Map::new()));
+        let mut last = None;
+        for _ in 0..TRIES {
+            let found = self.read(key).await?;
+            let is_it = found.version == *based_on;
+            let is_as_it_was = version_of(before) == *based_on && is_same(&found.object, before);
+            if says(&found.object, after) && (last.is_some() || !is_it) {
+                return Ok((Some(found), Undo::PutBack(before.clone(), after.clone())));
+            }
+            if !is_it && !is_as_it_was {
+                return Err(last.unwrap_or_else(|| Error::Conflict {
+                    key: key.clone(),
+                    based_on: based_on.as_str().to_owned(),
+                    found: found.version.as_str().to_owned(),
+                }));
+            }
+            let mut now = found.object;
+            merge(&mut now, &patch);
+            match self.replace(key, &now, &found.version).await {
+                Ok(stored) => return Ok((Some(stored), Undo::PutBack(before.clone(), after.clone()))),
+                Err(error) if is_again(&error, last.as_ref()) => last = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last.unwrap_or(Error::Broken))
+    }
+
+    /// Takes an object away. Gives whether it was there: one that is gone, or going,
+    /// is what was wanted.
+    async fn remove(
+        &self,
+        key: &Key,
+        before: &Value,
+        (propagation, is_rehearsal): (Propagation, bool),
+    ) -> Result<bool, Error> {
+        let mut version = version_of(before);
+        let mut last = None;
+        for _ in 0..TRIES {
+            match self.delete_as(key, &version, (propagation, is_rehearsal)).await {
+                Ok(()) => return Ok(true),
+                // Sent once without an answer, and gone: by it.
+                Err(Error::NotFound(_)) => return Ok(last.as_ref().is_some_and(is_unanswered)),
+                Err(error) if is_again(&error, last.as_ref()) => {
+                    let found = match self.read(key).await {
+                        Ok(found) => found,
+                        Err(Error::NotFound(_)) => return Ok(is_unanswered(&error)),
+                        Err(_) => return Err(error),
+                    };
+                    if found.object.pointer("/metadata/deletionTimestamp").is_some() {
+                        return Ok(is_unanswered(&error));
+                    }
+                    if !is_same(&found.object, before) {
+                        return Err(error);
+                    }
+                    version = found.version;
+                    last = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last.unwrap_or(Error::Broken))
+    }
+
+    async fn delete_as(
+        &self,
+        key: &Key,
+        based_on: &Version,
+        (propagation, is_rehearsal): (Propagation, bool),
+    ) -> Result<(), Error> {
+        let parameters = DeleteParams {
+            dry_run: is_rehearsal,
+            propagation_policy: Some(match propagation {
+                Propagation::Background => PropagationPolicy::Background,
+                Propagation::Orphan => PropagationPolicy::Orphan,
+            }),
+            preconditions: Some(Preconditions {
+                resource_version: Some(based_on.as_str().to_owned()),
+                uid: None,
+            }),
+            ..DeleteParams::default()
+        };
+        let request = path(key.kind, &key.name.namespace).delete(&key.name.name, &parameters);
+        self.ask(request, Some((key, based_on))).await.map(drop)
+    }
+
+    async fn undo_all(&self, done: Vec<(Key, Undo)>, failed: &mut Failed) {
+        for (key, undo) in done.into_iter().rev() {
+            let undone = match undo {
+                Undo::Nothing => continue,
+                Undo::Remove(object) => {
+                    let removed = self.remove(&key, &object, (Propagation::Background, false)).await;
+                    removed.map(drop).map_err(|error| error.to_string())
+                }
+                Undo::PutBack(before, after) => {
+                    let now = self.read(&key).await.map(|now| now.version);
+                    let put = match now {
+                        Ok(_) => self.change_back(&key, &before, &after).await,
+                        Err(error) => Err(error),
+                    };
+                    put.map_err(|error| error.to_string())
+                }
+                Undo::Recreate(before) => self.recreate(&key, &before).await,
+            };
+            match undone {
+                Ok(()) => failed.undone.push(key),
+                Err(why) => failed.left.push(Left { key, why }),
+            }
+        }
+    }
+
+    /// Changes an object back, if nobody changed it again.
+    async fn change_back(&self, key: &Key, before: &Value, after: &Value) -> Result<(), Error> {
+        let found = self.read(key).await?;
+        let mut after = after.clone();
+        if let Some(metadata) = after.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("resourceVersion".to_owned(), found.version.as_str().into());
+        }
+        if !is_same(&found.object, &after) {
+            return Err(Error::Conflict {
+                key: key.clone(),
+                based_on: "of this batch".to_owned(),
+                found: found.version.as_str().to_owned(),
+            });
+        }
+        let done = self.change(key, (&after, before), &found.version).await;
+        done.map(drop)
+    }
+
+    async fn recreate(&self, key: &Key, before: &Value) -> Result<(), String> {
+        let mut object = before.clone();
+        forget_version(&mut object);
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            for name in ["uid", "creationTimestamp", "generation", "deletionTimestamp"] {
+                metadata.remove(name);
+            }
+        }
+        match self.create(key, &object).await {
+            Ok(_) => Ok(()),
+            Err(Error::Exists(_)) => Err("it is being deleted, which the cluster does not take back".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// Writes that may be under way together: which comes first does not matter.
+fn alike(a: &Write, b: &Write) -> bool {
+    a.key().kind == b.key().kind && std::mem::discriminant(a) == std::mem::discriminant(b)
+}
+
+/// There was no answer: it may have been done.
+fn is_unanswered(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Cluster {
+            status: 0 | 500..=599,
+            ..
+        }
+    )
+}
+
+/// Whether to look at the object and try again: it changed meanwhile, or there was no
+/// answer for the first time.
+fn is_again(error: &Error, last: Option<&Error>) -> bool {
+    matches!(error, Error::Conflict { .. }) || (is_unanswered(error) && !last.is_some_and(is_unanswered))
+}
+
+/// Leaves what the change does not speak of.
+fn strip(object: &mut Value) {
+    if let Some(members) = object.as_object_mut() {
+        members.remove("status");
+    }
+    forget_version(object);
+}
+
+/// What an object says of a field of `metadata`.
+fn part<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
+    let value = object.get("metadata").and_then(|metadata| metadata.get(key));
+    value.filter(|value| !value.is_null())
+}
+
+/// Annotations, without those that come and go.
+fn lasting(object: &Value) -> Map<String, Value> {
+    let annotations = part(object, "annotations").and_then(Value::as_object).cloned();
+    let mut annotations = annotations.unwrap_or_default();
+    annotations.retain(|key, _| !FLEETING.iter().any(|fleeting| key.starts_with(fleeting)));
+    annotations
+}
+
+/// Whether an object still is what was looked at, but for what controllers write.
+fn is_same(found: &Value, before: &Value) -> bool {
+    let has_other_uid = part(before, "uid").is_some() && part(found, "uid") != part(before, "uid");
+    !has_other_uid && says(found, before)
+}
+
+/// Whether an object says what another one says. Argo CD's controllers leave out what
+/// means nothing.
+fn says(found: &Value, wanted: &Value) -> bool {
+    let parts = ["labels", "finalizers", "ownerReferences"];
+    fields("spec", found.get("spec"), wanted.get("spec"))
+        && lasting(found) == lasting(wanted)
+        && parts.iter().all(|key| fields(key, part(found, key), part(wanted, key)))
+}
+
+/// Whether an object that is there belongs to the owner of the one that was to be made.
+fn is_ours(found: &Value, object: &Value) -> bool {
+    let owner = part(object, "ownerReferences");
+    owner.is_some() && part(found, "ownerReferences") == owner
+}
+
+/// What is there, with all that an object says.
+fn with_said(found: &Value, object: &Value) -> Value {
+    let mut now = found.clone();
+    if let (Some(members), Some(spec)) = (now.as_object_mut(), object.get("spec")) {
+        members.insert("spec".to_owned(), spec.clone());
+    }
+    if let Some(metadata) = now.get_mut("metadata").and_then(Value::as_object_mut) {
+        for key in ["labels", "annotations", "finalizers"] {
+            match part(object, key) {
+                Some(value) => metadata.insert(key.to_owned(), value.clone()),
+                None => metadata.remove(key),
+            };
+        }
+    }
+    now
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,461 @@
+//! One change of one object in a text, and not a byte of anything else.
+//!
+//! In: a text, which object of it, what the object shall be. Out: the new text.
+//! Refuses: layouts it does not know, values that are written elsewhere. Never: a
+//! text that was not read again and compared: the object is as wanted, every
+//! other document as it was.
+
+use std::ops::Range;
+
+use serde_json::{Map, Value};
+
+use super::syntax::{self, Layout, Mark, Pair, Shape, Syntax};
+use super::value::{self, Quotes, Writing};
+use tollgate_core::yaml;
+
+mod difference;
+mod flow;
+mod lines;
+
+use difference::{Hunk, difference};
+use lines::Lines;
+
+/// Which object of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Number of its document, from 0, empty ones left out.
+    pub(super) document: usize,
+    /// Number of its item, from 0, where the document is a list.
+    pub(super) item: Option<usize>,
+}
+
+/// Why a text is not changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {why}")]
+pub(super) struct Refused {
+    /// Line, from 1.
+    pub(super) line: usize,
+    /// What stands in the way.
+    pub(super) why: &'static str,
+}
+
+const MISREAD: &str = "the text cannot be taken apart";
+const ALIAS: &str = "the value is an alias of another one";
+const ANCHOR: &str = "the value has an anchor, and a change would reach wherever it is repeated";
+const TAG: &str = "the value has a tag";
+const MERGED: &str = "the value comes from a merge key (`<<`)";
+const LAYOUT: &str = "the value is laid out in a way that is not edited without touching others";
+
+/// Bytes that give way to others.
+#[derive(Debug)]
+struct Splice {
+    range: Range<usize>,
+    with: String,
+}
+
+/// The text in which the object is `wanted`, all else as it was.
+///
+/// # Errors
+/// [`Refused`]; the text has to be changed by hand.
+pub(super) fn replace(text: &str, place: Place, wanted: &Value) -> Result<String, Refused> {
+    let misread = || Refused { line: 1, why: MISREAD };
+    let before = meanings(text).ok_or_else(misread)?;
+    let documents = syntax::documents(text).ok_or_else(misread)?;
+    let root = documents.get(place.document).ok_or_else(misread)?;
+    let (object, old) = match place.item {
+        None => Some(root).zip(before.get(place.document)),
+        Some(item) => item_of(root, item).zip(at(&before, place)),
+    }
+    .ok_or_else(misread)?;
+    let mut editor = Editor {
+        text,
+        lines: Lines::of(text),
+        splices: Vec::new(),
+    };
+    editor.value(object, (old, wanted), &Parent::Root)?;
+    let changed = editor.finish();
+    let mut expected = before;
+    let slot = at_mut(&mut expected, place).ok_or_else(misread)?;
+    slot.clone_from(wanted);
+    if meanings(&changed).as_ref() == Some(&expected) {
+        return Ok(changed);
+    }
+    Err(Refused {
+        line: object.line,
+        why: LAYOUT,
+    })
+}
+
+/// The text without the object.
+///
+/// A list's item or one of several documents goes; the last object of a text
+/// takes its file along, which the caller sees by an empty result.
+///
+/// # Errors
+/// As [`replace`].
+pub(super) fn remove(text: &str, place: Place) -> Result<String, Refused> {
+    let misread = || Refused { line: 1, why: MISREAD };
+    let mut expected = meanings(text).ok_or_else(misread)?;
+    let documents = syntax::documents(text).ok_or_else(misread)?;
+    let root = documents.get(place.document).ok_or_else(misread)?;
+    if let Some(marked) = root.marked() {
+        return Err(refused(marked));
+    }
+    let Some(item) = place.item else {
+        return lines::without_document(text, &documents, place.document).ok_or(Refused {
+            line: root.line,
+            why: LAYOUT,
+        });
+    };
+    let list = items_of(root).ok_or_else(misread)?;
+    let old = expected
+        .get_mut(place.document)
+        .and_then(|root| root.get_mut("items"))
+        .and_then(Value::as_array_mut)
+        .filter(|items| item < items.len())
+        .ok_or_else(misread)?;
+    let before = Value::Array(old.clone());
+    old.remove(item);
+    let after = Value::Array(old.clone());
+    let mut editor = Editor {
+        text,
+        lines: Lines::of(text),
+        splices: Vec::new(),
+    };
+    let pair = pair_of(root, "items").ok_or_else(misread)?;
+    editor.value(list, (&before, &after), &Parent::Key(&pair.key, Layout::Block))?;
+    let changed = editor.finish();
+    if meanings(&changed).as_ref() == Some(&expected) {
+        return Ok(changed);
+    }
+    Err(Refused {
+        line: list.line,
+        why: LAYOUT,
+    })
+}
+
+/// What each document of a text means; nothing when it has a mistake.
+fn meanings(text: &str) -> Option<Vec<Value>> {
+    let parsed = yaml::parse(text);
+    let documents = parsed.documents.iter().map(|document| value::json(document));
+    parsed.problems.is_empty().then(|| documents.collect())
+}
+
+fn pair_of<'a>(mapping: &'a Syntax, key: &str) -> Option<&'a Pair> {
+    match &mapping.shape {
+        Shape::Mapping(_, pairs) => pairs.iter().find(|pair| pair.key.text() == Some(key)),
+        Shape::Sequence(..) | Shape::Scalar { .. } => None,
+    }
+}
+
+fn items_of(root: &Syntax) -> Option<&Syntax> {
+    pair_of(root, "items").map(|pair| &pair.value)
+}
+
+fn item_of(root: &Syntax, item: usize) -> Option<&Syntax> {
+    match &items_of(root)?.shape {
+        Shape::Sequence(_, items) => items.get(item),
+        Shape::Mapping(..) | Shape::Scalar { .. } => None,
+    }
+}
+
+/// The object's meaning.
+pub(super) fn at(documents: &[Value], place: Place) -> Option<&Value> {
+    let root = documents.get(place.document)?;
+    match place.item {
+        None => Some(root),
+        Some(item) => root.get("items")?.get(item),
+    }
+}
+
+fn at_mut(documents: &mut [Value], place: Place) -> Option<&mut Value> {
+    let root = documents.get_mut(place.document)?;
+    match place.item {
+        None => Some(root),
+        Some(item) => root.get_mut("items")?.get_mut(item),
+    }
+}
+
+fn refused(value: &Syntax) -> Refused {
+    let why = match value.mark {
+        Mark::Alias => ALIAS,
+        Mark::Anchor => ANCHOR,
+        Mark::Tag => TAG,
+        Mark::None => LAYOUT,
+    };
+    Refused { line: value.line, why }
+}
+
+/// What a value belongs to.
+enum Parent<'a> {
+    /// Nothing: it is an object.
+    Root,
+    /// A key of a mapping that is laid out so.
+    Key(&'a Syntax, Layout),
+}
+
+struct Editor<'a> {
+    text: &'a str,
+    lines: Lines<'a>,
+    splices: Vec<Splice>,
+}
+
+impl Editor<'_> {
+    /// Makes `new` of the value that means `old`.
+    fn value(&mut self, syntax: &Syntax, (old, new): (&Value, &Value), parent: &Parent<'_>) -> Result<(), Refused> {
+        if old == new {
+            return Ok(());
+        }
+        if syntax.mark != Mark::None {
+            return Err(refused(syntax));
+        }
+        match (&syntax.shape, old, new) {
+            (Shape::Mapping(layout, pairs), Value::Object(old), Value::Object(new)) => {
+                self.mapping((syntax, *layout, pairs), old, new)
+            }
+            (Shape::Sequence(Layout::Block, items), Value::Array(old), Value::Array(new)) => {
+                self.block_list((syntax, items), (old, new), parent)
+            }
+            (Shape::Sequence(Layout::Flow, items), Value::Array(old), Value::Array(new))
+                if !(items.is_empty() && matches!(parent, Parent::Key(_, Layout::Block))) =>
+            {
+                self.flow_list((syntax, items), (old, new))
+            }
+            (_, _, _) => self.anew(syntax, new, parent),
+        }
+    }
+
+    /// Writes a value of another kind, or a scalar.
+    fn anew(&mut self, syntax: &Syntax, new: &Value, parent: &Parent<'_>) -> Result<(), Refused> {
+        if let Some(marked) = syntax.marked() {
+            return Err(refused(marked));
+        }
+        let Parent::Key(key, layout) = parent else {
+            return Err(refused(syntax));
+        };
+        let is_inline = match new {
+            Value::Array(items) => items.is_empty(),
+            Value::Object(members) => members.is_empty(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+        };
+        let writing = self.writing(key, &[], 2);
+        let colon = self.lines.behind_colon(key).ok_or_else(|| refused(key))?;
+        let old = colon..syntax.range.end.max(colon);
+        let own_line = self.lines.is_one_line(&old);
+        if !own_line && (*layout == Layout::Flow || !is_inline) {
+            return Err(refused(syntax));
+        }
+        if is_inline || *layout == Layout::Flow {
+            let with = format!(" {}", writing.inline(new));
+            // A block scalar's last line break is the line's, not the value's.
+            let with = if self.text.get(old.clone()).is_some_and(|text| text.ends_with('\n')) {
+                with + writing.line_break
+            } else {
+                with
+            };
+            self.splices.push(Splice { range: old, with });
+            return Ok(());
+        }
+        let indent = self.lines.indent(key).ok_or_else(|| refused(key))?;
+        let end = self.lines.after(old.end);
+        let below = writing.behind_colon(new, &indent);
+        let below = below.strip_prefix(writing.line_break).unwrap_or(&below).to_owned();
+        self.splices.push(Splice {
+            range: old,
+            with: String::new(),
+        });
+        self.insert_lines(end, below);
+        Ok(())
+    }
+
+    fn mapping(
+        &mut self,
+        (syntax, layout, pairs): (&Syntax, Layout, &[Pair]),
+        old: &Map<String, Value>,
+        new: &Map<String, Value>,
+    ) -> Result<(), Refused> {
+        for (key, before) in old {
+            let after = new.get(key);
+            if after == Some(before) {
+                continue;
+            }
+            let at = pairs.iter().position(|pair| pair.key.text() == Some(key));
+            let Some((at, pair)) = at.and_then(|at| Some((at, pairs.get(at)?))) else {
+                return Err(Refused {
+                    line: syntax.line,
+                    why: MERGED,
+                });
+            };
+            match after {
+                Some(after) => self.value(&pair.value, (before, after), &Parent::Key(&pair.key, layout))?,
+                None => self.drop_pair((syntax, layout, pairs), at)?,
+            }
+        }
+        let added: Map<String, Value> = new
+            .iter()
+            .filter(|(key, _)| !old.contains_key(*key))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        if added.is_empty() {
+            return Ok(());
+        }
+        match layout {
+            Layout::Flow => {
+                self.flow_members((syntax, pairs), &added);
+                Ok(())
+            }
+            Layout::Block => {
+                let last = pairs.last().ok_or_else(|| refused(syntax))?;
+                let first = pairs.first().ok_or_else(|| refused(syntax))?;
+                let indent = self.lines.indent(&first.key).ok_or_else(|| refused(&first.key))?;
+                let step = pairs.iter().find_map(|pair| self.list_step(pair)).unwrap_or(2);
+                let lines = self.writing(&first.key, &[], step).members(&added, &indent);
+                let at = self.lines.after(last.value.range.end);
+                self.insert_lines(at, lines);
+                Ok(())
+            }
+        }
+    }
+
+    fn drop_pair(&mut self, (syntax, layout, pairs): (&Syntax, Layout, &[Pair]), at: usize) -> Result<(), Refused> {
+        let pair = pairs.get(at).ok_or_else(|| refused(syntax))?;
+        if let Some(marked) = pair.value.marked() {
+            return Err(refused(marked));
+        }
+        if layout == Layout::Flow {
+            let ranges: Vec<_> = pairs
+                .iter()
+                .map(|pair| pair.key.range.start..pair.value.range.end.max(pair.key.range.end))
+                .collect();
+            return self.flow_drop(syntax, &ranges, at..at.saturating_add(1));
+        }
+        let start = self.lines.start(pair.key.range.start);
+        let is_alone = pairs.len() == 1 || self.lines.indent(&pair.key).is_none();
+        let start = start.filter(|_| !is_alone).ok_or_else(|| refused(&pair.key))?;
+        let end = self.lines.after(pair.value.range.end.max(pair.key.range.end));
+        self.splices.push(Splice {
+            range: start..end,
+            with: String::new(),
+        });
+        Ok(())
+    }
+
+    /// Items that go or come; those before and behind them stay.
+    fn block_list(
+        &mut self,
+        (syntax, items): (&Syntax, &[Syntax]),
+        (old, new): (&[Value], &[Value]),
+        parent: &Parent<'_>,
+    ) -> Result<(), Refused> {
+        let Parent::Key(key, _) = parent else {
+            return Err(refused(syntax));
+        };
+        let dashes = self.lines.dashes(key, items).ok_or_else(|| refused(syntax))?;
+        if new.is_empty() {
+            let at = self.lines.behind_colon(key).ok_or_else(|| refused(key))?;
+            let with = " []".to_owned();
+            self.splices.push(Splice { range: at..at, with });
+        }
+        let first = dashes.first().and_then(|dash| self.lines.start(*dash).zip(Some(*dash)));
+        let (first, dash) = first.ok_or_else(|| refused(syntax))?;
+        let indent = self.text.get(first..dash).unwrap_or_default();
+        let order = items.last().map(keys).unwrap_or_default();
+        for hunk in difference(old, new) {
+            for at in hunk.gone.clone() {
+                let (item, dash) = items.get(at).zip(dashes.get(at)).ok_or_else(|| refused(syntax))?;
+                self.drop_item(item, *dash)?;
+            }
+            let come = new.get(hunk.come).unwrap_or_default();
+            if come.is_empty() {
+                continue;
+            }
+            let writing = self.writing(key, &order, 2);
+            let lines: String = come.iter().map(|item| writing.item(item, indent)).collect();
+            let before = hunk.gone.start.checked_sub(1).and_then(|before| items.get(before));
+            let at = before.map_or(first, |before| self.lines.after(before.range.end));
+            self.insert_lines(at, lines);
+        }
+        Ok(())
+    }
+
+    fn drop_item(&mut self, item: &Syntax, dash: usize) -> Result<(), Refused> {
+        if let Some(marked) = item.marked() {
+            return Err(refused(marked));
+        }
+        let start = self.lines.start(dash).ok_or_else(|| refused(item))?;
+        let end = self.lines.after(item.range.end);
+        self.splices.push(Splice {
+            range: start..end,
+            with: String::new(),
+        });
+        Ok(())
+    }
+
+    /// Whole lines at the start of a line, or behind a last line that has no end.
+    fn insert_lines(&mut self, at: usize, lines: String) {
+        let is_unended = at == self.text.len() && !self.text.is_empty() && !self.text.ends_with('\n');
+        let with = if is_unended {
+            let line_break = self.lines.line_break();
+            format!("{line_break}{}", lines.strip_suffix(line_break).unwrap_or(&lines))
+        } else {
+            lines
+        };
+        self.splices.push(Splice { range: at..at, with });
+    }
+
+    /// How much further right than its key a list stands.
+    fn list_step(&self, pair: &Pair) -> Option<usize> {
+        let Shape::Sequence(Layout::Block, items) = &pair.value.shape else {
+            return None;
+        };
+        let dash = *self.lines.dashes(&pair.key, items)?.first()?;
+        let column = dash.checked_sub(self.lines.start(dash)?)?;
+        let key = self.lines.indent(&pair.key)?.len();
+        column.checked_sub(key)
+    }
+
+    fn writing<'b>(&self, beside: &Syntax, order: &'b [String], list_step: usize) -> Writing<'b>
+    where
+        Self: 'b,
+    {
+        let is_json = matches!(&beside.shape, Shape::Scalar { is_quoted: true, .. })
+            && self.text.as_bytes().get(beside.range.start) == Some(&b'"');
+        Writing {
+            line_break: self.lines.line_break(),
+            list_step,
+            order,
+            quotes: if is_json { Quotes::Always } else { Quotes::WhereNeeded },
+            texts: None,
+        }
+    }
+
+    fn finish(self) -> String {
+        let mut splices = self.splices;
+        // Stable: what comes at one place comes in the order it was written, and
+        // before what goes there.
+        splices.sort_by_key(|splice| (splice.range.start, splice.range.end));
+        let mut text = String::with_capacity(self.text.len().saturating_add(256));
+        let mut at = 0;
+        for splice in splices {
+            text.push_str(self.text.get(at..splice.range.start).unwrap_or_default());
+            text.push_str(&splice.with);
+            at = at.max(splice.range.end);
+        }
+        text.push_str(self.text.get(at..).unwrap_or_default());
+        text
+    }
+}
+
+/// Keys of a mapping, in the order they are written.
+fn keys(syntax: &Syntax) -> Vec<String> {
+    match &syntax.shape {
+        Shape::Mapping(_, pairs) => pairs
+            .iter()
+            .filter_map(|pair| pair.key.text().map(str::to_owned))
+            .collect(),
+        Shape::Sequence(..) | Shape::Scalar { .. } => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! Lists and mappings in brackets, as in JSON.
+//!
+//! In: a collection and what goes or comes. Out: splices. Refuses: comments that
+//! stand between a value and its comma. Never: a comma too many.
+
+use std::ops::Range;
+
+use serde_json::{Map, Value};
+
+use super::{Editor, Hunk, LAYOUT, Refused, Splice, difference, keys, refused};
+use crate::write::syntax::{Pair, Shape, Syntax};
+
+impl Editor<'_> {
+    /// Items that go or come.
+    pub(super) fn flow_list(
+        &mut self,
+        (syntax, items): (&Syntax, &[Syntax]),
+        (old, new): (&[Value], &[Value]),
+    ) -> Result<(), Refused> {
+        let ranges: Vec<_> = items.iter().map(|item| item.range.clone()).collect();
+        let order = items.last().map(keys).unwrap_or_default();
+        let beside = items.last().and_then(first_text).unwrap_or(syntax);
+        let mut writing = self.writing(beside, &order, 2);
+        if items.is_empty() {
+            writing.quotes = self.quotes_of_text();
+        }
+        for Hunk { gone, come } in difference(old, new) {
+            let marked = items.get(gone.clone()).unwrap_or_default().iter();
+            if let Some(marked) = marked.filter_map(Syntax::marked).next() {
+                return Err(refused(marked));
+            }
+            let come = new.get(come).unwrap_or_default();
+            let texts: Vec<String> = come.iter().map(|item| writing.inline(item)).collect();
+            // In place as many as possible, then what is left of either.
+            let middle = gone.start.saturating_add(gone.len().min(texts.len()));
+            let in_place = ranges.get(gone.start..middle).unwrap_or_default();
+            for (range, text) in in_place.iter().zip(&texts) {
+                let (range, with) = (range.clone(), text.clone());
+                self.splices.push(Splice { range, with });
+            }
+            let more = texts.get(in_place.len()..).unwrap_or_default();
+            if !more.is_empty() {
+                self.flow_insert(syntax, &ranges, (middle, more));
+            }
+            self.flow_drop(syntax, &ranges, middle..gone.end.max(middle))?;
+        }
+        Ok(())
+    }
+
+    /// Keys behind the others.
+    pub(super) fn flow_members(&mut self, (syntax, pairs): (&Syntax, &[Pair]), added: &Map<String, Value>) {
+        let ranges: Vec<_> = pairs
+            .iter()
+            .map(|pair| pair.key.range.start..pair.value.range.end.max(pair.key.range.end))
+            .collect();
+        let mut writing = self.writing(pairs.last().map_or(syntax, |pair| &pair.key), &[], 2);
+        if pairs.is_empty() {
+            writing.quotes = self.quotes_of_text();
+        }
+        let all = writing.inline(&Value::Object(added.clone()));
+        let inner = all.strip_prefix('{').and_then(|all| all.strip_suffix('}'));
+        let texts = [inner.unwrap_or_default().to_owned()];
+        self.flow_insert(syntax, &ranges, (ranges.len(), &texts));
+    }
+
+    /// Where no neighbor shows it: as the whole text does.
+    fn quotes_of_text(&self) -> super::Quotes {
+        match self
+            .text
+            .trim_start_matches(['\u{feff}', ' ', '\n', '\r', '\t'])
+            .as_bytes()
+        {
+            [b'{' | b'[', ..] => super::Quotes::Always,
+            _ => super::Quotes::WhereNeeded,
+        }
+    }
+
+    fn flow_insert(&mut self, syntax: &Syntax, ranges: &[Range<usize>], (at, texts): (usize, &[String])) {
+        let Some(first) = ranges.first() else {
+            let start = syntax.range.start.saturating_add(1);
+            let with = texts.join(", ");
+            self.splices.push(Splice {
+                range: start..start,
+                with,
+            });
+            return;
+        };
+        let sample = ranges.get(1).unwrap_or(first);
+        let blank = self.blank_before(sample.start);
+        let separator = if blank.contains('\n') {
+            format!(",{blank}")
+        } else {
+            ", ".to_owned()
+        };
+        let splice = match at.checked_sub(1).and_then(|before| ranges.get(before)) {
+            Some(before) => {
+                let with = texts.iter().map(|text| format!("{separator}{text}")).collect();
+                Splice {
+                    range: before.end..before.end,
+                    with,
+                }
+            }
+            None => Splice {
+                range: first.start..first.start,
+                with: texts.iter().map(|text| format!("{text}{separator}")).collect(),
+            },
+        };
+        self.splices.push(splice);
+    }
+
+    /// Takes a run of items out, with one comma each.
+    pub(super) fn flow_drop(
+        &mut self,
+        syntax: &Syntax,
+        ranges: &[Range<usize>],
+        gone: Range<usize>,
+    ) -> Result<(), Refused> {
+        let layout = || Refused {
+            line: syntax.line,
+            why: LAYOUT,
+        };
+        let run = ranges.get(gone.clone()).ok_or_else(layout)?;
+        let (Some(first), Some(last)) = (run.first(), run.last()) else {
+            return Ok(());
+        };
+        let before = gone.start.checked_sub(1).and_then(|before| ranges.get(before));
+        let range = match (before, ranges.get(gone.end)) {
+            (_, Some(next)) => first.start..next.start,
+            (Some(before), None) => before.end..last.end,
+            (None, None) => syntax.range.start.saturating_add(1)..syntax.range.end.saturating_sub(1),
+        };
+        // Comments between the items are nobody's to take.
+        let mut between = range.start;
+        for item in run {
+            let gap = self.text.get(between..item.start.max(between)).unwrap_or_default();
+            if gap.contains('#') {
+                return Err(layout());
+            }
+            between = item.end;
+        }
+        if self
+            .text
+            .get(between..range.end.max(between))
+            .unwrap_or_default()
+            .contains('#')
+        {
+            return Err(layout());
+        }
+        self.splices.push(Splice {
+            range,
+            with: String::new(),
+        });
+        Ok(())
+    }
+
+    /// The blanks before an item, its line break among them.
+    fn blank_before(&self, at: usize) -> String {
+        let head = self.text.get(..at).unwrap_or_default();
+        let kept = head.trim_end_matches([' ', '\t', '\r', '\n']).len();
+        head.get(kept..).unwrap_or_default().to_owned()
+    }
+}
+
+/// The first scalar of a value: it shows whether texts are in quotes.
+fn first_text(value: &Syntax) -> Option<&Syntax> {
+    match &value.shape {
+        Shape::Scalar { .. } => Some(value),
+        Shape::Sequence(_, items) => items.first().and_then(first_text),
+        Shape::Mapping(_, pairs) => pairs.first().map(|pair| &pair.key),
+    }
+}

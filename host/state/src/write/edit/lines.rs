@@ -1,0 +1,146 @@
+//! Lines of a text, and what stands between its values.
+//!
+//! In: a text and values of it. Out: offsets. Never: an offset inside a value.
+
+use std::ops::Range;
+
+use crate::write::syntax::Syntax;
+
+/// A text by lines.
+#[derive(Debug)]
+pub(super) struct Lines<'a> {
+    text: &'a str,
+    line_break: &'static str,
+}
+
+impl<'a> Lines<'a> {
+    /// The lines of `text`.
+    pub(super) fn of(text: &'a str) -> Self {
+        let is_crlf = text.find('\n').is_some_and(|at| {
+            let before = at.checked_sub(1).and_then(|before| text.as_bytes().get(before));
+            before == Some(&b'\r')
+        });
+        Self {
+            text,
+            line_break: if is_crlf { "\r\n" } else { "\n" },
+        }
+    }
+
+    /// How its lines end.
+    pub(super) fn line_break(&self) -> &'static str {
+        self.line_break
+    }
+
+    /// Start of the line of `at`, when nothing but blanks stands before it.
+    pub(super) fn start(&self, at: usize) -> Option<usize> {
+        let head = self.text.get(..at)?;
+        let start = head.rfind('\n').map_or(0, |end| end.saturating_add(1));
+        // A byte order mark belongs to the text, not to its first line.
+        let start = if start == 0 && head.starts_with('\u{feff}') {
+            3
+        } else {
+            start
+        };
+        head.get(start..)?.bytes().all(|byte| byte == b' ').then_some(start)
+    }
+
+    /// Behind the line break of the line that a value ending at `at` ends on.
+    pub(super) fn after(&self, at: usize) -> usize {
+        // Block scalars end behind their line break.
+        if self.text.get(..at).is_some_and(|head| head.ends_with('\n')) {
+            return at;
+        }
+        let tail = self.text.get(at..).unwrap_or_default();
+        let end = tail.find('\n').map(|end| end.saturating_add(1));
+        at.saturating_add(end.unwrap_or(tail.len()))
+    }
+
+    /// Blanks as wide as what stands before a key on its line: blanks, or the
+    /// dashes of the items it is the first key of.
+    pub(super) fn indent(&self, key: &Syntax) -> Option<String> {
+        let head = self.text.get(..key.range.start)?;
+        let line = head.rsplit('\n').next().unwrap_or_default();
+        let line = line.trim_start_matches('\u{feff}');
+        let is_plain = line.bytes().all(|byte| matches!(byte, b' ' | b'-'));
+        is_plain.then(|| " ".repeat(line.len()))
+    }
+
+    /// Behind the colon of a key.
+    pub(super) fn behind_colon(&self, key: &Syntax) -> Option<usize> {
+        let tail = self.text.get(key.range.end..)?;
+        let colon = tail.len().checked_sub(tail.trim_start_matches([' ', '\t']).len())?;
+        let at = key.range.end.checked_add(colon)?;
+        (self.text.as_bytes().get(at) == Some(&b':')).then(|| at.saturating_add(1))
+    }
+
+    /// Whether a range is on one line, a line break at its end aside.
+    pub(super) fn is_one_line(&self, range: &Range<usize>) -> bool {
+        self.text
+            .get(range.clone())
+            .is_some_and(|text| !text.trim_end_matches(['\n', '\r']).contains('\n'))
+    }
+
+    /// Where the dash of each item of a block list stands.
+    pub(super) fn dashes(&self, key: &Syntax, items: &[Syntax]) -> Option<Vec<usize>> {
+        let mut from = self.behind_colon(key)?;
+        let mut dashes = Vec::with_capacity(items.len());
+        for item in items {
+            let dash = self.skip_blank(from)?;
+            if self.text.as_bytes().get(dash) != Some(&b'-') || dash >= item.range.start.max(from.saturating_add(1)) {
+                return None;
+            }
+            dashes.push(dash);
+            from = item.range.end.max(dash.saturating_add(1));
+        }
+        Some(dashes)
+    }
+
+    /// The next byte that is neither blank nor in a comment.
+    pub(super) fn skip_blank(&self, from: usize) -> Option<usize> {
+        let mut at = from;
+        loop {
+            let tail = self.text.get(at..)?;
+            let blank = tail
+                .len()
+                .checked_sub(tail.trim_start_matches([' ', '\t', '\r', '\n']).len())?;
+            at = at.checked_add(blank)?;
+            if self.text.as_bytes().get(at) != Some(&b'#') {
+                return Some(at);
+            }
+            let comment = self.text.get(at..)?.find('\n')?;
+            at = at.checked_add(comment)?;
+        }
+    }
+}
+
+/// The text without one of its documents; empty when it is the only one.
+pub(super) fn without_document(text: &str, documents: &[Syntax], number: usize) -> Option<String> {
+    let document = documents.get(number)?;
+    if documents.len() == 1 {
+        return Some(String::new());
+    }
+    let lines = Lines::of(text);
+    // From its own `---` to the next one, or to the end.
+    let markers: Vec<usize> = line_starts(text)
+        .filter(|at| is_marker(text.get(*at..).unwrap_or_default()))
+        .collect();
+    let start = markers.iter().rev().find(|at| **at < document.range.start);
+    let end = markers.iter().find(|at| **at >= lines.after(document.range.end));
+    let (start, end) = match (start, end) {
+        (Some(start), end) => (*start, end.copied().unwrap_or(text.len())),
+        // The first document without a marker of its own: the next one's stays.
+        (None, Some(end)) => (0, *end),
+        (None, None) => return None,
+    };
+    Some(format!("{}{}", text.get(..start)?, text.get(end..)?))
+}
+
+fn line_starts(text: &str) -> impl Iterator<Item = usize> {
+    let starts = text.match_indices('\n').map(|(at, _)| at.saturating_add(1));
+    std::iter::once(0).chain(starts)
+}
+
+fn is_marker(line: &str) -> bool {
+    line.strip_prefix("---")
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
+}

@@ -1,0 +1,153 @@
+//! Random objects in random layouts: a change does what it shall and no more.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::super::{Place, at, meanings, replace};
+use crate::write::value::{Quotes, Writing};
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[a-z][a-z0-9-]{0,6}",
+        Just("*".to_owned()),
+        Just("https://kubernetes.default.svc".to_owned()),
+        "[ -~é]{0,6}",
+    ]
+}
+
+fn entry() -> impl Strategy<Value = Value> {
+    (text(), text(), text()).prop_map(|(server, namespace, account)| {
+        json!({"server": server, "namespace": namespace, "defaultServiceAccount": account})
+    })
+}
+
+/// How one entry is written: in lines or brackets, with what behind it.
+#[derive(Clone, Debug)]
+struct Dress {
+    is_flow: bool,
+    above: Option<&'static str>,
+    behind: Option<&'static str>,
+}
+
+fn dress() -> impl Strategy<Value = Dress> {
+    let comment = || proptest::option::of(prop_oneof![Just("# note"), Just("# - server: 'x'"), Just("#")]);
+    (any::<bool>(), comment(), comment()).prop_map(|(is_flow, above, behind)| Dress { is_flow, above, behind })
+}
+
+#[derive(Clone, Debug)]
+struct Page {
+    step: usize,
+    is_crlf: bool,
+    is_always_quoted: bool,
+    is_ended: bool,
+    before: &'static str,
+    after: &'static str,
+}
+
+fn page() -> impl Strategy<Value = Page> {
+    let before = prop_oneof![Just(""), Just("# top\n---\n"), Just("a: &x [1, 2]\nb: *x\n---\n")];
+    let after = prop_oneof![
+        Just(""),
+        Just("  roles: []\n"),
+        Just("  # below\n\nstatus:   {}  # odd\n"),
+        Just("---\nc: |\n  text\n\n"),
+    ];
+    (0_usize..4, any::<[bool; 3]>(), before, after).prop_map(|(step, flags, before, after)| Page {
+        step,
+        is_crlf: flags[0],
+        is_always_quoted: flags[1],
+        is_ended: flags[2],
+        before,
+        after,
+    })
+}
+
+/// Each entry's lines, and the text around them.
+fn write(entries: &[(Value, Dress)], page: &Page) -> (String, Vec<String>, String) {
+    let writing = Writing {
+        line_break: "\n",
+        list_step: page.step,
+        order: &["server".to_owned()],
+        quotes: if page.is_always_quoted {
+            Quotes::Always
+        } else {
+            Quotes::WhereNeeded
+        },
+        texts: None,
+    };
+    let indent = " ".repeat(2 + page.step);
+    let head = format!(
+        "{}kind: AppProject\nspec:\n  destinationServiceAccounts:\n",
+        page.before
+    );
+    let lines = entries.iter().map(|(entry, dress)| {
+        let above = dress.above.map_or_else(String::new, |text| format!("{indent}{text}\n"));
+        let mut lines = if dress.is_flow {
+            format!("{indent}- {}\n", writing.inline(entry))
+        } else {
+            writing.item(entry, &indent)
+        };
+        if let Some(behind) = dress.behind {
+            lines.truncate(lines.len() - 1);
+            lines = format!("{lines} {behind}\n");
+        }
+        format!("{above}{lines}")
+    });
+    (head, lines.collect(), page.after.to_owned())
+}
+
+fn whole((head, lines, tail): &(String, Vec<String>, String), page: &Page) -> String {
+    let mut text = format!("{head}{}{tail}", lines.concat());
+    if !page.is_ended && !text.ends_with("\n\n") {
+        text.truncate(text.trim_end_matches('\n').len());
+    }
+    if page.is_crlf { text.replace('\n', "\r\n") } else { text }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_change_does_what_it_shall_and_no_more(
+        entries in vec((entry(), dress()), 1..5),
+        page in page(),
+        (new, where_to, gone) in (vec(entry(), 0..3), any::<prop::sample::Index>(), any::<prop::sample::Index>()),
+    ) {
+        let parts = write(&entries, &page);
+        let text = whole(&parts, &page);
+        let documents = meanings(&text).expect("the test writes YAML");
+        let document = documents.iter().position(|root| root.get("kind").is_some()).expect("an object");
+        // Where an entry only moves, it or its neighbor may be the one that is written anew.
+        prop_assume!(new.iter().all(|entry| entries.iter().all(|(there, _)| there != entry)));
+        let place = Place { document, item: None };
+        let mut wanted = at(&documents, place).expect("an object").clone();
+        let list = wanted["spec"]["destinationServiceAccounts"].as_array_mut().expect("a list");
+        let gone = gone.index(list.len());
+        list.remove(gone);
+        let to = where_to.index(list.len() + 1);
+        for entry in new.iter().rev() {
+            list.insert(to, entry.clone());
+        }
+        let after = replace(&text, place, &wanted).expect("a common layout is edited");
+        let mut expected = documents;
+        expected[document] = wanted;
+        prop_assert_eq!(meanings(&after), Some(expected));
+        // Every line of another entry, and all around, is there in its order.
+        let mut rest = after.as_str();
+        let (head, lines, tail) = parts;
+        let same: Vec<Value> = entries.iter().map(|(entry, _)| entry.clone()).collect();
+        // An equal neighbor may be the one that goes.
+        let kept = lines.iter().enumerate().filter(|(at, _)| same[*at] != same[gone]).map(|(_, lines)| lines.as_str());
+        let pieces: Vec<&str> = std::iter::once(head.as_str()).chain(kept).chain([tail.as_str()]).collect();
+        for line in pieces.iter().flat_map(|piece| piece.lines()) {
+            // The key of a list that is empty now has its brackets behind it.
+            let line = if page.is_crlf { format!("{line}\r") } else { line.to_owned() };
+            let line = line.trim_end();
+            let Some(found) = rest.find(line) else {
+                return Err(TestCaseError::fail(format!("{line:?} is gone from {after:?}, which was {text:?}")));
+            };
+            rest = rest.split_at(found + line.len()).1;
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! Objects in files of a folder.
+//!
+//! In: keys, changes. Out: objects; files with one object changed. Refuses: links,
+//! a change after which the folder would not load. Never: a file in part: the new
+//! one is complete and on disk before it takes the old one's name; of several that
+//! change together, some and not the others.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::edit::{self, Place};
+use super::value;
+use super::{Error, Key, Kind, Stored, Version, forget_version};
+use crate::SetAside;
+use crate::directory::{self, Draft};
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_core::yaml;
+
+mod journal;
+mod land;
+mod several;
+
+pub(crate) use journal::for_load;
+use land::Landing;
+
+/// How often another writer is waited for, and how long each time: 10 s in all.
+const TRIES: u32 = 200;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A folder of Kubernetes objects.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    root: Arc<Path>,
+    /// Objects without a namespace belong to it.
+    namespace: Arc<str>,
+}
+
+/// Where an object stands.
+#[derive(Debug)]
+struct Found {
+    path: PathBuf,
+    text: Arc<str>,
+    place: Place,
+    stored: Stored,
+}
+
+/// An object with its namespace and name.
+type Named = ((String, String), Found);
+
+impl Folder {
+    /// The folder at `root`; `namespace` is the control plane's.
+    pub fn new(root: &Path, namespace: &str) -> Self {
+        Self {
+            root: root.into(),
+            namespace: namespace.into(),
+        }
+    }
+
+    /// The object as its file has it. Blocks.
+    pub(super) fn read(&self, key: &Key) -> Result<Stored, Error> {
+        self.find(key).map(|found| found.stored)
+    }
+
+    /// Every object of a kind in a namespace, by name. Blocks.
+    pub(super) fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<Stored>, Error> {
+        let mut all = self.scan(kind, None)?;
+        all.retain(|(name, _)| name.0 == namespace);
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(all.into_iter().map(|(_, found)| found.stored).collect())
+    }
+
+    /// Blocks.
+    pub(super) fn replace(&self, key: &Key, wanted: &Value, based_on: &Version) -> Result<Stored, Error> {
+        let _lock = self.lock()?;
+        let found = self.current(key, based_on)?;
+        let wanted = unversioned(wanted, &found)?;
+        let text = edit::replace(&found.text, found.place, &wanted).map_err(|refused| Error::Layout {
+            path: found.path.clone(),
+            line: refused.line,
+            why: refused.why,
+        })?;
+        if text == *found.text {
+            return Ok(found.stored);
+        }
+        self.land(key, &found.path, (Some(&found.text), Some(&text)))?;
+        self.read(key)
+    }
+
+    /// Blocks.
+    pub(super) fn create(&self, key: &Key, object: &Value) -> Result<Stored, Error> {
+        let _lock = self.lock()?;
+        match self.find(key) {
+            Ok(_) => return Err(Error::Exists(key.clone())),
+            Err(Error::NotFound(_)) => {}
+            Err(other) => return Err(other),
+        }
+        let path = self.new_file(key);
+        let mut object = object.clone();
+        forget_version(&mut object);
+        let text = super::yaml(&object);
+        if path.exists() {
+            return Err(Error::Exists(key.clone()));
+        }
+        self.land(key, &path, (None, Some(&text)))?;
+        self.read(key)
+    }
+
+    /// The file of an object that is new.
+    fn new_file(&self, key: &Key) -> PathBuf {
+        let kind = key.kind.as_str().to_lowercase();
+        self.root
+            .join(format!("{kind}-{}-{}.yaml", key.name.namespace, key.name.name))
+    }
+
+    /// Blocks.
+    pub(super) fn delete(&self, key: &Key, based_on: &Version) -> Result<(), Error> {
+        let _lock = self.lock()?;
+        let found = self.current(key, based_on)?;
+        let text = edit::remove(&found.text, found.place).map_err(|refused| Error::Layout {
+            path: found.path.clone(),
+            line: refused.line,
+            why: refused.why,
+        })?;
+        let text = (!text.trim().is_empty()).then_some(text);
+        self.land(key, &found.path, (Some(&found.text), text.as_deref()))
+    }
+
+    /// The object, if it is the one of that version.
+    fn current(&self, key: &Key, based_on: &Version) -> Result<Found, Error> {
+        let found = self.find(key)?;
+        if found.stored.version == *based_on {
+            return Ok(found);
+        }
+        Err(Error::Conflict {
+            key: key.clone(),
+            based_on: based_on.as_str().to_owned(),
+            found: found.stored.version.as_str().to_owned(),
+        })
+    }
+
+    fn find(&self, key: &Key) -> Result<Found, Error> {
+        let mut all = self.scan(key.kind, Some(&key.name.name))?.into_iter();
+        let mut same = all.by_ref().filter(|(name, _)| {
+            let (namespace, name) = name;
+            *namespace == key.name.namespace && *name == key.name.name
+        });
+        let Some((_, found)) = same.next() else {
+            return Err(Error::NotFound(key.clone()));
+        };
+        match same.next() {
+            None => Ok(found),
+            Some((_, second)) => Err(Error::Twice {
+                key: key.clone(),
+                first: found.path.display().to_string(),
+                second: second.path.display().to_string(),
+            }),
+        }
+    }
+
+    /// Objects of a kind, with namespace and name; all, or those of a name.
+    fn scan(&self, kind: Kind, name: Option<&str>) -> Result<Vec<Named>, Error> {
+        let mut all = Vec::new();
+        for path in directory::files(&self.root) {
+            // What cannot be read is found by the load.
+            let Ok(bytes) = fs::read(&path) else { continue };
+            let Ok(text) = String::from_utf8(bytes) else { continue };
+            let has = |part: &str| memchr::memmem::find(text.as_bytes(), part.as_bytes()).is_some();
+            // Only an escape can hide a name.
+            if has("\\") || (has(kind.as_str()) && name.is_none_or(has)) {
+                self.objects(kind, (&path, &Arc::from(text)), &mut all);
+            }
+        }
+        Ok(all)
+    }
+
+    fn objects(&self, kind: Kind, (path, text): (&Path, &Arc<str>), all: &mut Vec<Named>) {
+        let parsed = yaml::parse(text);
+        if !parsed.problems.is_empty() {
+            return;
+        }
+        let version = version(text.as_bytes());
+        let documents: Vec<Value> = parsed.documents.iter().map(|document| value::json(document)).collect();
+        for (document, root) in documents.iter().enumerate() {
+            for (place, object) in places(document, root, kind) {
+                let text_of = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+                let Some(name) = text_of("/metadata/name") else {
+                    continue;
+                };
+                let namespace = text_of("/metadata/namespace").filter(|namespace| !namespace.is_empty());
+                let name = (namespace.unwrap_or(&self.namespace).to_owned(), name.to_owned());
+                if name.0 != *self.namespace && kind == Kind::AppProject {
+                    continue;
+                }
+                let found = Found {
+                    path: path.to_owned(),
+                    text: Arc::clone(text),
+                    place,
+                    stored: stored(object, kind, &version),
+                };
+                all.push((name, found));
+            }
+        }
+    }
+
+    /// Puts a file's new text where the old one is, or takes the file away.
+    fn land(&self, key: &Key, path: &Path, (old, new): (Option<&str>, Option<&str>)) -> Result<(), Error> {
+        let landing = Landing {
+            key: key.clone(),
+            path: path.to_owned(),
+            old: old.map(Arc::from),
+            new: new.map(str::to_owned),
+        };
+        self.land_all(&[landing]).map_err(|failed| failed.error)
+    }
+
+    /// Refuses texts with which the folder would have mistakes it has not.
+    fn validate(&self, landings: &[Landing]) -> Result<(), Error> {
+        let drafts: Vec<Draft<'_>> = landings.iter().map(Landing::draft).collect();
+        let after = directory::load_with(&self.root, &self.namespace, &drafts);
+        if let Some(after) = after.value {
+            return self.set_aside_anew(after.set_aside);
+        }
+        // Lines move; a mistake that was there has the same words.
+        let mut before: Vec<String> = directory::load(&self.root, &self.namespace)
+            .diagnostics
+            .into_iter()
+            .filter(Diagnostic::is_error)
+            .map(|finding| finding.message)
+            .collect();
+        let mut new = after.diagnostics;
+        new.retain(|finding| {
+            let known = before.iter().position(|message| *message == finding.message);
+            finding.is_error() && known.map(|at| before.swap_remove(at)).is_none()
+        });
+        if new.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::Refused(new))
+        }
+    }
+
+    /// Refuses what would be set aside and is not yet.
+    fn set_aside_anew(&self, mut after: Vec<SetAside>) -> Result<(), Error> {
+        if after.is_empty() {
+            return Ok(());
+        }
+        let before = directory::load(&self.root, &self.namespace).value;
+        let before = before.map(|before| before.set_aside).unwrap_or_default();
+        after.retain(|object| {
+            let is_same = |known: &SetAside| {
+                (known.kind, &known.name, &known.mistake) == (object.kind, &object.name, &object.mistake)
+            };
+            !before.iter().any(is_same)
+        });
+        if after.is_empty() {
+            return Ok(());
+        }
+        let findings = after.into_iter();
+        let findings = findings.map(|object| Diagnostic::error(object.location, object.mistake));
+        Err(Error::Refused(findings.collect()))
+    }
+
+    /// The one writer of the folder, among processes too. What one left that died is put
+    /// in place first.
+    fn lock(&self) -> Result<File, Error> {
+        let io = |source| Error::Io {
+            path: self.root.to_path_buf(),
+            source,
+        };
+        let folder = File::open(&self.root).map_err(io)?;
+        for _ in 0..TRIES {
+            match folder.try_lock() {
+                Ok(()) => {
+                    journal::recover(&self.root).map_err(io)?;
+                    return Ok(folder);
+                }
+                Err(fs::TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+                Err(fs::TryLockError::Error(error)) => return Err(io(error)),
+            }
+        }
+        Err(Error::Busy)
+    }
+}
+
+/// Objects of a kind in a document: itself, or items of a list.
+fn places(document: usize, root: &Value, kind: Kind) -> Vec<(Place, &Value)> {
+    let is = |object: &Value, kind: &str, version: &str| {
+        object.get("kind").and_then(Value::as_str) == Some(kind)
+            && object.get("apiVersion").and_then(Value::as_str) == Some(version)
+    };
+    let Some(items) = root.get("items").and_then(Value::as_array) else {
+        let place = Place { document, item: None };
+        return is(root, kind.as_str(), kind.api_version())
+            .then_some((place, root))
+            .into_iter()
+            .collect();
+    };
+    let listed = root.get("kind").and_then(Value::as_str).unwrap_or_default();
+    let Some(inner) = listed.strip_suffix("List") else {
+        return Vec::new();
+    };
+    let text = |object: &Value, key: &str| object.get(key).and_then(Value::as_str).map(str::to_owned);
+    let of = items.iter().enumerate().filter(|(_, object)| {
+        let kind_of = text(object, "kind").unwrap_or_else(|| inner.to_owned());
+        let version = text(object, "apiVersion").or_else(|| text(root, "apiVersion"));
+        kind_of == kind.as_str() && version.as_deref() == Some(kind.api_version())
+    });
+    of.map(|(item, object)| {
+        let item = Some(item);
+        (Place { document, item }, object)
+    })
+    .collect()
+}
+
+/// The object with its version, and kind and API version that its list has for it.
+fn stored(object: &Value, kind: Kind, version: &Version) -> Stored {
+    let mut object = object.clone();
+    if let Some(members) = object.as_object_mut() {
+        members.entry("kind").or_insert_with(|| kind.as_str().into());
+        members.entry("apiVersion").or_insert_with(|| kind.api_version().into());
+    }
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("resourceVersion".to_owned(), version.as_str().into());
+        metadata.remove("managedFields");
+    }
+    Stored {
+        object,
+        version: version.clone(),
+    }
+}
+
+/// What is wanted as the file would have it: what [`stored`] added is the file's.
+fn unversioned(wanted: &Value, found: &Found) -> Result<Value, Error> {
+    let parsed = yaml::parse(&found.text);
+    let documents: Vec<Value> = parsed.documents.iter().map(|document| value::json(document)).collect();
+    let old = edit::at(&documents, found.place).ok_or(Error::Broken)?;
+    let mut wanted = wanted.clone();
+    let members = wanted.as_object_mut().ok_or(Error::Broken)?;
+    for key in ["kind", "apiVersion"] {
+        if old.get(key).is_none() {
+            members.remove(key);
+        }
+    }
+    if let Some(metadata) = members.get_mut("metadata").and_then(Value::as_object_mut) {
+        for key in ["resourceVersion", "managedFields"] {
+            metadata.remove(key);
+            if let Some(own) = old.get("metadata").and_then(|metadata| metadata.get(key)) {
+                metadata.insert(key.to_owned(), own.clone());
+            }
+        }
+    }
+    Ok(wanted)
+}
+
+/// What tells one text of a file from another.
+pub(crate) fn version(bytes: &[u8]) -> Version {
+    let digest = Sha256::digest(bytes);
+    let text: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    Version::new(&text)
+}
+
+/// SECURITY: a link leads out of the folder, or to a file that is replaced with
+/// its whole folder: the write would vanish, or hit another file.
+fn refuse_links(root: &Path, path: &Path) -> Result<(), Error> {
+    let inside = path.strip_prefix(root).unwrap_or(path);
+    let mut reached = root.to_path_buf();
+    let steps = std::iter::once(None).chain(inside.components().map(Some));
+    for step in steps {
+        if let Some(step) = step {
+            reached.push(step);
+        }
+        let is_link = fs::symlink_metadata(&reached).is_ok_and(|metadata| metadata.is_symlink());
+        if is_link {
+            return Err(Error::Link { path: reached });
+        }
+    }
+    // git-sync: a link somewhere above leads into its folder of checkouts, each named
+    // after its commit.
+    let real = root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
+    let parts: Vec<_> = real
+        .components()
+        .map(|part| part.as_os_str().to_string_lossy())
+        .collect();
+    let is_commit = |name: &str| matches!(name.len(), 40 | 64) && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_checkout = parts
+        .windows(2)
+        .any(|pair| matches!(pair, [folder, name] if folder == ".worktrees" && is_commit(name)));
+    if is_checkout {
+        return Err(Error::Link {
+            path: root.to_path_buf(),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

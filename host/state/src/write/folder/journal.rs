@@ -1,0 +1,150 @@
+//! A batch of files that is being put in place, written down until it is.
+//!
+//! In: files with their new texts, on disk beside the old ones. Out: all of them in place,
+//! by whoever comes next if their writer died. Never: some of them, for a load or another
+//! writer; an edit that somebody made since overwritten.
+//!
+//! The file is written after all new texts are on disk and before the first takes its name;
+//! it goes when all have. While it is there only who has the folder's lock alone may read
+//! what it names.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write as _};
+use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
+
+use super::land::{Landing, PREFIX, SUFFIX};
+use super::{PAUSE, TRIES, version};
+use tollgate_core::diagnostic::Diagnostic;
+
+/// Hidden, so that no load reads it.
+const NAME: &str = ".tollgate-journal";
+
+/// A file of a batch; paths are relative to the folder.
+#[derive(Debug, Serialize, Deserialize)]
+struct Entry {
+    path: PathBuf,
+    /// Where its new text is; none where the file goes.
+    new: Option<PathBuf>,
+    /// Version of its old text; none where there was no file.
+    old: Option<String>,
+}
+
+/// Writes a batch down. The caller has the lock.
+pub(super) fn write(root: &Path, landings: &[Landing], prepared: &[Option<NamedTempFile>]) -> io::Result<()> {
+    let relative = |path: &Path| path.strip_prefix(root).unwrap_or(path).to_owned();
+    let entries = landings.iter().zip(prepared).map(|(landing, prepared)| Entry {
+        path: relative(&landing.path),
+        // It is beside the file whose name it takes.
+        new: prepared
+            .as_ref()
+            .and_then(|file| Some(relative(&landing.path).with_file_name(file.path().file_name()?))),
+        old: landing
+            .old
+            .as_deref()
+            .map(|text| version(text.as_bytes()).as_str().to_owned()),
+    });
+    let entries: Vec<Entry> = entries.collect();
+    let mut file = tempfile::Builder::new()
+        .prefix(PREFIX)
+        .suffix(SUFFIX)
+        .tempfile_in(root)?;
+    file.write_all(&serde_json::to_vec(&entries)?)?;
+    file.as_file().sync_all()?;
+    file.persist(root.join(NAME)).map_err(|error| error.error)?;
+    sync(root)
+}
+
+/// Forgets a batch that is in place. The caller has the lock.
+pub(super) fn finish(root: &Path) -> io::Result<()> {
+    fs::remove_file(root.join(NAME))?;
+    sync(root)
+}
+
+/// Puts the rest of a batch in place whose writer died. The caller has the lock alone.
+pub(super) fn recover(root: &Path) -> io::Result<()> {
+    let text = match fs::read(root.join(NAME)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let entries: Vec<Entry> = serde_json::from_slice(&text)?;
+    for entry in &entries {
+        let path = inside(root, &entry.path)?;
+        let now = fs::read(&path).ok();
+        let is_old = now.map(|bytes| version(&bytes).as_str().to_owned()) == entry.old;
+        let new = entry.new.as_deref().map(|new| inside(root, new)).transpose()?;
+        match new {
+            // It took its name already.
+            Some(new) if !new.exists() => {}
+            Some(new) if is_old => fs::rename(new, &path)?,
+            None if is_old && entry.old.is_some() => fs::remove_file(&path)?,
+            None if !path.exists() => {}
+            // Somebody edited the file since: theirs stays.
+            Some(_) | None => {
+                tracing::warn!(path = %path.display(), "a file was edited after its writer died, and stays as it is");
+            }
+        }
+        sync(path.parent().unwrap_or(root))?;
+    }
+    tracing::warn!(
+        files = entries.len(),
+        "a batch of files whose writer died is in place now"
+    );
+    finish(root)
+}
+
+/// Holds writers off while a folder is loaded; first completes what one left that died.
+/// None where the file system has no locks, or a writer takes too long: each file is whole
+/// all the same.
+///
+/// # Errors
+/// Some files of a batch are in place and others are not, and it cannot be completed.
+pub(crate) fn for_load(root: &Path) -> Result<Option<File>, Diagnostic> {
+    let half = |why: &str| {
+        let message = format!(
+            "a batch of files in `{}` is not all in place: {why}; the gateway completes it once it may write there",
+            root.display()
+        );
+        Diagnostic::error(None, message)
+    };
+    // What cannot be opened is a finding of the load.
+    let Ok(folder) = File::open(root) else { return Ok(None) };
+    let is_half = || root.join(NAME).exists();
+    for _ in 0..TRIES {
+        match folder.try_lock_shared() {
+            Ok(()) if !is_half() => return Ok(Some(folder)),
+            Ok(()) => {
+                let alone = folder.unlock().is_ok() && folder.try_lock().is_ok();
+                if alone {
+                    recover(root).map_err(|error| half(&error.to_string()))?;
+                }
+                // From alone to shared is no one step.
+                let _ = folder.unlock();
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+            Err(TryLockError::Error(_)) => break,
+        }
+    }
+    if is_half() {
+        return Err(half("another writer is at work"));
+    }
+    Ok(None)
+}
+
+/// A path of the journal: within the folder.
+fn inside(root: &Path, path: &Path) -> io::Result<PathBuf> {
+    if path.components().all(|part| matches!(part, Component::Normal(_))) {
+        return Ok(root.join(path));
+    }
+    Err(io::Error::other("it names a file outside of the folder"))
+}
+
+fn sync(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests;

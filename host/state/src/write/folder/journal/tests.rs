@@ -1,0 +1,258 @@
+//! A writer that dies between any two of its steps.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use super::super::land::{Landing, prepare};
+use super::{NAME, for_load, recover, write};
+use crate::ObjectName;
+use crate::directory::Directory;
+use crate::source::Source as _;
+use crate::write::{Folder, Key, Kind};
+
+fn application(name: &str, project: &str) -> String {
+    format!(
+        "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {{name: {name}}}\nspec: {{project: {project}, destination: {{name: in-cluster}}}}\n"
+    )
+}
+
+fn landing(root: &Path, name: &str, (old, new): (Option<&str>, Option<&str>)) -> Landing {
+    let key = Key {
+        kind: Kind::Application,
+        name: ObjectName {
+            namespace: "argocd".to_owned(),
+            name: name.to_owned(),
+        },
+    };
+    let text = |project: &str| application(name, project);
+    Landing {
+        key,
+        path: root.join(format!("{name}.yaml")),
+        old: old.map(|project| Arc::from(text(project))),
+        new: new.map(text),
+    }
+}
+
+/// A folder with `changed` and `gone`, and what makes a third and takes one away.
+fn batch(root: &Path) -> Vec<Landing> {
+    for landing in ["changed", "gone"].map(|name| landing(root, name, (Some("old"), None))) {
+        fs::write(&landing.path, landing.old.as_deref().unwrap()).unwrap();
+    }
+    fs::write(
+        root.join("cm.yaml"),
+        "{apiVersion: v1, kind: ConfigMap, metadata: {name: argocd-cm}}\n",
+    )
+    .unwrap();
+    vec![
+        landing(root, "changed", (Some("old"), Some("new"))),
+        landing(root, "gone", (Some("old"), None)),
+        landing(root, "made", (None, Some("new"))),
+    ]
+}
+
+/// Does so many steps of a batch after it was written down, as a writer that is killed.
+fn killed_after(root: &Path, landings: &[Landing], steps: usize) {
+    let prepared: Vec<_> = landings
+        .iter()
+        .map(|landing| {
+            landing
+                .new
+                .as_deref()
+                .map(|text| prepare(root, &landing.path, text).unwrap())
+        })
+        .collect();
+    write(root, landings, &prepared).unwrap();
+    for (number, (landing, file)) in landings.iter().zip(prepared).enumerate() {
+        // Who is killed cleans nothing up.
+        let file = file.map(|file| file.keep().unwrap().1);
+        match file {
+            _ if number >= steps => {}
+            Some(file) => fs::rename(file, &landing.path).unwrap(),
+            None => fs::remove_file(&landing.path).unwrap(),
+        }
+    }
+}
+
+/// Applications and their projects, as a load sees them.
+fn loaded(root: &Path) -> Vec<(String, String)> {
+    let loaded = Directory::new(root, "argocd").load();
+    let resources = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
+    let all = resources.applications.values();
+    all.map(|one| (one.name.name.clone(), one.project.clone())).collect()
+}
+
+fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
+    let owned = |(name, project): &(&str, &str)| ((*name).to_owned(), (*project).to_owned());
+    all.iter().map(owned).collect()
+}
+
+#[test]
+fn whoever_loads_next_sees_all_of_a_batch_or_nothing() {
+    for steps in 0..=3 {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let landings = batch(root);
+        assert_eq!(loaded(root), pairs(&[("changed", "old"), ("gone", "old")]));
+        killed_after(root, &landings, steps);
+        assert_eq!(loaded(root), pairs(&[("changed", "new"), ("made", "new")]), "{steps}");
+        assert!(!root.join(NAME).exists());
+        assert_eq!(fs::read_dir(root).unwrap().count(), 3, "nothing is left: {steps}");
+    }
+}
+
+#[test]
+fn whoever_writes_next_completes_it_too() {
+    for steps in 0..=3 {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let landings = batch(root);
+        killed_after(root, &landings, steps);
+        let key = &landings[2].key;
+        let found = Folder::new(root, "argocd").create(key, &serde_json::json!({}));
+        assert!(found.is_err(), "it is there already: {steps}");
+        assert!(!root.join(NAME).exists() && !root.join("gone.yaml").exists());
+    }
+}
+
+/// Files of a batch that is long enough to be killed in its middle.
+const FILES: usize = 24;
+/// The folder a child writes to.
+const CHILD: &str = "TOLLGATE_TEST_JOURNAL_FOLDER";
+
+/// All files change; the first goes, the last is made.
+fn long_batch(root: &Path) -> Vec<Landing> {
+    let one = |number: usize| {
+        let old = (number + 1 < FILES).then_some("old");
+        let new = (number > 0).then_some("new");
+        landing(root, &format!("file-{number:02}"), (old, new))
+    };
+    (0..FILES).map(one).collect()
+}
+
+fn is_in_place(landing: &Landing) -> bool {
+    fs::read_to_string(&landing.path).ok() == landing.new
+}
+
+/// The test starts itself as a child, which writes a batch, and kills it once a file of the
+/// batch is in place: another file each time.
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the environment says which of the two it is: arguments are the test runner's"
+)]
+fn a_writer_that_is_killed_leaves_all_or_nothing() {
+    if let Ok(root) = std::env::var(CHILD) {
+        let root = Path::new(&root);
+        let folder = Folder::new(root, "argocd");
+        let _lock = folder.lock().unwrap();
+        folder.land_all(&long_batch(root)).unwrap();
+        return;
+    }
+    let name = format!("{}::a_writer_that_is_killed_leaves_all_or_nothing", module_path!());
+    let (_, name) = name.split_once("::").unwrap();
+    let (mut rounds, mut halves) = (0, 0);
+    while rounds < 8 || halves < 3 {
+        assert!(rounds < 100, "only {halves} of {rounds} were killed in the middle");
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let landings = long_batch(root);
+        for landing in &landings {
+            if let Some(old) = &landing.old {
+                fs::write(&landing.path, &**old).unwrap();
+            }
+        }
+        fs::write(
+            root.join("cm.yaml"),
+            "{apiVersion: v1, kind: ConfigMap, metadata: {name: argocd-cm}}\n",
+        )
+        .unwrap();
+        let old = loaded(root);
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name])
+            .env(CHILD, root)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        // The first is killed once the batch is written down, before or while it is put in place.
+        let reached = || match rounds {
+            0 => root.join(NAME).exists(),
+            _ => is_in_place(&landings[rounds * 5 % FILES]),
+        };
+        while !reached() {
+            if let Some(status) = child.try_wait().unwrap() {
+                assert!(status.success(), "{status}");
+                break;
+            }
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let in_place = landings.iter().filter(|landing| is_in_place(landing)).count();
+        halves += usize::from((1..FILES).contains(&in_place));
+        let now = loaded(root);
+        let is_new = now.len() == FILES - 1 && now.iter().all(|(_, project)| project == "new");
+        assert!(is_new || now == old, "{in_place} files were in place: {now:?}");
+        assert!(!root.join(NAME).exists());
+        rounds += 1;
+    }
+}
+
+/// Before it is written down nothing of it counts.
+#[test]
+fn a_writer_that_dies_before_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    for landing in batch(root) {
+        if let Some(text) = &landing.new {
+            prepare(root, &landing.path, text).unwrap().keep().unwrap();
+        }
+    }
+    assert_eq!(loaded(root), pairs(&[("changed", "old"), ("gone", "old")]));
+}
+
+#[test]
+fn what_somebody_edited_since_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let landings = batch(root);
+    killed_after(root, &landings, 0);
+    fs::write(&landings[0].path, application("changed", "edited")).unwrap();
+    assert_eq!(loaded(root), pairs(&[("changed", "edited"), ("made", "new")]));
+}
+
+#[test]
+fn a_load_waits_for_a_writer_and_not_for_another_load() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    batch(root);
+    let (first, second) = (for_load(root).unwrap(), for_load(root).unwrap());
+    assert!(first.is_some() && second.is_some());
+    let writer = fs::File::open(root).unwrap();
+    assert!(writer.try_lock().is_err());
+    drop((first, second));
+    writer.try_lock().unwrap();
+    std::thread::scope(|scope| {
+        let loading = scope.spawn(|| for_load(root).unwrap().is_some());
+        writer.unlock().unwrap();
+        assert!(loading.join().unwrap());
+    });
+}
+
+#[test]
+fn a_journal_that_leads_out_of_the_folder_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("state");
+    fs::create_dir(&root).unwrap();
+    let outside = folder.path().join("outside.yaml");
+    fs::write(&outside, "x").unwrap();
+    let entry = serde_json::json!([{"path": "../outside.yaml", "new": null, "old": super::version(b"x").as_str()}]);
+    fs::write(root.join(NAME), entry.to_string()).unwrap();
+    assert!(recover(&root).is_err());
+    let refused = for_load(&root).unwrap_err();
+    assert!(
+        refused.is_error() && refused.message.contains("not all in place"),
+        "{refused}"
+    );
+    assert!(outside.exists());
+}

@@ -1,0 +1,279 @@
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::super::{Error, Key, Kind, Version};
+use super::Folder;
+use super::land::{PREFIX, SUFFIX, prepare};
+use crate::{ObjectName, directory};
+
+const CM: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-cm}\n";
+const SHOP: &str = "# of the shop\napiVersion: argoproj.io/v1alpha1\nkind: AppProject\nmetadata: {name: shop}\nspec:\n  description:   odd   # kept\n";
+
+struct World(tempfile::TempDir);
+
+impl World {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, text) in [("cm.yaml", CM)].iter().chain(files) {
+            std::fs::write(folder.path().join(name), text).expect("a file");
+        }
+        Self(folder)
+    }
+
+    fn folder(&self) -> Folder {
+        Folder::new(self.0.path(), "argocd")
+    }
+
+    fn text(&self, name: &str) -> String {
+        std::fs::read_to_string(self.0.path().join(name)).expect("a file")
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.0.path()).expect("a folder");
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+fn key(name: &str) -> Key {
+    Key {
+        kind: Kind::AppProject,
+        name: ObjectName {
+            namespace: "argocd".to_owned(),
+            name: name.to_owned(),
+        },
+    }
+}
+
+/// The object with one more entry of `spec.destinationServiceAccounts`.
+fn with_entry(object: &Value, account: &str) -> Value {
+    let mut object = object.clone();
+    let members = object.as_object_mut().expect("an object");
+    let spec = members.entry("spec").or_insert_with(|| json!({}));
+    let spec = spec.as_object_mut().expect("a spec");
+    let entries = spec.entry("destinationServiceAccounts").or_insert_with(|| json!([]));
+    entries.as_array_mut().expect("a list").push(json!({
+        "server": format!("https://{account}"), "namespace": "guestbook", "defaultServiceAccount": account,
+    }));
+    object
+}
+
+/// Reads, adds an entry and writes.
+fn add(folder: &Folder, account: &str) -> Result<Value, Error> {
+    let stored = folder.read(&key("shop"))?;
+    let wanted = with_entry(&stored.object, account);
+    Ok(folder.replace(&key("shop"), &wanted, &stored.version)?.object)
+}
+
+#[test]
+fn a_write_changes_the_object_and_its_version() {
+    let world = World::new(&[("shop.yaml", SHOP)]);
+    let folder = world.folder();
+    let before = folder.read(&key("shop")).expect("a project");
+    let after = add(&folder, "a").expect("it is written");
+    let text = world.text("shop.yaml");
+    assert!(text.starts_with(SHOP), "{text}");
+    assert_eq!(after["spec"]["destinationServiceAccounts"][0]["server"], "https://a");
+    assert_ne!(after["metadata"]["resourceVersion"], before.version.as_str());
+    assert_eq!(before.object["metadata"]["resourceVersion"], before.version.as_str());
+    assert_eq!(world.names(), ["cm.yaml", "shop.yaml"]);
+    let loaded = directory::load(world.0.path(), "argocd").value.expect("it loads");
+    assert_eq!(loaded.projects["shop"].destination_service_accounts.len(), 1);
+    // Nothing to change is no write.
+    let stored = folder.read(&key("shop")).expect("a project");
+    let same = folder
+        .replace(&key("shop"), &stored.object, &stored.version)
+        .expect("no change");
+    assert_eq!(same, stored);
+}
+
+#[test]
+fn an_older_version_is_a_conflict() {
+    let world = World::new(&[("shop.yaml", SHOP)]);
+    let folder = world.folder();
+    let old = folder.read(&key("shop")).expect("a project");
+    add(&folder, "a").expect("it is written");
+    let text = world.text("shop.yaml");
+    for version in [old.version.clone(), Version::new("")] {
+        let error = folder
+            .replace(&key("shop"), &old.object, &version)
+            .expect_err("a conflict");
+        assert!(matches!(error, Error::Conflict { .. }), "{error}");
+        let error = folder.delete(&key("shop"), &version).expect_err("a conflict");
+        assert!(matches!(error, Error::Conflict { .. }), "{error}");
+    }
+    assert_eq!(world.text("shop.yaml"), text);
+}
+
+#[test]
+fn writers_at_once_lose_nothing() {
+    let world = World::new(&[("shop.yaml", SHOP)]);
+    let conflicts = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let (world, conflicts) = (&world, &conflicts);
+            scope.spawn(move || {
+                for number in 0..5 {
+                    let account = format!("w{writer}-{number}");
+                    loop {
+                        match add(&world.folder(), &account) {
+                            Ok(_) => break,
+                            Err(Error::Conflict { .. }) => {
+                                conflicts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                            }
+                            Err(other) => panic!("{other}"),
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let stored = world.folder().read(&key("shop")).expect("a project");
+    let entries = stored.object["spec"]["destinationServiceAccounts"]
+        .as_array()
+        .expect("entries");
+    let mut accounts: Vec<&Value> = entries.iter().map(|entry| &entry["defaultServiceAccount"]).collect();
+    accounts.sort_by_key(|account| account.as_str());
+    accounts.dedup();
+    assert_eq!(accounts.len(), 20, "{accounts:?}");
+    assert!(world.text("shop.yaml").starts_with(SHOP));
+}
+
+#[test]
+fn a_writer_that_is_killed_leaves_the_old_file() {
+    let world = World::new(&[("shop.yaml", SHOP)]);
+    let path = world.0.path().join("shop.yaml");
+    // All of the new file is there, and the writer is gone before the rename.
+    let prepared = prepare(world.0.path(), &path, "half").expect("a file");
+    prepared.keep().expect("it stays");
+    let left = world.names();
+    assert!(
+        left.iter()
+            .any(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX)),
+        "{left:?}"
+    );
+    assert_eq!(world.text("shop.yaml"), SHOP);
+    let loaded = directory::load(world.0.path(), "argocd");
+    assert!(loaded.value.is_some(), "{:?}", loaded.diagnostics);
+    // The next one goes on, and tidies up.
+    add(&world.folder(), "a").expect("it is written");
+    assert_eq!(world.names(), ["cm.yaml", "shop.yaml"]);
+}
+
+#[test]
+fn a_folder_that_would_not_load_is_not_written() {
+    let world = World::new(&[("shop.yaml", SHOP)]);
+    let folder = world.folder();
+    let stored = folder.read(&key("shop")).expect("a project");
+    let mut wanted = stored.object.clone();
+    wanted["spec"]["destinationServiceAccounts"] = json!([{"server": 7}]);
+    let error = folder
+        .replace(&key("shop"), &wanted, &stored.version)
+        .expect_err("it would not load");
+    assert!(matches!(&error, Error::Refused(_)), "{error}");
+    assert!(error.to_string().starts_with("the state would not load: "), "{error}");
+    assert_eq!(world.text("shop.yaml"), SHOP);
+    // A mistake that is there already does not stop a good change.
+    std::fs::write(world.0.path().join("bad.yaml"), "a: [\n").expect("a file");
+    add(&folder, "a").expect("it is written");
+}
+
+#[cfg(unix)]
+#[test]
+fn links_are_refused() {
+    use std::os::unix::fs::symlink;
+    // As a ConfigMap is mounted.
+    let mount = World::new(&[]);
+    let data = mount.0.path().join("..2030_01_01");
+    std::fs::create_dir(&data).expect("a folder");
+    std::fs::write(data.join("shop.yaml"), SHOP).expect("a file");
+    symlink("..2030_01_01", mount.0.path().join("..data")).expect("a link");
+    symlink("..data/shop.yaml", mount.0.path().join("shop.yaml")).expect("a link");
+    let error = add(&mount.folder(), "a").expect_err("a link");
+    let shown = error.to_string();
+    assert!(
+        matches!(error, Error::Link { .. }) && shown.contains("change it at its source"),
+        "{shown}"
+    );
+    assert_eq!(mount.text("..2030_01_01/shop.yaml"), SHOP);
+    // As git-sync shows a checkout: the folder is the link, or lies behind one.
+    let outer = tempfile::tempdir().expect("a folder");
+    let commit = format!(".worktrees/{}", "0a".repeat(20));
+    let checkout = outer.path().join(&commit);
+    std::fs::create_dir_all(&checkout).expect("a folder");
+    std::fs::write(checkout.join("shop.yaml"), SHOP).expect("a file");
+    symlink(&commit, outer.path().join("current")).expect("a link");
+    for root in [outer.path().join("current"), checkout] {
+        let error = add(&Folder::new(&root, "argocd"), "a").expect_err("a link");
+        assert!(matches!(error, Error::Link { .. }), "{error}");
+    }
+}
+
+#[test]
+fn objects_come_and_go() {
+    let world = World::new(&[("shop.yaml", SHOP)]);
+    let folder = world.folder();
+    let object = json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject",
+        "metadata": {"name": "new"}, "spec": {"destinations": [{"server": "*", "namespace": "*"}]},
+    });
+    let made = folder.create(&key("new"), &object).expect("it is new");
+    assert!(
+        world
+            .text("appproject-argocd-new.yaml")
+            .starts_with("apiVersion: argoproj.io/v1alpha1\nkind: ")
+    );
+    assert!(matches!(folder.create(&key("new"), &object), Err(Error::Exists(_))));
+    assert!(matches!(folder.create(&key("shop"), &object), Err(Error::Exists(_))));
+    let all = folder.list(Kind::AppProject, "argocd").expect("a list");
+    let names: Vec<_> = all
+        .iter()
+        .map(|stored| stored.object["metadata"]["name"].clone())
+        .collect();
+    assert_eq!(names, ["new", "shop"]);
+    folder.delete(&key("new"), &made.version).expect("it goes");
+    assert_eq!(world.names(), ["cm.yaml", "shop.yaml"]);
+    assert!(matches!(folder.read(&key("new")), Err(Error::NotFound(_))));
+}
+
+#[test]
+fn objects_are_found_where_the_load_finds_them() {
+    let list = "kind: AppProjectList\napiVersion: argoproj.io/v1alpha1\nitems:\n- metadata: {name: inner, namespace: argocd}\n- metadata: {name: other, namespace: else}\n";
+    let twice = format!("{SHOP}---\n{SHOP}");
+    let world = World::new(&[("list.yml", list), ("twice.yaml", &twice)]);
+    let folder = world.folder();
+    let inner = folder.read(&key("inner")).expect("an item");
+    assert_eq!(inner.object["kind"], "AppProject");
+    assert!(matches!(folder.read(&key("other")), Err(Error::NotFound(_))));
+    let error = folder.read(&key("shop")).expect_err("two of them");
+    assert!(matches!(error, Error::Twice { .. }), "{error}");
+    // An item keeps leaving out what its list says.
+    let world = World::new(&[("list.yml", list)]);
+    let wanted = with_entry(&inner.object, "a");
+    world
+        .folder()
+        .replace(&key("inner"), &wanted, &inner.version)
+        .expect("it is written");
+    let text = world.text("list.yml");
+    assert!(
+        !text.contains("resourceVersion") && text.matches("kind").count() == 1,
+        "{text}"
+    );
+    assert!(text.contains("- metadata: {name: other, namespace: else}\n"), "{text}");
+}
+
+#[cfg(unix)]
+#[test]
+fn the_mode_stays() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let world = World::new(&[("shop.yaml", SHOP)]);
+    let path: &Path = &world.0.path().join("shop.yaml");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o640)).expect("a mode");
+    add(&world.folder(), "a").expect("it is written");
+    let mode = std::fs::metadata(path).expect("a file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
+}

@@ -1,0 +1,99 @@
+//! Whether two values of an object's fields mean the same.
+//!
+//! In: two values, what kind of object they are of. Out: a yes, or a no. Never: a copy;
+//! a field's absence taken for a value that means something else.
+
+use serde_json::{Map, Value};
+
+/// What of an object's fields counts.
+#[derive(Debug)]
+pub struct Rules {
+    /// Fields whose absence is not their zero: Argo CD has pointers there.
+    pub distinct: &'static [&'static str],
+    /// Fields with keys of the user's own, in which every value counts.
+    pub opaque: &'static [&'static str],
+    /// Whether an absent `project` is `default`.
+    pub has_default_project: bool,
+}
+
+/// Those of Applications.
+const APPLICATION: Rules = Rules {
+    distinct: &["enabled", "automated", "revisionHistoryLimit", "count", "factor"],
+    opaque: &[
+        "labels",
+        "annotations",
+        "commonLabels",
+        "commonAnnotations",
+        "valuesObject",
+        "map",
+        "matchLabels",
+    ],
+    has_default_project: true,
+};
+
+/// Whether two values of one field of an Application mean the same.
+pub fn fields(key: &str, a: Option<&Value>, b: Option<&Value>) -> bool {
+    APPLICATION.fields(key, a, b)
+}
+
+/// Whether a field's absence is not its zero.
+pub fn is_distinct(key: &str) -> bool {
+    APPLICATION.distinct.contains(&key)
+}
+
+/// Whether a field that has this value might as well be left out.
+pub fn is_nothing(key: &str, value: &Value) -> bool {
+    APPLICATION.is_nothing(key, value)
+}
+
+impl Rules {
+    /// Whether two values of one field mean the same.
+    pub fn fields(&self, key: &str, a: Option<&Value>, b: Option<&Value>) -> bool {
+        match (a, b) {
+            (None, None) => true,
+            (Some(a), Some(b)) => self.values(key, a, b),
+            (Some(value), None) | (None, Some(value)) => self.is_nothing(key, value),
+        }
+    }
+
+    fn values(&self, key: &str, a: &Value, b: &Value) -> bool {
+        match (a, b) {
+            (Value::Object(_), Value::Object(_)) | (Value::Array(_), Value::Array(_)) if self.opaque.contains(&key) => {
+                a == b
+            }
+            (Value::Object(a), Value::Object(b)) => self.members(a, b),
+            (Value::Array(a), Value::Array(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| self.values("", a, b))
+            }
+            (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
+            (a, b) => a == b || (!key.is_empty() && self.is_nothing(key, a) && self.is_nothing(key, b)),
+        }
+    }
+
+    fn members(&self, a: &Map<String, Value>, b: &Map<String, Value>) -> bool {
+        a.iter().all(|(key, value)| self.fields(key, Some(value), b.get(key)))
+            && b.iter()
+                .filter(|(key, _)| !a.contains_key(*key))
+                .all(|(key, value)| self.fields(key, None, Some(value)))
+    }
+
+    fn is_nothing(&self, key: &str, value: &Value) -> bool {
+        if value.is_null() {
+            return true;
+        }
+        if self.distinct.contains(&key) {
+            return false;
+        }
+        match value {
+            Value::Null => true,
+            Value::Bool(value) => !value,
+            Value::Number(number) => number.as_f64() == Some(0.0),
+            Value::String(text) => {
+                text.is_empty() || (self.has_default_project && key == "project" && text == "default")
+            }
+            Value::Array(items) => items.is_empty(),
+            Value::Object(members) if self.opaque.contains(&key) => members.is_empty(),
+            Value::Object(members) => members.iter().all(|(key, value)| self.is_nothing(key, value)),
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! YAML trees as JSON, what differs between two, and JSON as YAML.
+//!
+//! In: nodes the loader reads; values of the API. Out: values that can be
+//! compared, and lines of YAML that mean them. Never: a text that YAML reads as
+//! something else.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Number, Value};
+
+use tollgate_core::yaml::{Content, Meaning, Node, Scalar};
+
+/// What a node means.
+pub(crate) fn json(node: &Node) -> Value {
+    match &node.content {
+        Content::Scalar(scalar) => match scalar.meaning() {
+            Meaning::Null => Value::Null,
+            Meaning::Boolean(value) => Value::Bool(value),
+            Meaning::Number => number(scalar).map_or_else(|| Value::String(scalar.text.to_string()), Value::Number),
+            Meaning::Text => Value::String(scalar.text.to_string()),
+        },
+        Content::Sequence(items) => Value::Array(items.iter().map(|item| json(item)).collect()),
+        Content::Mapping(entries) => {
+            let entries = entries.iter().map(|entry| (entry.key.to_string(), json(&entry.value)));
+            Value::Object(entries.collect())
+        }
+    }
+}
+
+/// Numbers JSON has no form for (`.inf`) stay text.
+fn number(scalar: &Scalar) -> Option<Number> {
+    let text = &*scalar.text;
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let whole = match (digits.strip_prefix("0x"), digits.strip_prefix("0o")) {
+        (Some(digits), _) => i64::from_str_radix(digits, 16).ok(),
+        (_, Some(digits)) => i64::from_str_radix(digits, 8).ok(),
+        (None, None) => digits.parse().ok(),
+    };
+    match whole {
+        Some(whole) => Some(Number::from(sign * whole)),
+        None => digits
+            .parse::<u64>()
+            .ok()
+            .filter(|_| sign > 0)
+            .map(Number::from)
+            .or_else(|| Number::from_f64(text.parse().ok()?)),
+    }
+}
+
+/// The JSON merge patch that makes `new` of `old`; lists go whole. Nothing when
+/// they are equal.
+///
+/// Source: RFC 7396.
+pub fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else {
+        return (old != new).then(|| new.clone());
+    };
+    let mut patch = Map::new();
+    for key in old.keys().filter(|key| !new.contains_key(*key)) {
+        patch.insert(key.clone(), Value::Null);
+    }
+    for (key, value) in new {
+        let changed = match old.get(key) {
+            Some(before) => merge_patch(before, value),
+            None => Some(value.clone()),
+        };
+        patch.extend(changed.map(|changed| (key.clone(), changed)));
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// Puts a JSON merge patch on a value.
+///
+/// Source: RFC 7396.
+pub fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        target.clone_from(patch);
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Some(members) = target.as_object_mut() else { return };
+    for (key, value) in patch {
+        if value.is_null() {
+            members.remove(key);
+        } else {
+            merge(members.entry(key.clone()).or_insert(Value::Null), value);
+        }
+    }
+}
+
+/// How a value is written between others of a text.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Writing<'a> {
+    /// How lines end.
+    pub(super) line_break: &'a str,
+    /// Whether lists stand below the column of their key or one step right of it.
+    pub(super) list_step: usize,
+    /// Keys in the order in which siblings have them; others follow by name.
+    pub(super) order: &'a [String],
+    /// Whether every text is in double quotes.
+    pub(super) quotes: Quotes,
+    /// What is written in place of a text; itself where there is nothing.
+    pub(super) texts: Option<Texts>,
+}
+
+/// What is written in place of a text.
+pub(crate) type Texts = for<'t> fn(&'t str) -> Cow<'t, str>;
+
+/// Which texts are in quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Quotes {
+    /// Those that would mean something else without.
+    WhereNeeded,
+    /// All, as in JSON.
+    Always,
+}
+
+impl Writing<'_> {
+    /// Lines of an item of a block list whose dashes stand at `column`; the last
+    /// ends with a line break.
+    pub(super) fn item(&self, value: &Value, indent: &str) -> String {
+        let mut lines = String::new();
+        self.put_item(&mut lines, value, indent.len());
+        lines
+    }
+
+    /// Lines of a block mapping.
+    pub(super) fn members(&self, members: &Map<String, Value>, indent: &str) -> String {
+        let mut lines = String::new();
+        self.put_members(&mut lines, members, indent.len());
+        lines
+    }
+
+    /// What stands behind the colon of a key at `indent`, with its line break.
+    pub(super) fn behind_colon(&self, value: &Value, indent: &str) -> String {
+        let mut lines = String::new();
+        self.put_behind_colon(&mut lines, value, indent.len());
+        lines
+    }
+
+    /// The value on one line.
+    pub(super) fn inline(&self, value: &Value) -> String {
+        let mut line = String::new();
+        self.put_inline(&mut line, value);
+        line
+    }
+
+    /// A key with its value, `indent` blanks before it.
+    pub(super) fn put_member(&self, lines: &mut String, (key, value): (&str, &Value), indent: usize) {
+        pad(lines, indent);
+        self.put_named(lines, (key, value), indent);
+    }
+
+    fn put_members(&self, lines: &mut String, members: &Map<String, Value>, indent: usize) {
+        for member in self.sorted(members) {
+            self.put_member(lines, member, indent);
+        }
+    }
+
+    fn put_named(&self, lines: &mut String, (key, value): (&str, &Value), indent: usize) {
+        self.put_text(lines, key);
+        lines.push(':');
+        self.put_behind_colon(lines, value, indent);
+    }
+
+    fn put_behind_colon(&self, lines: &mut String, value: &Value, indent: usize) {
+        match value {
+            Value::Object(members) if !members.is_empty() => {
+                lines.push_str(self.line_break);
+                self.put_members(lines, members, indent.saturating_add(2));
+            }
+            Value::Array(items) if !items.is_empty() => {
+                lines.push_str(self.line_break);
+                for item in items {
+                    self.put_item(lines, item, indent.saturating_add(self.list_step));
+                }
+            }
+            other => {
+                lines.push(' ');
+                self.put_inline(lines, other);
+                lines.push_str(self.line_break);
+            }
+        }
+    }
+
+    fn put_item(&self, lines: &mut String, value: &Value, indent: usize) {
+        pad(lines, indent);
+        self.put_dash(lines, value, indent);
+    }
+
+    /// A dash and what is behind it; the first line of that needs no indent.
+    fn put_dash(&self, lines: &mut String, value: &Value, indent: usize) {
+        let inner = indent.saturating_add(2);
+        lines.push_str("- ");
+        match value {
+            Value::Object(members) if !members.is_empty() => {
+                for (number, member) in self.sorted(members).enumerate() {
+                    pad(lines, if number == 0 { 0 } else { inner });
+                    self.put_named(lines, member, inner);
+                }
+            }
+            Value::Array(items) if !items.is_empty() => {
+                for (number, item) in items.iter().enumerate() {
+                    pad(lines, if number == 0 { 0 } else { inner });
+                    self.put_dash(lines, item, inner);
+                }
+            }
+            other => {
+                self.put_inline(lines, other);
+                lines.push_str(self.line_break);
+            }
+        }
+    }
+
+    fn put_inline(&self, line: &mut String, value: &Value) {
+        let comma = |number: usize| if number == 0 { "" } else { ", " };
+        match value {
+            Value::Null => line.push_str("null"),
+            Value::Bool(yes) => line.push_str(if *yes { "true" } else { "false" }),
+            Value::Number(number) => line.push_str(&number.to_string()),
+            Value::String(text) => self.put_text(line, text),
+            Value::Array(items) => {
+                line.push('[');
+                for (number, item) in items.iter().enumerate() {
+                    line.push_str(comma(number));
+                    self.put_inline(line, item);
+                }
+                line.push(']');
+            }
+            Value::Object(members) => {
+                line.push('{');
+                for (number, (key, value)) in self.sorted(members).enumerate() {
+                    line.push_str(comma(number));
+                    self.put_text(line, key);
+                    line.push_str(": ");
+                    self.put_inline(line, value);
+                }
+                line.push('}');
+            }
+        }
+    }
+
+    fn sorted<'a>(&self, members: &'a Map<String, Value>) -> impl Iterator<Item = (&'a str, &'a Value)> {
+        let place = |key: &str| {
+            self.order
+                .iter()
+                .position(|known| known == key)
+                .unwrap_or(self.order.len())
+        };
+        let mut sorted: Vec<_> = members.iter().map(|(key, value)| (key.as_str(), value)).collect();
+        sorted.sort_by_key(|(key, _)| place(key));
+        sorted.into_iter()
+    }
+
+    fn put_text(&self, line: &mut String, text: &str) {
+        let text = self.texts.map_or(Cow::Borrowed(text), |texts| texts(text));
+        if self.quotes == Quotes::WhereNeeded && is_plain(&text) {
+            line.push_str(&text);
+        } else {
+            // JSON's escapes are among those of YAML's double quotes.
+            line.push_str(&Value::from(text).to_string());
+        }
+    }
+}
+
+fn pad(lines: &mut String, indent: usize) {
+    lines.extend(std::iter::repeat_n(' ', indent));
+}
+
+/// Whether a text means itself without quotes, in blocks and in brackets, for
+/// readers of YAML 1.1 and 1.2: a letter first, then only what names, URLs and
+/// accounts are made of.
+fn is_plain(text: &str) -> bool {
+    const WORDS: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
+    let starts = text.starts_with(|first: char| first.is_ascii_alphabetic());
+    let ends = text.ends_with(|last: char| last.is_ascii_alphanumeric() || last == '/');
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | ':');
+    // A colon before a blank or the end would make a key of it; there are none.
+    starts && ends && text.chars().all(plain) && !WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{Quotes, Writing, json as meaning, merge_patch};
+    use tollgate_core::yaml;
+
+    fn read(text: &str) -> Value {
+        let parsed = yaml::parse(text);
+        assert!(parsed.problems.is_empty(), "{text:?}: {:?}", parsed.problems);
+        meaning(&parsed.documents[0])
+    }
+
+    #[test]
+    fn numbers_keep_their_value() {
+        let text = "{a: 0x10, b: 0o17, c: -5, d: 1.5, e: 18446744073709551615, f: .inf, g: \"7\", h: +3, i: ~}";
+        let expected = json!({
+            "a": 16, "b": 15, "c": -5, "d": 1.5, "e": 18_446_744_073_709_551_615_u64,
+            "f": ".inf", "g": "7", "h": 3, "i": null,
+        });
+        assert_eq!(read(text), expected);
+    }
+
+    #[test]
+    fn what_is_written_means_the_same() {
+        let value = json!({
+            "a": ["*", "https://kubernetes.default.svc", "ns:name", "yes", "1", "", " x", "# no", "é\u{7}", "- a"],
+            "b": {"c": [], "d": {}, "e": [[1, [2]], {"f": null}, true]},
+            "x: y": "line\nbreak",
+        });
+        for (quotes, list_step) in [(Quotes::WhereNeeded, 0), (Quotes::WhereNeeded, 2), (Quotes::Always, 2)] {
+            let writing = Writing {
+                line_break: "\n",
+                list_step,
+                order: &["b".to_owned()],
+                quotes,
+                texts: None,
+            };
+            let text = writing.members(value.as_object().unwrap(), "");
+            assert_eq!(read(&text), value, "{text}");
+            assert_eq!(read(&writing.inline(&value)), value);
+            assert!(text.starts_with('b') || text.starts_with("\"b"), "{text}");
+        }
+    }
+
+    #[test]
+    fn patches_name_only_what_differs() {
+        let old = json!({"metadata": {"name": "a", "labels": {"x": "1"}}, "spec": {"keep": [1], "list": [1, 2]}});
+        let new = json!({"metadata": {"name": "a"}, "spec": {"keep": [1], "list": [2], "new": true}});
+        let patch = json!({"metadata": {"labels": null}, "spec": {"list": [2], "new": true}});
+        assert_eq!(merge_patch(&old, &new), Some(patch));
+        assert_eq!(merge_patch(&old, &old), None);
+    }
+}
